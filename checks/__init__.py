@@ -1,0 +1,1 @@
+"""The ailments: a folder an area, a file each."""

@@ -1,0 +1,1 @@
+"""Ailments of collectives, DDP and DataParallel themselves."""

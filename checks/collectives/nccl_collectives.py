@@ -1,0 +1,80 @@
+"""A collective over NCCL hangs, fails or gives a wrong answer on these GPUs.
+
+Every collective is run once over NCCL, one rank on each GPU, on numbers whose answer is known. When it hangs or
+fails, it is run again with NCCL_P2P_DISABLE=1, and again with NCCL_SHM_DISABLE=1, so that the answer names the
+path that is broken:
+
+- it works without peer-to-peer: the GPUs advertise direct access to each other's memory that does not work. Typical
+  with PCIe ACS or an IOMMU enabled, and with consumer cards. The first transfer then spins for ever with GPUs at
+  100 %, and training hangs right after start (NCCL documentation, "Troubleshooting", "PCI Access Control Services").
+- it works without shared memory: /dev/shm is too small or not writable (NCCL documentation, "Shared memory").
+- neither helps: the driver, the NCCL library or the GPU itself.
+
+To be sure, run the pasted command with NCCL_DEBUG=INFO and read the first line that contains "WARN".
+
+Switching P2P off is a stop-gap that costs bandwidth; the cure is to disable ACS in the firmware, or the IOMMU.
+Holds for torch 2.2 and later with NCCL 2.19 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.gpus import Gpus
+from ddpdoctor.probe.jobs import Jobs
+from ddpdoctor.probe.outcome import Outcome, Returned
+
+from ._exercise import exercise
+from ._verdict import failures, wrong_answers
+
+CARD = Card("DDP702", Severity.ERROR)
+DETOURS = {
+    "NCCL_P2P_DISABLE": "peer-to-peer access between the GPUs is advertised but broken (ACS, IOMMU)",
+    "NCCL_SHM_DISABLE": "NCCL's shared-memory transport is broken (/dev/shm)",
+}
+
+
+@probe
+def one_rank_on_each_gpu(jobs: Jobs, gpus: Gpus, backends: tuple[str, ...]) -> Iterator[Finding]:
+    """Run every collective, and again around the path that is suspected."""
+    if "nccl" not in backends:
+        raise NotRun("--backend leaves nccl out")
+    ranks = _usable(jobs)
+    if not ranks:
+        raise NotRun(f"torch sees none of the {len(gpus.devices)} GPUs, or is built without NCCL")
+    outcomes = _run(jobs, ranks, {})
+    evidence = failures(outcomes) or wrong_answers(outcomes)
+    if not evidence:
+        return
+    for variable, cause in DETOURS.items():
+        if not (failures(around := _run(jobs, ranks, {variable: "1"})) or wrong_answers(around)):
+            yield Finding(
+                f"collectives over NCCL work on {ranks} GPUs only with {variable}=1: {cause}",
+                (*evidence, Evidence(f"right answers with {variable}=1", "right answers without it")),
+                Fix("go around the broken path until it is mended", command=f"export {variable}=1"),
+            )
+            return
+    yield Finding(
+        f"collectives over NCCL fail on {ranks} GPUs, also without P2P and without shared memory",
+        evidence,
+        Fix("let NCCL say why", command="NCCL_DEBUG=INFO ddpdoctor check --only DDP702 --verbose"),
+    )
+
+
+def _run(jobs: Jobs, ranks: int, environ: dict[str, str]) -> tuple[Outcome, ...]:
+    return jobs.run(exercise, "cuda", ranks=ranks, backend="nccl", deadline=40, environ=environ)
+
+
+def _usable(jobs: Jobs) -> int:
+    outcome = jobs.run(count_gpus, ranks=1, backend=None)[0]
+    return int(outcome.value) if isinstance(outcome, Returned) else 0
+
+
+def count_gpus() -> int:
+    """Give the number of GPUs that NCCL can use from torch, in a rank."""
+    import torch
+    import torch.distributed as dist
+
+    return torch.cuda.device_count() if dist.is_nccl_available() and torch.cuda.is_available() else 0

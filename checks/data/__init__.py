@@ -1,0 +1,1 @@
+"""Ailments of samplers and loaders."""

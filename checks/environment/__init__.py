@@ -1,0 +1,1 @@
+"""Ailments of environment and installation."""

@@ -1,0 +1,42 @@
+"""The NVIDIA driver is older than the CUDA that torch is built for.
+
+"CUDA driver version is insufficient for CUDA runtime version" (error 35), or torch.cuda.is_available() is False with a
+warning that the driver is too old. A driver serves every CUDA of its own major version (minor version compatibility) and
+all older ones; a newer major version needs a newer driver.
+
+To be sure: `nvidia-smi` prints the newest CUDA that the driver supports.
+
+Source: CUDA Toolkit Release Notes, table "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
+Compatibility": 450.80.02 for CUDA 11, 525.60.13 for CUDA 12, 580 for CUDA 13 (Linux). Holds for all versions of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.facts import Facts
+from ddpdoctor.probe.gpus import Gpus
+
+CARD = Card("DDP110", Severity.ERROR)
+OLDEST = {11: (450, 80), 12: (525, 60), 13: (580, 0)}  # driver by CUDA major version
+
+
+@probe
+def driver_and_build(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
+    """Compare the driver with the build of torch."""
+    cuda = facts.versions.torch_cuda
+    if cuda is None or gpus.driver is None:
+        raise NotRun("torch is built without CUDA" if cuda is None else "NVML tells no driver version")
+    oldest = OLDEST.get(int(cuda.partition(".")[0]))
+    numbers = [int(part) for part in gpus.driver.split(".")[:2] if part.isdigit()]
+    if oldest is not None and numbers and tuple(numbers) < oldest:
+        yield Finding(
+            f"driver {gpus.driver} is too old for CUDA {cuda}, which torch {facts.versions.torch} is built for",
+            (Evidence(f"driver {gpus.driver}", f"{oldest[0]}.{oldest[1]:02} or newer", "NVML"),),
+            Fix(
+                "update the driver, or install a torch for an older CUDA",
+                command="pip install torch --index-url https://download.pytorch.org/whl/cu118",
+            ),
+        )

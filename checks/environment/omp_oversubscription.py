@@ -1,0 +1,43 @@
+"""The ranks of this host together use more OpenMP threads than there are cores.
+
+Each rank runs OMP_NUM_THREADS threads for its CPU operations. torchrun sets it to 1 where it is not set; a value from a
+.bashrc or an image stays. Ranks times threads beyond the cores makes the threads wait for each other: data loading and
+CPU training become several times slower.
+
+To be sure: `htop` while training: more running threads than cores, and much time in the kernel.
+
+Judged only where LOCAL_WORLD_SIZE, or --nproc, says how many ranks there are here. Source: torchrun documentation
+("Setting OMP_NUM_THREADS"); PyTorch Performance Tuning Guide. Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.facts import Facts
+
+CARD = Card("DDP108", Severity.WARNING)
+SLACK = 1.5  # threads for each core that still do little harm
+
+
+@probe
+def threads_and_cores(facts: Facts) -> Iterator[Finding]:
+    """Multiply threads and ranks."""
+    value = facts.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise NotRun("OMP_NUM_THREADS is not set")
+    cores = min(facts.limits.cpus, facts.limits.cpu_quota or facts.limits.cpus)
+    if int(value) > 1 and int(value) * facts.ranks > SLACK * cores:
+        best = max(1, int(cores // facts.ranks))
+        yield Finding(
+            f"{facts.ranks} ranks with OMP_NUM_THREADS={value} run {int(value) * facts.ranks} threads on {cores:g} cores",
+            (
+                Evidence(
+                    f"{facts.ranks} x {value} threads", f"at most {cores:g}", "environment, CPU affinity and quota"
+                ),
+            ),
+            Fix("give each rank its share", command=f"export OMP_NUM_THREADS={best}"),
+            Place(variable="OMP_NUM_THREADS"),
+        )

@@ -1,0 +1,60 @@
+"""A variable is set by a name that newer torch or NCCL no longer reads.
+
+torch 2.2 renamed its own NCCL_* variables to TORCH_NCCL_*: the old names still work there with a warning, and are to
+go. NCCL dropped several tuning variables. A dropped variable is silently ignored.
+
+To be sure: start with TORCH_CPP_LOG_LEVEL=WARNING and read the first lines; NCCL_DEBUG=INFO shows what NCCL reads.
+
+Source: torch's ProcessGroupNCCL.hpp (2.2 to 2.13: "deprecated env variable names"); NCCL documentation, release notes.
+PYTORCH_CUDA_ALLOC_CONF is still read by torch 2.13 beside its new name and not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.facts import Facts
+
+CARD = Card("DDP105", Severity.NOTE)
+NEW_NAMES = {
+    name: f"TORCH_{name}"
+    for name in (
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "NCCL_AVOID_RECORD_STREAMS",
+        "NCCL_BLOCKING_WAIT",
+        "NCCL_DESYNC_DEBUG",
+        "NCCL_ENABLE_TIMING",
+        "NCCL_USE_COMM_NONBLOCKING",
+    )
+}
+DROPPED = {
+    "NCCL_LL_THRESHOLD": "NCCL 2.5",
+    "NCCL_MAX_NRINGS": "NCCL 2.5",
+    "NCCL_MIN_NRINGS": "NCCL 2.5",
+    "NCCL_RINGS": "NCCL 2.5",
+    "NCCL_SINGLE_RING_THRESHOLD": "NCCL 2.3",
+    "NCCL_THREAD_THRESHOLDS": "NCCL 2.5",
+    "NCCL_TREE_THRESHOLD": "NCCL 2.5",
+}
+
+
+@probe
+def by_old_names(facts: Facts) -> Iterator[Finding]:
+    """Look for old names."""
+    for name, new in NEW_NAMES.items():
+        if name in facts.environ and new not in facts.environ:
+            yield _finding(name, facts.environ[name], f"{new} since torch 2.2", f"export {new}={facts.environ[name]}; ")
+    for name, version in DROPPED.items():
+        if name in facts.environ:
+            yield _finding(name, facts.environ[name], f"not set: dropped since {version}", "")
+
+
+def _finding(name: str, value: str, expected: str, first: str) -> Finding:
+    return Finding(
+        f"{name} is an old name: {expected}",
+        (Evidence(f"{name}={value}", expected, "environment"),),
+        Fix("use what is read", command=f"{first}unset {name}"),
+        Place(variable=name),
+    )

@@ -1,0 +1,1 @@
+"""Ailments of GPUs and their drivers."""

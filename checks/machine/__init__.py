@@ -1,0 +1,1 @@
+"""Ailments of limits and resources of the host."""

@@ -1,0 +1,1 @@
+"""Ailments of models and gradients."""

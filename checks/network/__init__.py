@@ -1,0 +1,1 @@
+"""Ailments of network and rendezvous."""

@@ -1,0 +1,115 @@
+"""``ddpdoctor check``: the checkup."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ddpdoctor.cli.env import as_mapping
+from ddpdoctor.cli.interrupt import ending_on_signals
+from ddpdoctor.cli.select import select
+from ddpdoctor.cli.show import Show
+from ddpdoctor.model import Report, Severity
+from ddpdoctor.probe.checkup import OUT_OF_TIME, examine, not_run
+from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.supplies import Named
+
+LEVELS = {str(severity): severity for severity in Severity}
+
+
+@click.command()
+@click.option("--model", metavar="TARGET:NAME", help="A factory of the model: FILE.py:NAME or MODULE:NAME.")
+@click.option("--batch", metavar="TARGET:NAME", help="A factory of one rank's example batch for the model.")
+@click.option("--loader", metavar="TARGET:NAME", help="A factory of a rank's data loader.")
+@click.option("--checkpoint", metavar="FILE", help="A checkpoint; best with --model. Its pickle is not run.")
+@click.option("--nproc", type=click.IntRange(1, 64), metavar="N", help="Ranks of a job, and the planned ranks here.")
+@click.option("--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True)
+@click.option("--only", default="", metavar="NAMES", help="Only these areas, codes or slugs (comma-separated).")
+@click.option("--skip", default="", metavar="NAMES", help="Not these areas, codes or slugs.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(list(LEVELS)),
+    default="warning",
+    show_default=True,
+    help="The least severity that makes the exit status 1.",
+)
+@click.option("--format", "form", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
+@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report there.")
+@click.option("--verbose", is_flag=True, help="Show each check that passed, and all of long tables.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=120,
+    show_default=True,
+    help="Seconds for the whole run.",
+)
+def check(**options: Any) -> None:
+    """Check this machine, and the model, loader and checkpoint that you name, by small real jobs."""
+    chosen = _chosen(options["only"], options["skip"])
+    named = _named(options)
+    fail_on = LEVELS[options["fail_on"]]
+    with ending_on_signals(options["timeout"]), ExitStack() as stack:
+        show = Show(options["form"], options["output"], fail_on, verbose=options["verbose"])
+        report, facts = _examine(chosen, named, options, show, stack)
+        show.report(report, as_mapping(facts))
+    sys.exit(report.exit_status(fail_on))
+
+
+def _examine(
+    chosen: tuple[Check, ...], named: Named, options: dict[str, Any], show: Show, stack: ExitStack
+) -> tuple[Report, Facts]:
+    from ddpdoctor.probe.facts import gather
+    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.probe.supplies import supplies
+
+    started = time.monotonic()
+    ends_at = started + options["timeout"]
+
+    @functools.cache
+    def jobs() -> Jobs:
+        return stack.enter_context(Jobs(options["nproc"] or 2, os.environ, ends_at))
+
+    if _has_jobs(chosen):
+        jobs()  # at once: it imports torch in the background while the rest goes on
+    facts = gather(ranks=options["nproc"])
+    supply = supplies(facts, jobs, named, options["backend"])
+    results = []
+    for number, each in enumerate(chosen):
+        show.progress(f"[{number + 1}/{len(chosen)}] {each.code} {each.slug}")
+        results.append(examine(each, supply) if time.monotonic() < ends_at else not_run(each, OUT_OF_TIME))
+        show.result(results[-1])
+    return Report(tuple(results), supply.faults(), time.monotonic() - started), facts
+
+
+def _has_jobs(chosen: tuple[Check, ...]) -> bool:
+    return any({"jobs", "model", "loader"} & set(facet.needs) for check in chosen for facet in check.facets)
+
+
+def _chosen(only: str, skip: str) -> tuple[Check, ...]:
+    checks = load_checks()
+    chosen = select(checks, only, "--only") if only else checks
+    left_out = select(checks, skip, "--skip")
+    chosen = tuple(check for check in chosen if check not in left_out)
+    if not chosen:
+        raise click.UsageError("--only and --skip leave no check")
+    return chosen
+
+
+def _named(options: dict[str, Any]) -> Named:
+    from ddpdoctor.probe.supplies import Named
+    from ddpdoctor.probe.target import parse
+
+    if options["batch"] and not options["model"]:
+        raise click.UsageError("--batch needs --model")
+    targets = {option: parse(options[option]) if options[option] else None for option in ("model", "batch", "loader")}
+    return Named(**targets, checkpoint=options["checkpoint"])

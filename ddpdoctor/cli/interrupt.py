@@ -1,0 +1,48 @@
+"""Ctrl-C, SIGTERM, a closed terminal and the run's own deadline end a command in the same tidy way."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from ddpdoctor.probe.checkup import TimeUp
+
+
+class Ended(BaseException):
+    """A signal asked the command to end."""
+
+
+@contextmanager
+def ending_on_signals(timeout: float | None = None) -> Iterator[None]:
+    """Unwind on a signal, so that whatever is open is closed, then exit with 128 and the signal's number.
+
+    After ``timeout`` seconds TimeUp is raised, once, in whatever is going on.
+    """
+    handlers = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, _time_up)
+    signal.setitimer(signal.ITIMER_REAL, timeout or 0)
+    try:
+        yield
+    except Ended as exc:
+        number = exc.args[0]
+        click.echo(f"ddpdoctor: ended by {signal.Signals(number).name}", err=True)
+        sys.exit(128 + number)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: Any) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)  # the unwinding is not interrupted again
+    raise Ended(number)
+
+
+def _time_up(_: int, __: Any) -> None:
+    raise TimeUp

@@ -1,0 +1,1 @@
+"""The instrument behind `ddpdoctor check`: host facts, the job pool, the user's targets, the checkup."""

@@ -1,0 +1,140 @@
+"""Each check's patient and control, really run on this machine: found in the one, silent on the other.
+
+A case is a file ``patient.py`` or ``control.py`` in the fixture folder of its check. What it defines says what
+the check is shown: ``world(facts)``, a context manager that gives other host facts; ``build_model``,
+``example_batch`` and ``build_loader``, targets as users name them; ``write_checkpoint(path)``, called on two real
+ranks; ``in_each_rank()``, called in each rank of a job before the job's own function; ``pool(jobs)``, a context
+manager that gives another job pool.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.resources
+import importlib.util
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.check import NotRun
+from ddpdoctor.model import Result, Status
+from ddpdoctor.probe.checkup import examine, result
+from ddpdoctor.probe.outcome import Returned
+from ddpdoctor.probe.supplies import Named, supplies
+from ddpdoctor.probe.target import Target, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddpdoctor.check import Check
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.probe.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a check said of its patient and of its control."""
+
+    check: Check
+    patient: Result
+    control: Result
+
+    @property
+    def verdict(self) -> str:
+        """Say ``ok``, ``not run`` or ``wrong``."""
+        if Status.CRASHED in (self.patient.status, self.control.status):
+            return "wrong"
+        if Status.NOT_RUN in (self.patient.status, self.control.status):
+            return "not run"
+        ok = self.patient.status is Status.FAILED and self.control.status is Status.PASSED
+        return "ok" if ok else "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedJobs:
+    """The pool, with each rank prepared by a case's ``in_each_rank``."""
+
+    jobs: Jobs
+    prepare: Target
+
+    @property
+    def world_size(self) -> int:
+        """Give the pool's."""
+        return self.jobs.world_size
+
+    def problem(self) -> str:
+        """Give the pool's."""
+        return self.jobs.problem()
+
+    def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Outcome, ...]:
+        """Run a job as the pool does."""
+        return self.jobs.run(prepared, self.prepare, function, args, **options)
+
+
+def prepared(prepare: Target, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call the case's preparation, then the job's function, in a rank."""
+    build(prepare, 0, 1)
+    return function(*args)
+
+
+def try_check(check: Check, facts: Facts, jobs: Jobs) -> Trial:
+    """Run a check on its patient and on its control."""
+    return Trial(check, *(_examine_case(check, name, facts, jobs) for name in ("patient", "control")))
+
+
+def _examine_case(check: Check, name: str, facts: Facts, jobs: Jobs) -> Result:
+    path = fixture(check, f"{name}.py")
+    if not path.is_file():
+        return result(check, Status.CRASHED, reason=f"there is no fixture {path}")
+    offers = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    with ExitStack() as stack:
+        try:
+            if "world" in offers:
+                facts = stack.enter_context(_loaded(path).world(facts))
+            targets = {option: Target(str(path), function) for option, function in TARGETS if function in offers}
+            checkpoint = None
+            if "write_checkpoint" in offers:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddpdoctor-"))
+                checkpoint = _written(Target(str(path), "write_checkpoint"), Path(folder), jobs)
+        except NotRun as exc:
+            return result(check, Status.NOT_RUN, reason=str(exc))
+        pool: Any = stack.enter_context(_loaded(path).pool(jobs)) if "pool" in offers else jobs
+        if "in_each_rank" in offers:
+            pool = PreparedJobs(jobs, Target(str(path), "in_each_rank"))
+        return examine(check, supplies(facts, lambda: pool, Named(checkpoint=checkpoint, **targets)))
+
+
+TARGETS = (("model", "build_model"), ("batch", "example_batch"), ("loader", "build_loader"))
+
+
+def fixture(check: Check, name: str) -> Path:
+    """Give the path of a file in the check's fixture folder."""
+    folder = check.slug.replace("-", "_")
+    return Path(str(importlib.resources.files("ddpdoctor.fixtures"))) / folder / name
+
+
+def _loaded(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"ddpdoctor_case_{path.parent.name}_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _written(write: Target, folder: Path, jobs: Jobs) -> str:
+    path = str(folder / "checkpoint.pt")
+    failed = [each for each in jobs.run(write_checkpoint, write, path, ranks=2) if not isinstance(each, Returned)]
+    if failed:
+        raise RuntimeError(f"{write} wrote no checkpoint: {failed}")
+    return path
+
+
+def write_checkpoint(write: Target, path: str) -> None:
+    """Call the case's ``write_checkpoint`` in a rank."""
+    from ddpdoctor.probe.target import load
+
+    load(write)(path)

@@ -1,0 +1,1 @@
+"""Reporters: they know findings and nothing else."""

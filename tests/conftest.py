@@ -1,0 +1,82 @@
+"""What several tests share: one warm pool, one look at the host, the loaded checks, and a command line to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddpdoctor.check import Check
+from ddpdoctor.probe.facts import Facts, gather
+from ddpdoctor.probe.jobs import Jobs
+from ddpdoctor.registry import load_checks
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def jobs() -> Iterator[Jobs]:
+    """Give a pool that runs two ranks."""
+    with Jobs(2, os.environ) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def facts() -> Facts:
+    """Give this host's facts."""
+    return gather()
+
+
+@pytest.fixture(scope="session")
+def checks() -> dict[str, Check]:
+    """Give the checks by their slug."""
+    return {check.slug: check for check in load_checks()}
+
+
+@pytest.fixture
+def ddpdoctor() -> Run:
+    """Give a function that runs the command line in a process of its own."""
+
+    def run(*args: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "ddpdoctor", *args],
+            capture_output=True,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, **environ},
+            timeout=100,
+            check=False,
+        )
+
+    return run
+
+
+def left_behind(before: set[int]) -> list[str]:
+    """Name the processes of ours that run now and did not before."""
+    return [
+        " ".join(process.info["cmdline"])
+        for process in psutil.process_iter(["pid", "cmdline"])
+        if process.info["pid"] not in before and "ddpdoctor" in " ".join(process.info["cmdline"] or ())
+    ]
+
+
+@pytest.fixture
+def no_process_left() -> Iterator[None]:
+    """Fail the test if a process with our name runs after it that did not before."""
+    before = set(psutil.pids())
+    yield
+    assert left_behind(before) == []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs more GPUs than there are, with the reason."""
+    there = len(gather().gpus.devices)
+    for item in items:
+        if (marker := item.get_closest_marker("gpu")) and there < marker.args[0]:
+            item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} NVIDIA GPUs, found {there}"))

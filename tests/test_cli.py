@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.check import Check
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+USERS = """
+import sys, threading, time
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+def model(): return torch.nn.Linear(4, 2)
+def batch(): return torch.ones(3, 4)
+def raises():
+    return helper()
+def helper():
+    raise ValueError("no data at /data/imagenet")
+def hangs(): time.sleep(600)
+def leaves(): sys.exit(5)
+def prints():
+    print("noise on stdout"); print("noise on stderr", file=sys.stderr)
+    return model()
+def threads():
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return model()
+def nothing(): return None
+not_callable = 3
+"""
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """Give a file of factories, as a user would have it."""
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(USERS))
+    return path
+
+
+def test_a_healthy_machine_has_no_finding_above_note(ddpdoctor: Run) -> None:
+    """Run without a target, everything that can be looked at here passes, and the exit status is 0."""
+    done = ddpdoctor("check")
+
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "no --model given" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "\r" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "ValueError: no data at /data/imagenet"),
+        ("leaves", "exit status 5"),
+        ("missing", "no 'missing'"),
+        ("nothing", "NoneType"),
+    ],
+)
+def test_a_factory_that_fails_is_one_clear_line_about_the_users_code(
+    ddpdoctor: Run, users: Path, name: str, said: str
+) -> None:
+    """Whose error it is, where, no traceback, exit status 2; and the other checks still run."""
+    done = ddpdoctor(
+        "check", "--only", "model,gloo-collectives", "--model", f"{users}:{name}", "--batch", f"{users}:batch"
+    )
+
+    assert done.returncode == 2
+    assert said in " ".join(done.stdout.split())
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "site-packages" not in done.stdout
+    assert "1 passed" in done.stdout
+    if name == "raises":
+        assert "train.py:12 in helper" in done.stdout
+
+
+def test_a_factory_that_hangs_is_named_with_its_line(ddpdoctor: Run, users: Path) -> None:
+    """The line that does not return is told."""
+    done = ddpdoctor("check", "--only", "no-trainable-parameters", "--model", f"{users}:hangs", "--timeout", "12")
+
+    assert done.returncode == 2
+    assert "did not return in time" in done.stdout
+    assert "train.py:13 in hangs" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["prints", "threads"])
+def test_a_noisy_factory_disturbs_nothing(ddpdoctor: Run, users: Path, name: str) -> None:
+    """What it prints stays out of the report; threads that it leaves do not keep us."""
+    done = ddpdoctor("check", "--only", "no-trainable-parameters", "--model", f"{users}:{name}")
+
+    assert done.returncode == 0
+    assert "noise" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--model", "nowhere.py:f"),
+        ("--model", "no.such.module:f"),
+        ("--model", "just-a-word"),
+        ("--loader", ":"),
+        ("--checkpoint", "nowhere.pt"),
+        ("--only", "no-such-check"),
+        ("--skip", "DDP000"),
+        ("--only", "gpu", "--skip", "gpu"),
+        ("--nproc", "0"),
+        ("--nproc", "many"),
+        ("--backend", "mpi"),
+        ("--timeout", "-1"),
+        ("--fail-on", "disaster"),
+        ("--format", "html"),
+        ("--batch", "train.py:batch"),
+        ("--output", "no/such/folder/report.json"),
+        ("--frobnicate",),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_one_clear_line_and_exit_status_2(ddpdoctor: Run, args: tuple[str, ...], tmp_path: Path) -> None:
+    """Never a traceback."""
+    only = () if "--only" in args else ("--only", "checkpoint,model,machine")
+    done = ddpdoctor("check", *only, *args, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_unknown_check_to_explain_is_exit_status_2_with_what_is_close(ddpdoctor: Run) -> None:
+    """A typo gets a suggestion."""
+    done = ddpdoctor("explain", "gloo-colectives")
+
+    assert done.returncode == 2
+    assert "gloo-collectives" in done.stderr
+
+
+def test_explain_prints_the_page(ddpdoctor: Run, checks: dict[str, Check]) -> None:
+    """By slug or code, the whole docstring."""
+    by_slug, by_code = ddpdoctor("explain", "gloo-collectives"), ddpdoctor("explain", "ddp701")
+
+    assert by_slug.stdout == by_code.stdout
+    assert checks["gloo-collectives"].page in by_slug.stdout
+
+
+def test_list_shows_every_check(ddpdoctor: Run, checks: dict[str, Check]) -> None:
+    """Each with code and slug; --area narrows."""
+    everything = ddpdoctor("list").stdout
+
+    assert all(check.code in everything and slug in everything for slug, check in checks.items())
+    assert "DDP5" not in ddpdoctor("list", "--area", "collectives").stdout
+
+
+def test_help_and_list_import_no_torch(ddpdoctor: Run) -> None:
+    """They answer on a machine without torch, and fast."""
+    for command in (["--help"], ["list"], ["explain", "DDP701"]):
+        program = (
+            "import sys; sys.argv[1:] = %r; from ddpdoctor.cli import cli\n"
+            "try: cli()\n"
+            "finally: assert 'torch' not in sys.modules" % (command,)
+        )
+        assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("after", [0.5, 6.0], ids=["at start", "in a job"])
+def test_a_signal_ends_the_run_within_two_seconds(users: Path, number: int, after: float) -> None:
+    """Nothing is left behind, and the exit status says which signal it was."""
+    command = [sys.executable, "-m", "ddpdoctor", "check", "--only", "model,collectives", "--model", f"{users}:hangs"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(after)
+    started = time.monotonic()
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+
+    assert time.monotonic() - started < 2.5
+    assert process.returncode == 128 + number
+    assert "Traceback" not in output
+
+
+@pytest.mark.usefixtures("no_process_left")
+def test_timeout_bounds_the_whole_run(ddpdoctor: Run, users: Path) -> None:
+    """What could not be looked at any more is not run, and says so."""
+    started = time.monotonic()
+    done = ddpdoctor("check", "--model", f"{users}:hangs", "--timeout", "4")
+
+    assert time.monotonic() - started < 10
+    assert "--timeout" in done.stdout
+
+
+def test_a_world_without_home_terminal_or_locale(ddpdoctor: Run) -> None:
+    """LANG=C, a home that cannot be written and no terminal change nothing."""
+    done = ddpdoctor("check", "--only", "machine,gloo-collectives", LANG="C", LC_ALL="C", HOME="/proc", TERM="dumb")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    done.stdout.encode("ascii")
+
+
+def test_output_goes_to_the_file_and_a_killed_run_leaves_no_half_of_it(ddpdoctor: Run, tmp_path: Path) -> None:
+    """--output holds the whole report or is not there."""
+    target = tmp_path / "report.json"
+    done = ddpdoctor("check", "--only", "machine", "--format", "json", "--output", str(target))
+
+    assert done.returncode == 0
+    assert target.read_text().startswith("{")
+    assert os.listdir(tmp_path) == ["report.json"]  # noqa: PTH208 - the names are what counts
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    """`ddpdoctor list | head -1` ends quietly."""
+    done = subprocess.run(
+        f"{sys.executable} -m ddpdoctor list | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,  # noqa: S602 - a pipe is what is tested
+    )
+
+    assert done.stderr == ""
+
+
+def test_env_redacts_secrets(ddpdoctor: Run) -> None:
+    """A bug report holds what bears on training, and no token."""
+    done = ddpdoctor("env", "--format", "json", NCCL_DEBUG="INFO", WANDB_API_KEY="f00dfeed" * 5, MASTER_ADDR="n0")
+
+    assert "NCCL_DEBUG" in done.stdout
+    assert "f00dfeed" not in done.stdout

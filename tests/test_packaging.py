@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from ddpdoctor.docs import with_table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import pytest
+
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
+    """No area, check, patient, schema or C source is missing from what users install."""
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        packed = set(wheel.namelist())
+    tree = {
+        str(path.relative_to(ROOT)) if folder == "ddpdoctor" else f"ddpdoctor/{path.relative_to(ROOT)}"
+        for folder in ("ddpdoctor", "checks", "fixtures")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+    assert tree <= packed
+    assert not {name for name in packed if name.startswith(("tests/", "checks/", "fixtures/"))}
+
+
+def test_every_package_is_listed() -> None:
+    """A new folder of ddpdoctor/ or checks/ is in pyproject.toml's list."""
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    there = {
+        ".".join((["ddpdoctor"] if path.parts[0] != "ddpdoctor" else []) + list(path.parts))
+        for folder in ("ddpdoctor", "checks", "fixtures")
+        for path in [Path(folder), *(p.relative_to(ROOT) for p in (ROOT / folder).iterdir())]
+        if (ROOT / path / "__init__.py").is_file()
+    }
+
+    assert there == listed
+
+
+def test_the_readmes_table_of_checks_is_up_to_date() -> None:
+    """`python -m ddpdoctor.docs` would change nothing."""
+    readme = (ROOT / "README.md").read_text()
+
+    assert with_table(readme) == readme
+
+
+def test_the_top_level_holds_only_what_belongs_there() -> None:
+    """The layout is fixed."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    top = {name.partition("/")[0] for name in listed}
+
+    assert {name for name in top if not name.startswith(".")} <= {
+        "CHANGELOG.md", "LICENSE", "README.md", "benchmarks", "checks", "constraints.txt", "ddpdoctor", "fixtures",
+        "pyproject.toml", "tests",
+    }  # fmt: skip

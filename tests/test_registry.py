@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.check import Check, Instrument
+from ddpdoctor.probe.selftest import fixture
+from ddpdoctor.registry import LoadError, find, load_checks
+
+ROOT = Path(__file__).parents[1]
+ALL = load_checks()
+AREAS = {
+    "environment": 1,
+    "machine": 1,
+    "gpu": 2,
+    "network": 3,
+    "model": 5,
+    "data": 6,
+    "collectives": 7,
+    "checkpoint": 8,
+}
+
+
+def test_every_file_of_the_checks_folder_is_a_check() -> None:
+    """No file is silently left out, in any area."""
+    files = {path.stem.replace("_", "-") for path in (ROOT / "checks").glob("*/*.py") if not path.name.startswith("_")}
+
+    assert {check.slug for check in ALL} == files
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda check: check.slug)
+class TestEachCheck:
+    """What holds for every check."""
+
+    def test_its_code_is_of_its_area(self, check: Check) -> None:
+        """The first digit is the area's."""
+        assert re.fullmatch(rf"DDP{AREAS[check.area]}\d\d", check.code)
+
+    def test_its_page_tells_more_than_its_title(self, check: Check) -> None:
+        """The page says what happens, how to be sure and for which versions, without hedging."""
+        assert len(check.page.split()) >= 60
+        assert not re.search(r"\b(please|something went wrong)\b", check.page, re.IGNORECASE)
+        assert re.search(r"torch|NCCL|NVML|Linux|PyTorch|CUDA", check.page)
+
+    def test_it_has_a_probe(self, check: Check) -> None:
+        """The checkup can look for it."""
+        assert check.of(Instrument.PROBE)
+
+    def test_it_has_a_patient_and_a_control(self, check: Check) -> None:
+        """Both twins are there."""
+        assert fixture(check, "patient.py").is_file()
+        assert fixture(check, "control.py").is_file()
+
+    def test_code_and_slug_find_it(self, check: Check) -> None:
+        """Users type either, in any case."""
+        assert find(ALL, check.code.lower()) is check
+        assert find(ALL, check.slug.upper()) is check
+
+
+def test_every_fixture_folder_belongs_to_a_check() -> None:
+    """No patient is left from a check that is gone."""
+    folders = {path.parent.name.replace("_", "-") for path in (ROOT / "fixtures").glob("*/patient.py")}
+
+    assert folders == {check.slug for check in ALL}
+
+
+GOOD = '''
+    """Title.
+
+    Page.
+    """
+    from ddpdoctor import Card, Severity
+    from ddpdoctor.check import lint, probe, sign, watch
+
+    CARD = Card("{code}", Severity.NOTE)
+
+    @probe
+    def at_the_checkup(facts): yield from ()
+
+    @watch(ValueError)
+    def in_training(event): yield from ()
+
+    @sign("Expected to have finished")
+    def in_logs(record): yield from ()
+
+    @lint
+    def in_source(module): yield from ()
+'''
+
+
+def _plugin(folder: Path, sources: dict[str, str]) -> None:
+    """Install a package of checks under the entry-point group, as a third party would."""
+    package = folder / "acme_checks"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    for name, source in sources.items():
+        (package / f"{name}.py").write_text(textwrap.dedent(source))
+    metadata = folder / "acme-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[ddpdoctor.checks]\nacme = acme_checks\n")
+
+
+@pytest.fixture
+def plugin_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a folder on the path, and forget its modules afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("acme_checks")]:
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+def test_a_third_partys_check_with_all_four_facets_loads(plugin_path: Path) -> None:
+    """The entry-point group works, and the shape takes all four instruments."""
+    _plugin(plugin_path, {"broken_thing": GOOD.format(code="ACME001")})
+    found = find(load_checks(), "broken-thing")
+
+    assert found is not None
+    assert (found.code, found.area, found.title) == ("ACME001", "acme_checks", "Title")
+    assert {facet.instrument for facet in found.facets} == set(Instrument)
+    assert found.of(Instrument.WATCH)[0].subject is ValueError
+    assert found.of(Instrument.PROBE)[0].needs == ("facts",)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("import no_such_module\n", "no_such_module"),
+        ("1/0\n", "ZeroDivisionError"),
+        (GOOD.format(code="DDP1"), "code"),
+        (GOOD.format(code="DDP701"), "both claim code DDP701"),
+        (GOOD.replace("    Page.\n", "").format(code="ACME001"), "docstring"),
+        ('"""Title.\n\nPage.\n"""\n', "0 cards"),
+    ],
+)
+def test_a_check_that_does_not_load_is_an_error_that_names_it(plugin_path: Path, source: str, problem: str) -> None:
+    """A faulty check is never left out in silence."""
+    _plugin(plugin_path, {"broken_thing": source})
+
+    with pytest.raises(LoadError, match=problem) as caught:
+        load_checks()
+    assert "acme_checks" in str(caught.value)
+
+
+def test_nothing_of_torch_is_imported_by_the_checks() -> None:
+    """Loading every check and the command line leaves torch and numpy out."""
+    program = (
+        "import sys; from ddpdoctor.registry import load_checks; import ddpdoctor.cli; load_checks(); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy')))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
