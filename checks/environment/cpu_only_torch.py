@@ -1,8 +1,8 @@
 """torch is built without CUDA on a machine with NVIDIA GPUs.
 
-torch.cuda.is_available() is False, init_process_group("nccl") raises "Distributed package doesn't have NCCL built in",
-and training runs on the CPU. Typical: `pip install torch` from an index of CPU wheels, a lock file made on a laptop, conda
-picking a cpu build.
+torch.cuda.is_available() is False, init_process_group("nccl") raises "Distributed package doesn't have NCCL built
+in", and training runs on the CPU. Typical: `pip install torch` from an index of CPU wheels, a lock file made on a
+laptop, conda picking a cpu build.
 
 To be sure: `python -c "import torch; print(torch.__version__, torch.version.cuda)"`: `+cpu`, or None.
 

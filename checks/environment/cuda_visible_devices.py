@@ -6,8 +6,8 @@ beginnings of UUIDs that `nvidia-smi -L` prints (`GPU-...`, `MIG-...`), are.
 
 To be sure: `python -c "import torch; print(torch.cuda.device_count())"`.
 
-Source: CUDA C++ Programming Guide, "CUDA Environment Variables". Whether an index is out of range is judged only where
-NVML lists the GPUs. Holds for all versions of torch.
+Source: CUDA C++ Programming Guide, "CUDA Environment Variables". Whether an index is out of range is judged only
+where NVML lists the GPUs. Holds for all versions of torch.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ This is proven, not assumed: small ranks wrap a model with the variable set. Not
 
 To be sure: start the training with TORCH_DISTRIBUTED_DEBUG=INFO; if it runs, this is the cause.
 
-Source: torch.distributed documentation, "Debugging torch.distributed applications", for what it is to do; the crash was
-seen with torch 2.13 (CPU build) over gloo.
+Source: torch.distributed documentation, "Debugging torch.distributed applications", for what it is to do; the crash
+was seen with torch 2.13 (CPU build) over gloo.
 """
 
 from __future__ import annotations

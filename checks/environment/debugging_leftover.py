@@ -1,9 +1,9 @@
 """A variable that was set for debugging makes every step slower, or hides a fault.
 
-CUDA_LAUNCH_BLOCKING=1 waits after each kernel; NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE take NCCL's fast
-paths away; TORCH_NCCL_BLOCKING_WAIT=1 blocks the CPU in each collective; NCCL_DEBUG=TRACE and
-TORCH_DISTRIBUTED_DEBUG=DETAIL log or check every collective. They are right for an hour of debugging, and are forgotten
-in a .bashrc or an image.
+CUDA_LAUNCH_BLOCKING=1 waits after each kernel; NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE take NCCL's
+fast paths away; TORCH_NCCL_BLOCKING_WAIT=1 blocks the CPU in each collective; NCCL_DEBUG=TRACE and
+TORCH_DISTRIBUTED_DEBUG=DETAIL log or check every collective. They are right for an hour of debugging, and are
+forgotten in a .bashrc or an image.
 
 A variable that works around a real fault (P2P that is broken on this board) is to stay: the check nccl-collectives
 proves whether it is needed.
@@ -11,8 +11,8 @@ proves whether it is needed.
 To be sure: measure a hundred steps with the variable and without.
 
 Source: CUDA C++ Programming Guide; NCCL documentation, "Environment Variables" (each marked as for debugging);
-torch.distributed documentation, "Debugging torch.distributed applications". On a machine without GPUs those of CUDA and
-NCCL are notes. Holds for torch 2.2 to 2.13.
+torch.distributed documentation, "Debugging torch.distributed applications". On a machine without GPUs those of CUDA
+and NCCL are notes. Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The NVIDIA driver is older than the CUDA that torch is built for.
 
-"CUDA driver version is insufficient for CUDA runtime version" (error 35), or torch.cuda.is_available() is False with a
-warning that the driver is too old. A driver serves every CUDA of its own major version (minor version compatibility) and
-all older ones; a newer major version needs a newer driver.
+"CUDA driver version is insufficient for CUDA runtime version" (error 35), or torch.cuda.is_available() is False with
+a warning that the driver is too old. A driver serves every CUDA of its own major version (minor version
+compatibility) and all older ones; a newer major version needs a newer driver.
 
 To be sure: `nvidia-smi` prints the newest CUDA that the driver supports.
 
 Source: CUDA Toolkit Release Notes, table "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
-Compatibility": 450.80.02 for CUDA 11, 525.60.13 for CUDA 12, 580 for CUDA 13 (Linux). Holds for all versions of torch.
+Compatibility": 450.80.02 for CUDA 11, 525.60.13 for CUDA 12, 580 for CUDA 13 (Linux). Holds for all versions of
+torch.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 PyTorch installation. A build holds code for a list of architectures; code for sm_80 runs on sm_86 and sm_89 too (same
 major version), and PTX of compute_90 is compiled for any newer GPU at start.
 
-To be sure: `python -c "import torch; print(torch.cuda.get_arch_list())"` beside
-`nvidia-smi --query-gpu=compute_cap --format=csv`.
+To be sure: `python -c "import torch; print(torch.cuda.get_arch_list())"` beside `nvidia-smi --query-gpu=compute_cap
+--format=csv`.
 
 Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility". Holds for all versions of torch.
 """

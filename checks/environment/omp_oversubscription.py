@@ -1,8 +1,8 @@
 """The ranks of this host together use more OpenMP threads than there are cores.
 
-Each rank runs OMP_NUM_THREADS threads for its CPU operations. torchrun sets it to 1 where it is not set; a value from a
-.bashrc or an image stays. Ranks times threads beyond the cores makes the threads wait for each other: data loading and
-CPU training become several times slower.
+Each rank runs OMP_NUM_THREADS threads for its CPU operations. torchrun sets it to 1 where it is not set; a value from
+a .bashrc or an image stays. Ranks times threads beyond the cores makes the threads wait for each other: data loading
+and CPU training become several times slower.
 
 To be sure: `htop` while training: more running threads than cores, and much time in the kernel.
 

@@ -5,8 +5,8 @@ go. NCCL dropped several tuning variables. A dropped variable is silently ignore
 
 To be sure: start with TORCH_CPP_LOG_LEVEL=WARNING and read the first lines; NCCL_DEBUG=INFO shows what NCCL reads.
 
-Source: torch's ProcessGroupNCCL.hpp (2.2 to 2.13: "deprecated env variable names"); NCCL documentation, release notes.
-PYTORCH_CUDA_ALLOC_CONF is still read by torch 2.13 beside its new name and not reported.
+Source: torch's ProcessGroupNCCL.hpp (2.2 to 2.13: "deprecated env variable names"); NCCL documentation, release
+notes. PYTORCH_CUDA_ALLOC_CONF is still read by torch 2.13 beside its new name and not reported.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ are what people set for torchrun, and images of clusters set WORLD_SIZE.
 
 To be sure: `env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)='`.
 
-Source: torch.distributed documentation, "Environment variable initialization"; torchrun documentation. Holds for torch
-2.2 to 2.13.
+Source: torch.distributed documentation, "Environment variable initialization"; torchrun documentation. Holds for
+torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

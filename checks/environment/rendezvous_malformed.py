@@ -1,9 +1,9 @@
 """A variable of the rendezvous has a value that cannot be right.
 
-RANK counts from 0 and is less than WORLD_SIZE; LOCAL_RANK is less than LOCAL_WORLD_SIZE and, with GPUs, names one that
-the process sees; MASTER_PORT is a free port above 1023. A rank outside of the world makes every process wait for one
-that never comes (no rank 0: nobody opens the store); a port of a service (22, 80) is answered by somebody else, and
-fails with "Address already in use" or a broken handshake.
+RANK counts from 0 and is less than WORLD_SIZE; LOCAL_RANK is less than LOCAL_WORLD_SIZE and, with GPUs, names one
+that the process sees; MASTER_PORT is a free port above 1023. A rank outside of the world makes every process wait for
+one that never comes (no rank 0: nobody opens the store); a port of a service (22, 80) is answered by somebody else,
+and fails with "Address already in use" or a broken handshake.
 
 To be sure: `env | grep -E 'RANK|WORLD_SIZE|MASTER_PORT'`.
 

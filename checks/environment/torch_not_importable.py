@@ -1,7 +1,7 @@
 """torch cannot be imported.
 
-Nothing can train. Typical: torch is not installed in this environment; a shared library is missing or of another version
-(LD_LIBRARY_PATH, LD_PRELOAD); a file of the user's is called torch.py; numpy and torch do not fit.
+Nothing can train. Typical: torch is not installed in this environment; a shared library is missing or of another
+version (LD_LIBRARY_PATH, LD_PRELOAD); a file of the user's is called torch.py; numpy and torch do not fit.
 
 To be sure: `python -c "import torch"` in the same directory, with the same variables.
 

@@ -1,7 +1,7 @@
 """The container may use less than one core for each rank.
 
-A CPU quota stops all processes of the container for the rest of a period when it is used up: ranks pause at random, and
-every collective waits for the one that pauses. Data loader workers come on top.
+A CPU quota stops all processes of the container for the rest of a period when it is used up: ranks pause at random,
+and every collective waits for the one that pauses. Data loader workers come on top.
 
 To be sure: `cat /sys/fs/cgroup/cpu.stat`: nr_throttled grows while training.
 

@@ -1,11 +1,12 @@
 """Memory for RDMA cannot be locked.
 
-InfiniBand and RoCE need memory that stays where it is. With a small limit NCCL fails at start: "ibv_reg_mr failed with
-error Cannot allocate memory", or ncclSystemError. Only hosts with RDMA devices are concerned.
+InfiniBand and RoCE need memory that stays where it is. With a small limit NCCL fails at start: "ibv_reg_mr failed
+with error Cannot allocate memory", or ncclSystemError. Only hosts with RDMA devices are concerned.
 
 To be sure: `ulimit -l`, in the very shell or container that starts the training.
 
-Source: NCCL documentation, "Troubleshooting", "Memory limits"; ibv_reg_mr(3). Holds for all versions of NCCL, on Linux.
+Source: NCCL documentation, "Troubleshooting", "Memory limits"; ibv_reg_mr(3). Holds for all versions of NCCL, on
+Linux.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Too few files can be open at once.
 
-Each tensor that a data loader worker hands over, each socket of a rank and each file of a data set takes a descriptor.
-With too few: "Too many open files", "received 0 items of ancdata".
+Each tensor that a data loader worker hands over, each socket of a rank and each file of a data set takes a
+descriptor. With too few: "Too many open files", "received 0 items of ancdata".
 
 To be sure: `ulimit -n`, in the very shell that starts the training.
 

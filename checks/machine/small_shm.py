@@ -1,3 +1,4 @@
+# ruff: noqa: S108 - the directory is what this check is about
 """/dev/shm is too small for data-parallel training.
 
 Data loader workers hand their batches over in shared memory, and NCCL uses it between the GPUs of a host. A container

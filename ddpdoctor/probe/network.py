@@ -136,7 +136,7 @@ def _listeners() -> tuple[Listener, ...]:
     return tuple(
         Listener(entry.laddr.ip, entry.laddr.port, entry.pid, _command(entry.pid))
         for entry in found
-        if entry.status == psutil.CONN_LISTEN
+        if entry.status == psutil.CONN_LISTEN and entry.laddr
     )
 
 

@@ -34,9 +34,9 @@ def supplies(facts: Facts, jobs: Callable[[], Jobs], named: Named, backend: str 
             "jobs": jobs,
             "gpus": lambda: _gpus(facts),
             "backends": lambda: _backends(facts, backend),
-            "model": _needs(named.model, "--model", lambda model: _model(jobs(), model, named.batch)),
+            "model": _needs(named.model, "--model", lambda model: _model(jobs, model, named.batch)),
             "model_given": lambda: named.model is not None,
-            "loader": _needs(named.loader, "--loader", lambda loader: _loader(jobs(), loader)),
+            "loader": _needs(named.loader, "--loader", lambda loader: _loader(jobs, loader)),
             "checkpoint": _needs(named.checkpoint, "--checkpoint", _checkpoint),
         }
     )
@@ -64,13 +64,13 @@ def _backends(facts: Facts, backend: str) -> tuple[str, ...]:
     return ("gloo", "nccl") if facts.gpus.devices else ("gloo",)
 
 
-def _model(jobs: Jobs, model: Target, batch: Target | None) -> Any:
+def _model(jobs: Callable[[], Jobs], model: Target, batch: Target | None) -> Any:
     from ddpdoctor.probe.model_exam import examine_model
 
     return examine_model(jobs(), model, batch)
 
 
-def _loader(jobs: Jobs, loader: Target) -> Any:
+def _loader(jobs: Callable[[], Jobs], loader: Target) -> Any:
     from ddpdoctor.probe.loader_exam import examine_loader
 
     return examine_loader(jobs(), loader)

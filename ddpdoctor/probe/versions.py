@@ -86,8 +86,8 @@ def _nccl(environ: Mapping[str, str]) -> tuple[Library, ...]:
         if (version := _version(name)) is not None
     ]
     candidates = [Path(entry) for entry in environ.get("LD_PRELOAD", "").replace(":", " ").split() if "nccl" in entry]
-    for folder in filter(None, environ.get("LD_LIBRARY_PATH", "").split(":")):
-        candidates.append(Path(folder) / "libnccl.so.2")
+    folders = filter(None, environ.get("LD_LIBRARY_PATH", "").split(":"))
+    candidates += [Path(folder) / "libnccl.so.2" for folder in folders]
     for path in candidates:
         if path.is_file():
             real = path.resolve()

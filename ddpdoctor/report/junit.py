@@ -30,7 +30,7 @@ def _suite(root: ET.Element, area: str, results: list[Result], fail_on: Severity
         attribute: str(sum(case.find(tag) is not None for case in cases))
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
     }
-    suite = ET.SubElement(root, "testsuite", name=area, tests=str(len(cases)), **counts)
+    suite = ET.SubElement(root, "testsuite", {"name": area, "tests": str(len(cases)), **counts})
     suite.extend(cases)
 
 

@@ -14,27 +14,24 @@ SECRET_NAME = re.compile(
     r"|COOKIE|PRIVATE|DSN|WEBHOOK|SAS)S?(?:_|$)",
     re.IGNORECASE,
 )
-PATTERNS = tuple(
-    (re.compile(pattern, re.IGNORECASE | re.DOTALL), replacement)
-    for pattern, replacement in (
-        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", HIDDEN),
-        (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s@]+@", rf"\1{HIDDEN}@"),
-        (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@:]{20,}@", rf"\1{HIDDEN}@"),
-        (
-            r"([?&](?:[a-z0-9-]*(?:token|secret|password|signature|credential)|api_?key|access_?key|key|sig|auth)=)"
-            r"[^&\s\"']+",
-            rf"\1{HIDDEN}",
-        ),
-        (r"(\bBearer\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1{HIDDEN}"),
-        (
-            r"(\b[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|SECRET_?KEY)=)(['\"]?)[^\s'\"]+\2",
-            rf"\1{HIDDEN}",
-        ),
-        (r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,})", HIDDEN),
-        (r"\b(?:sk-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,})", HIDDEN),
-        (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*", HIDDEN),
-    )
-) + ((re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), HIDDEN),)  # fmt: skip
+RULES = (
+    (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", HIDDEN),
+    # A password, or a token in its place, in the authority of a URL.
+    (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s@]+@", rf"\1{HIDDEN}@"),
+    (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@:]{20,}@", rf"\1{HIDDEN}@"),
+    # A parameter of a URL.
+    (
+        r"([?&](?:[a-z0-9-]*(?:token|secret|password|signature|credential)|(?:api_?|access_?)?key|sig|auth)=)[^&\s\"']+",
+        rf"\1{HIDDEN}",
+    ),
+    (r"(\bBearer\s+)[A-Za-z0-9._~+/=-]{8,}", rf"\1{HIDDEN}"),
+    (r"(\b\w*(?:TOKEN|SECRET|PASSWORD|PASSWD|(?:API|ACCESS|SECRET)_?KEY)=)(['\"]?)[^\s'\"]+\2", rf"\1{HIDDEN}"),
+    # Shapes of tokens: Hugging Face, GitHub, GitLab, OpenAI and its like, Slack, JSON web tokens, AWS key ids.
+    (r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,})", HIDDEN),
+    (r"\b(?:sk-[\w-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|(?-i:AKIA|ASIA)(?-i:[A-Z0-9]{16})\b)", HIDDEN),
+    (r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", HIDDEN),
+)
+PATTERNS = tuple((re.compile(pattern, re.IGNORECASE | re.DOTALL), replacement) for pattern, replacement in RULES)
 
 Value = TypeVar("Value")
 
@@ -56,7 +53,7 @@ def redacted(value: Value) -> Value:
     if isinstance(value, str):
         return redact(value)  # type: ignore[return-value]  # a str for a str
     if isinstance(value, tuple):
-        return type(value)(redacted(item) for item in value)  # type: ignore[return-value]  # a tuple for a tuple
+        return type(value)(redacted(item) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
         changed: dict[str, Any] = {field.name: redacted(getattr(value, field.name)) for field in fields(value)}
         return replace(value, **changed)

@@ -31,7 +31,9 @@ def area_text(area: str, *, colour: bool) -> str:
 def result_text(result: Result, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
     """Give the lines of one result; empty where there is nothing that a reader needs now."""
     if result.status is Status.FAILED:
-        return "\n".join(_finding(result, finding, width, colour, verbose) for finding in result.findings)
+        return "\n".join(
+            _finding(result, finding, width, colour=colour, verbose=verbose) for finding in result.findings
+        )
     if result.status is Status.CRASHED:
         return f"  crashed {result.code} {result.slug}: {printable(result.reason)}"
     if not verbose:
@@ -41,15 +43,15 @@ def result_text(result: Result, *, width: int = 100, colour: bool = False, verbo
     return f"  passed  {result.code} {result.slug} ({result.seconds:.2f} s)"
 
 
-def _finding(result: Result, finding: Finding, width: int, colour: bool, verbose: bool) -> str:
+def _finding(result: Result, finding: Finding, width: int, *, colour: bool, verbose: bool) -> str:
     severity = str(finding.severity)
     if colour and finding.severity is not None:
         severity = click.style(severity, fg=COLOURS[finding.severity], bold=True)
     head = f"  {severity} {result.code} {result.slug}: {printable(finding.message)}"
-    return "\n".join([head, *_body(result, finding, width, verbose)])
+    return "\n".join([head, *_body(result, finding, width, verbose=verbose)])
 
 
-def _body(result: Result, finding: Finding, width: int, verbose: bool) -> Iterator[str]:
+def _body(result: Result, finding: Finding, width: int, *, verbose: bool) -> Iterator[str]:
     if place := str(finding.place):
         yield from _labelled("where", place, width)
     most = len(finding.evidence) if verbose else ROWS
@@ -58,7 +60,7 @@ def _body(result: Result, finding: Finding, width: int, verbose: bool) -> Iterat
     if len(finding.evidence) > most:
         yield from _labelled("", f"... {len(finding.evidence) - most} more, --verbose shows them", width)
     if finding.table is not None:
-        yield from _table(finding.table, verbose)
+        yield from _table(finding.table, verbose=verbose)
     if finding.doubt is not None:
         yield from _labelled("causes", "what remains: " + "; or ".join(finding.doubt.causes), width)
         yield from _labelled("tell", "apart with:", width)
@@ -92,7 +94,7 @@ def _pasted(text: str) -> Iterator[str]:
         yield f"    {'':{LABEL}}{line}"
 
 
-def _table(table: Table, verbose: bool) -> Iterator[str]:
+def _table(table: Table, *, verbose: bool) -> Iterator[str]:
     rows = table.rows if verbose else table.rows[:ROWS]
     text = tabulate(
         [[printable(str(cell)) for cell in row] for row in rows], headers=table.headers, disable_numparse=True

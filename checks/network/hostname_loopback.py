@@ -1,0 +1,51 @@
+"""The name of this host resolves to a loopback address.
+
+gloo advertises the address that the host name resolves to. If that is 127.0.1.1 (the entry that Debian and Ubuntu put
+into /etc/hosts), the ranks of the other hosts are told to connect to themselves: "Connection refused,
+remote=[127.0.1.1]" there, and here half an hour of silence until the time-out. On one host all is well.
+
+To be sure: `getent hosts $(hostname)`, on each host.
+
+An error where the environment says that several hosts take part and GLOO_SOCKET_IFNAME is not set; else a note. Source:
+torch's ProcessGroupGloo::createDefaultDevice; torch.distributed documentation, "Choosing the network interface to use".
+Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.facts import Facts
+from ddpdoctor.probe.network import is_loopback, several_hosts
+
+from ._hosts import routable_interfaces
+
+CARD = Card("DDP301", Severity.ERROR)
+
+
+@probe
+def by_its_name(facts: Facts) -> Iterator[Finding]:
+    """Look at what the host's own name resolves to."""
+    network = facts.network
+    if not network.own.addresses:
+        raise NotRun("the host name does not resolve")
+    if facts.environ.get("GLOO_SOCKET_IFNAME") or not all(map(is_loopback, network.own.addresses)):
+        return
+    interface = next(iter(routable_interfaces(network)), None)
+    if interface is None:
+        return  # a host without a network trains alone
+    several = several_hosts(facts.environ)
+    yield Finding(
+        f"{network.hostname} resolves to {', '.join(network.own.addresses)}: other hosts could not connect to its ranks",
+        (
+            Evidence(
+                ", ".join(network.own.addresses), f"the address of {interface}", f"getaddrinfo({network.hostname})"
+            ),
+            Evidence(several or "no sign of a second host", "one host", "environment"),
+        ),
+        Fix("name the interface on each host", command=f"export GLOO_SOCKET_IFNAME={interface}"),
+        Place(host=network.hostname),
+        severity=Severity.ERROR if several else Severity.NOTE,
+    )

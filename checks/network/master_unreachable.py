@@ -1,0 +1,62 @@
+"""The host at MASTER_ADDR cannot be reached from here.
+
+Ranks of this host wait for the store there until their time-out: "The client socket has timed out after 300000ms"
+(errno 110: no answer, a firewall drops the packets; errno 113: no route; errno 111: the host answers, and nobody listens
+on the port).
+
+"Nobody listens" is what a host shows on which rank 0 has not started yet: that is a note, with what tells the causes
+apart. No answer, or no way there, is an error.
+
+To be sure: `nc -zv "$MASTER_ADDR" "$MASTER_PORT"` from here, while rank 0 is starting.
+
+Source: connect(2); torch.distributed documentation, "TCP initialization". Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.facts import Facts
+from ddpdoctor.probe.network import connect
+
+from ._hosts import port
+
+CARD = Card("DDP307", Severity.ERROR)
+SAID = {
+    "refused": "answers, and nobody listens on port {port}",
+    "filtered": "does not answer on port {port}",
+    "unreachable": "cannot be reached: there is no way to it",
+}
+CAUSES = {
+    "refused": ("rank 0 has not started yet", "MASTER_PORT is not the port of rank 0", "MASTER_ADDR is another host"),
+    "filtered": ("a firewall drops the packets", "MASTER_ADDR is an address that no host has"),
+    "unreachable": ("MASTER_ADDR is of a network that this host is not part of", "this host's interface is down"),
+}
+
+
+@probe
+def by_connecting(facts: Facts) -> Iterator[Finding]:
+    """Try the port at each address of the master."""
+    name = facts.environ.get("MASTER_ADDR")
+    if not name:
+        raise NotRun("MASTER_ADDR is not set")
+    addresses = facts.network.resolve(name).addresses
+    if not addresses:
+        raise NotRun("MASTER_ADDR does not resolve")
+    if any(facts.network.owns(address) for address in addresses):
+        return  # this host reaches itself; whether the port is free is another check's
+    number = port(facts.environ)
+    answers = {address: connect(address, number) for address in addresses}
+    if "open" in answers.values():
+        return
+    worst = "refused" if "refused" in answers.values() else next(iter(answers.values()))
+    yield Finding(
+        f"{name} {SAID[worst].format(port=number)}",
+        tuple(Evidence(f"{address}:{number}: {answer}", "open", "connect()") for address, answer in answers.items()),
+        Fix("open the port on that host, or correct the address", command=f"nc -zv {addresses[0]} {number}"),
+        Place(variable="MASTER_ADDR", host=facts.network.hostname),
+        severity=Severity.NOTE if worst == "refused" else None,
+        doubt=Doubt(CAUSES[worst], f"ssh {addresses[0]} ss -ltnp 'sport = :{number}'"),
+    )

@@ -1,0 +1,52 @@
+"""MASTER_ADDR is no address, and no name that resolves.
+
+Every rank but the first waits for the store at MASTER_ADDR: "The client socket has failed to connect to any network
+address of (X, 29500)", after minutes. Typical: a placeholder of an example (`<master-ip>`, `$MASTER`), a URL or a port in
+the address, a host's short name that only its own cluster resolves. A name of digits alone is read as a number: `05`
+becomes 0.0.0.5.
+
+To be sure: `getent hosts "$MASTER_ADDR"`, on each host.
+
+Source: torch.distributed documentation, "Environment variable initialization"; inet_aton(3). Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.facts import Facts
+
+CARD = Card("DDP306", Severity.ERROR)
+SHAPES = (
+    (re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE), "is a URL: the address alone is to stand there"),
+    (re.compile(r"[<>${}\s]"), "holds characters that no address has: a placeholder that was not filled in"),
+    (re.compile(r"[^:\[\]]+:\d+$"), "holds a port: MASTER_PORT is for that"),
+    (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),
+    (re.compile(r"255\.|0\.0\.0\.0$"), "is a mask or the address of no host"),
+)
+
+
+@probe
+def as_it_is_written(facts: Facts) -> Iterator[Finding]:
+    """Judge its shape, then look it up."""
+    address = facts.environ.get("MASTER_ADDR")
+    if not address:
+        raise NotRun("MASTER_ADDR is not set")
+    problem = next((text for pattern, text in SHAPES if pattern.match(address) or pattern.fullmatch(address)), "")
+    problem = problem or next((SHAPES[1][1] for _ in SHAPES[1][0].findall(address)), "")
+    if not problem:
+        found = facts.network.resolve(address)
+        problem = f"does not resolve: {found.problem}" if not found.addresses else ""
+    if problem:
+        yield Finding(
+            f"MASTER_ADDR={address!r} {problem}",
+            (Evidence(address, "an address, or a name that resolves on each host", "MASTER_ADDR"),),
+            Fix(
+                "set the address of the host of rank 0; on one host its own",
+                command=f"export MASTER_ADDR=127.0.0.1   # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
+            ),
+            Place(variable="MASTER_ADDR"),
+        )

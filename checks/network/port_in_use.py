@@ -1,0 +1,50 @@
+"""The master's port is in use on this host already.
+
+Rank 0 opens the store on MASTER_PORT. If somebody listens there, it fails with "Address already in use" (errno 98,
+EADDRINUSE); if it is a store of an earlier run that did not end, the ranks of the new one join the old. torchrun without
+a launcher's settings takes port 29500: two trainings on one host collide there.
+
+To be sure: `ss -ltnp 'sport = :29500'`.
+
+Judged where this host runs rank 0, or the environment does not say otherwise; an error where MASTER_PORT is set, a note
+for torchrun's default port. Source: torch.distributed documentation, "TCP initialization"; torchrun documentation,
+"Single-node multi-worker" (--standalone chooses a free port). Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.facts import Facts
+
+from ._hosts import holds_rank_zero, port
+
+CARD = Card("DDP305", Severity.ERROR)
+
+
+@probe
+def by_whom(facts: Facts) -> Iterator[Finding]:
+    """Look for who listens on the port."""
+    if facts.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise NotRun("torchrun's agent holds the port")
+    if holds_rank_zero(facts.environ) is False or facts.environ.get("RANK", "0") != "0":
+        raise NotRun("rank 0 opens the port, and this is another")
+    wanted = port(facts.environ)
+    holder = next((each for each in facts.network.listeners if each.port == wanted), None)
+    if holder is None:
+        return
+    who = f"pid {holder.pid} ({holder.command})" if holder.pid else "a process of another user"
+    declared = bool(facts.environ.get("MASTER_PORT"))
+    yield Finding(
+        f"port {wanted} is in use by {who}",
+        (Evidence(f"{who} listens on {holder.address}:{wanted}", "nobody", "TCP sockets"),),
+        Fix(
+            "let torchrun choose a free port, or end that process if it is yours",
+            command="torchrun --standalone --nproc_per_node=2 train.py"
+            + (f"   # kill {holder.pid}" if holder.pid else ""),
+        ),
+        Place(variable="MASTER_PORT" if declared else None, host=facts.network.hostname),
+        severity=None if declared else Severity.NOTE,
+    )
