@@ -1,0 +1,103 @@
+"""What checks of checkpoints share: the state dicts to look at, and the lines of Python that load or mend them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ddpdoctor import NotRun
+from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
+from ddpdoctor.checkpoint.keys import Strip
+
+MOST_ROWS = 10
+
+
+def whole(checkpoint: CheckpointFile) -> CheckpointFile:
+    """Give the file when its contents are told.
+
+    Raises:
+        NotRun: it is damaged, no checkpoint, or of a format that is not looked into.
+    """
+    path = checkpoint.path
+    if checkpoint.damage:
+        raise NotRun(f"{path} is broken: {checkpoint.damage}")
+    if checkpoint.opaque:
+        raise NotRun(f"{path}: {checkpoint.opaque}")
+    if checkpoint.format not in {Format.TORCH, Format.LEGACY, Format.SAFETENSORS}:
+        raise NotRun(f"{path} is a {checkpoint.format.value}")
+    return checkpoint
+
+
+def state_dicts(checkpoint: CheckpointFile) -> tuple[StateDict, ...]:
+    """Give the state dicts of the file.
+
+    Raises:
+        NotRun: it has none.
+    """
+    if not (found := whole(checkpoint).state_dicts):
+        raise NotRun(f"{checkpoint.path} holds no state dict")
+    return found
+
+
+def named(state_dict: StateDict) -> str:
+    """Name a state dict as the user reaches it."""
+    return subscript("ckpt", state_dict.location) if state_dict.location else "the file"
+
+
+def few(names: Iterable[str], most: int = 3) -> str:
+    """List the first names, and say how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def quoted(text: str) -> str:
+    """Write a string literal."""
+    return '"' + repr(text)[1:-1].replace('"', '\\"') + '"' if "'" not in text else repr(text)
+
+
+def beside(path: str, word: str) -> str:
+    """Name a new file beside another: ``last.bare.pt``."""
+    file = Path(path)
+    return str(file.with_name(f"{file.stem}.{word}{file.suffix}"))
+
+
+def load_lines(checkpoint: CheckpointFile, state_dict: StateDict) -> list[str]:
+    """Write the lines that load ``ckpt`` and ``state`` from the file."""
+    if checkpoint.format is Format.SAFETENSORS:
+        return ["from safetensors.torch import load_file", f"ckpt = state = load_file({quoted(checkpoint.path)})"]
+    return [
+        "import torch",
+        f'ckpt = torch.load({quoted(checkpoint.path)}, map_location="cpu", weights_only=True)',
+        f"state = {subscript('ckpt', state_dict.location)}",
+    ]
+
+
+def save_lines(checkpoint: CheckpointFile, path: str) -> list[str]:
+    """Write the lines that save ``ckpt``."""
+    if checkpoint.format is Format.SAFETENSORS:
+        return [
+            "from safetensors.torch import save_file",
+            f'save_file(ckpt, {quoted(path)}, metadata={{"format": "pt"}})',
+        ]
+    return [f"torch.save(ckpt, {quoted(path)})"]
+
+
+def strip_lines(strip: Strip) -> list[str]:
+    """Write the lines that take a prefix out of ``state`` and of its ``_metadata``."""
+    lines = ["from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present"] if strip.front else []
+    lines += [f'consume_prefix_in_state_dict_if_present(state, "{segment}.")' for segment in strip.front]
+    if strip.inside:
+        segments = ", ".join(f'"{segment}"' for segment in strip.inside)
+        lines += [
+            'for names in (state, getattr(state, "_metadata", {})):',
+            "    for key in list(names):",
+            f'        bare = ".".join(part for part in key.split(".") if part not in {{{segments}}})',
+            "        names[bare] = names.pop(key)",
+        ]
+    return lines
+
+
+def pasted(lines: Iterable[str]) -> str:
+    """Make a shell command of lines of Python."""
+    return "\n".join(["python3 - <<'END'", *lines, "END"])

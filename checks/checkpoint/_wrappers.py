@@ -1,0 +1,113 @@
+"""How a wrapper's prefix in the keys is reported: assumed from the file alone, or proven by the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddpdoctor import Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.checkpoint import CheckpointFile, StateDict
+from ddpdoctor.checkpoint.compare import Difference, explain, outermost, wrapped_keys
+from ddpdoctor.checkpoint.keys import Strip, assumed, is_averaged, is_flat
+
+from ._look import beside, few, load_lines, named, pasted, save_lines, state_dicts, strip_lines
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """A wrapper: the names of its child, what it is called, and the line that saves without it instead of with it."""
+
+    segments: tuple[str, ...]
+    maker: str
+    saved: str
+    better: str
+    assumption: str = ""
+
+    @property
+    def diff(self) -> str:
+        """Show the change where the file is saved."""
+        return f"- {self.saved}\n+ {self.better}"
+
+
+def from_file(checkpoint: CheckpointFile, wrapper: Wrapper) -> Iterator[Finding]:
+    """Note each state dict whose keys carry the wrapper's prefix, when there is no model to compare with."""
+    for state_dict in state_dicts(checkpoint):
+        keys = state_dict.keys
+        strip = assumed(keys)
+        if is_averaged(keys) or any(map(is_flat, keys)) or outermost(strip, keys) not in wrapper.segments:
+            continue
+        changed = [key for key in keys if strip(key) != key]
+        yield Finding(
+            f"{len(changed)} of {len(keys)} keys of {named(state_dict)} carry {strip}, "
+            f"which {wrapper.maker} adds{wrapper.assumption}",
+            (Evidence(few(changed), few(map(strip, changed)), checkpoint.path),),
+            _mend(checkpoint, state_dict, strip, wrapper),
+            place=Place(file=checkpoint.path, key=changed[0]),
+            severity=Severity.NOTE,
+        )
+
+
+def from_model(checkpoint: CheckpointFile, model: ModelExam, wrapper: Wrapper) -> Iterator[Finding]:
+    """Report the prefix when the model's own keys prove it to be one."""
+    state_dicts(checkpoint)
+    found = explain(checkpoint, model.state)
+    if not found or not found.same_network or is_averaged(found.state_dict.keys):
+        return
+    keys = found.state_dict.keys
+    own = tuple(parameter.key for parameter in model.state)
+    if outermost(found.file_strip, keys) in wrapper.segments:
+        yield _too_many(checkpoint, found, wrapper)
+    elif not found.file_strip.segments and outermost(found.model_strip, own) in wrapper.segments:
+        yield _too_few(checkpoint, found, own, wrapper)
+
+
+def _too_many(checkpoint: CheckpointFile, found: Difference, wrapper: Wrapper) -> Finding:
+    keys = found.state_dict.keys
+    changed = [key for key in keys if found.file_strip(key) != key]
+    evidence = [Evidence(few(changed), few(map(found.file_strip, changed)), checkpoint.path)]
+    evidence += [Evidence(f"without it, {found.matching} keys are the model's", "", "--model")]
+    if found.file_strip.front and len(changed) < len(keys):
+        plain = [key for key in keys if found.file_strip(key) == key]
+        evidence.append(Evidence(f"{len(plain)} keys have none: {few(plain)}", "all, or none", checkpoint.path))
+    return Finding(
+        f"{wrapped_keys(found)} of {len(keys)} keys of {named(found.state_dict)} carry {found.file_strip}, "
+        f"which {wrapper.maker} adds; the model's own keys do not, and load_state_dict raises",
+        tuple(evidence),
+        _mend(checkpoint, found.state_dict, found.file_strip, wrapper, found.collisions),
+        place=Place(file=checkpoint.path, key=changed[0]),
+    )
+
+
+def _too_few(checkpoint: CheckpointFile, found: Difference, own: tuple[str, ...], wrapper: Wrapper) -> Finding:
+    changed = [key for key in own if found.model_strip(key) != key]
+    child = "".join(f".{segment}" for segment in found.model_strip.front)
+    return Finding(
+        f"{len(changed)} of {len(own)} keys of the model carry {found.model_strip}, "
+        f"which {wrapper.maker} adds; the file's keys do not, and load_state_dict raises",
+        (Evidence(few(changed), few(map(found.model_strip, changed)), "--model"),),
+        Fix(
+            "load into the bare model, before it is wrapped",
+            diff=f"- model.load_state_dict(state)\n+ model{child}.load_state_dict(state)",
+        ),
+        place=Place(file=checkpoint.path, key=changed[0]),
+    )
+
+
+def _mend(
+    checkpoint: CheckpointFile,
+    state_dict: StateDict,
+    strip: Strip,
+    wrapper: Wrapper,
+    collisions: tuple[str, ...] = (),
+) -> Fix:
+    if collisions or len({strip(key) for key in state_dict.keys}) < len(state_dict.keys):
+        return Fix(
+            "save again: the file has two tensors for one bare key, and renaming would lose one", diff=wrapper.diff
+        )
+    new = beside(checkpoint.path, "bare")
+    lines = [*load_lines(checkpoint, state_dict), *strip_lines(strip), *save_lines(checkpoint, new)]
+    return Fix(f"write {new} with the bare keys, and save the bare model from now on", pasted(lines), wrapper.diff)

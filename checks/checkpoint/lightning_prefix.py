@@ -1,0 +1,53 @@
+"""The keys of the checkpoint carry _forward_module., the name under which Lightning's strategies hold the model.
+
+Lightning puts the user's module into a wrapper of its own before it hands it to DDP, FSDP or DeepSpeed, as the child
+`_forward_module`. What is saved from inside of a strategy, such as the shards of DeepSpeed ZeRO put together by
+`zero_to_fp32.py`, has `_forward_module.` before every key, and `load_state_dict` of the module finds all of them
+unexpected.
+
+To be sure, print a few keys: `list(torch.load("last.pt", map_location="cpu", weights_only=True))[:3]`. A layer of
+your own may be called `_forward_module`: with `--model`, the model's own keys decide; without, the assumption is
+printed.
+
+Save with `trainer.save_checkpoint(path)`, and put ZeRO shards together with
+`lightning.pytorch.utilities.deepspeed.convert_zero_checkpoint_to_fp32_state_dict`, which takes the prefix off.
+
+Holds for PyTorch Lightning and Fabric with every torch. Source: Lightning's own wrappers
+(`_LightningModuleWrapperBase`, `_FabricModule`). Seen with a wrapper of the same shape, torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor import Card, Finding, Severity
+from ddpdoctor.check import probe
+
+from ._wrappers import Wrapper, from_file, from_model
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile
+    from ddpdoctor.probe.model_exam import ModelExam
+
+CARD = Card("DDP813", Severity.ERROR)
+WRAPPER = Wrapper(
+    ("_forward_module",),
+    "a strategy of Lightning",
+    "torch.save(wrapper.state_dict(), path)",
+    "torch.save(wrapper._forward_module.state_dict(), path)",
+    ", assuming that no layer of the model itself is called _forward_module",
+)
+
+
+@probe
+def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
+    """Look at the keys by themselves."""
+    if not model_given:
+        yield from from_file(checkpoint, WRAPPER)
+
+
+@probe
+def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
+    """Compare with the keys of the model."""
+    yield from from_model(checkpoint, model, WRAPPER)

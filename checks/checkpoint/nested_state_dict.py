@@ -1,0 +1,76 @@
+"""The checkpoint is a whole training state; the weights stand in it under a key.
+
+A file saved for resuming holds a dict such as {"model": ..., "optimizer": ..., "epoch": 12}. Passed to
+`load_state_dict` as it is, it raises "Missing key(s) in state_dict: ... Unexpected key(s) in state_dict: "model",
+"optimizer", "epoch"". With `strict=False` it raises nothing and loads nothing, and the training starts from random
+weights.
+
+To be sure, print the outermost keys: `torch.load("last.pt", map_location="cpu", weights_only=True).keys()`.
+
+Load the inner dict: `model.load_state_dict(ckpt["model"])`. This is a note: a training state is a good thing to have,
+as long as the script that loads it knows where the weights stand.
+
+Holds for every torch; seen with torch 2.13 CPU. Source: PyTorch tutorials, "Saving and Loading a General Checkpoint".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.checkpoint import CheckpointFile, StateDict, subscript
+from ddpdoctor.checkpoint.compare import explain
+
+from ._look import few, load_lines, state_dicts, strip_lines
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
+
+CARD = Card("DDP805", Severity.NOTE)
+
+
+@probe
+def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001 - an input of this name
+    """Find where the weights stand."""
+    found = state_dicts(checkpoint)
+    if not model_given and all(each.location for each in found):
+        yield _finding(checkpoint, max(found, key=lambda each: len(each.entries)), (), "")
+
+
+@probe
+def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
+    """Find which of the inner dicts is the model's."""
+    state_dicts(checkpoint)
+    found = explain(checkpoint, model.state)
+    if found and found.same_network and found.state_dict.location:
+        own = f"; {found.matching} of its keys are the model's"
+        yield _finding(checkpoint, found.state_dict, strip_lines(found.file_strip), own)
+
+
+def _finding(
+    checkpoint: CheckpointFile, state_dict: StateDict, strip: tuple[str, ...] | list[str], own: str
+) -> Finding:
+    place = subscript("ckpt", state_dict.location)
+    return Finding(
+        f"the file is a training state, the {len(state_dict.entries)} weights stand in {place}{own}",
+        (
+            Evidence(
+                f"outermost keys: {few((item.key for item in checkpoint.items), 8)}",
+                "the names of parameters, if the file is to be loaded as it is",
+                checkpoint.path,
+            ),
+        ),
+        Fix(
+            f"pass {place} to load_state_dict, not the whole file",
+            diff="\n".join(
+                [
+                    "- model.load_state_dict(torch.load(path))",
+                    *(f"+ {line}" for line in (*load_lines(checkpoint, state_dict), *strip)),
+                    "+ model.load_state_dict(state)",
+                ]
+            ),
+        ),
+        place=Place(file=checkpoint.path, key=str(state_dict.location[-1])),
+    )

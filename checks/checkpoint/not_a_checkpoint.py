@@ -1,0 +1,64 @@
+"""The file is no checkpoint: a web page, a git-lfs pointer, an empty file.
+
+torch.load says "invalid load key, 'v'." for a git-lfs pointer, "invalid load key, '<'." for an HTML page, and
+"EOFError: Ran out of input" for an empty file; other files give other letters.
+
+Usual causes: `git clone` without git-lfs leaves the pointer; a download link answered with a page (a login, a quota,
+a file viewer instead of the raw file); the disk was full when the file was created; the name is that of another file.
+
+To be sure, look at the first bytes: `head -c 200 last.pt`.
+
+Fetch the real file: `git lfs pull`; the raw link of the file; `huggingface-cli download`.
+
+Holds for every torch; seen with torch 2.13 CPU. Source: git-lfs specification, "The Pointer".
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.checkpoint import CheckpointFile, Format
+
+CARD = Card("DDP808", Severity.ERROR)
+
+
+@probe
+def in_the_file(checkpoint: CheckpointFile) -> Iterator[Finding]:
+    """Report a file of another kind."""
+    if not checkpoint.format.loads:
+        yield Finding(
+            f"{checkpoint.path} is no checkpoint of torch: it is {_article(checkpoint)}",
+            (
+                Evidence(
+                    f"{checkpoint.size} bytes{': ' if checkpoint.label else ''}{checkpoint.label}",
+                    "a file of torch.save or safetensors",
+                    checkpoint.path,
+                ),
+            ),
+            _fix(checkpoint),
+            place=Place(file=checkpoint.path),
+        )
+
+
+def _article(checkpoint: CheckpointFile) -> str:
+    kind = checkpoint.format.value
+    return f"{'an' if kind[0] in 'aeioHu' else 'a'} {kind}"
+
+
+def _fix(checkpoint: CheckpointFile) -> Fix:
+    path = Path(checkpoint.path)
+    match checkpoint.format:
+        case Format.LFS:
+            folder, name = shlex.quote(str(path.parent)), shlex.quote(path.name)
+            command = f"git -C {folder} lfs install && git -C {folder} lfs pull --include {name}"
+            return Fix("let git-lfs fetch the file", command)
+        case Format.HTML:
+            return Fix("download the file itself: the link led to a page", f"head -c 400 {shlex.quote(str(path))}")
+        case Format.PICKLE:
+            return Fix("write it with torch.save; a plain pickle is read by pickle.load, which runs what it says")
+        case _:
+            return Fix("name the file that torch.save wrote, or fetch it again", f"ls -l {shlex.quote(str(path))}")

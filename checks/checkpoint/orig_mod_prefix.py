@@ -1,0 +1,50 @@
+"""The keys of the checkpoint carry _orig_mod., the name under which torch.compile holds the model.
+
+`torch.compile(model)` returns an OptimizedModule that keeps the model as its child `_orig_mod`, so its `state_dict()`
+has `_orig_mod.` before every key. With DDP it stacks, in the order of the wrapping: `module._orig_mod.` or
+`_orig_mod.module.`. Loaded into the model that is not compiled, it raises "Unexpected key(s) in state_dict:
+"_orig_mod.conv1.weight"".
+
+To be sure, print a few keys: `list(torch.load("last.pt", map_location="cpu", weights_only=True))[:3]`. Nobody calls a
+layer of theirs `_orig_mod`, so the prefix is certain.
+
+Save the model that was given to torch.compile, or compile in place with `model.compile()`, which changes no key.
+
+Holds for torch 2.0 and later (`Module.compile()` for 2.2 and later); seen with torch 2.13 CPU. Source: PyTorch
+documentation, "torch.compile", and torch/_dynamo/eval_frame.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor import Card, Finding, Severity
+from ddpdoctor.check import probe
+
+from ._wrappers import Wrapper, from_file, from_model
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile
+    from ddpdoctor.probe.model_exam import ModelExam
+
+CARD = Card("DDP802", Severity.ERROR)
+WRAPPER = Wrapper(
+    ("_orig_mod",),
+    "torch.compile",
+    "torch.save(model.state_dict(), path)",
+    "torch.save(model._orig_mod.state_dict(), path)",
+)
+
+
+@probe
+def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
+    """Look at the keys by themselves."""
+    if not model_given:
+        yield from from_file(checkpoint, WRAPPER)
+
+
+@probe
+def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
+    """Compare with the keys of the model."""
+    yield from from_model(checkpoint, model, WRAPPER)

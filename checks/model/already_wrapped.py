@@ -1,0 +1,49 @@
+"""The model, or a part of it, is wrapped already.
+
+A `DataParallel` inside a model that DDP wraps is an error on GPUs: every rank's inner wrapper scatters over
+all GPUs of the node, and every rank but the first stops with "module must have its parameters and buffers on
+device cuda:0 (device_ids[0])". Without GPUs the inner wrapper does nothing but put `module.` into the keys of
+the state dict. A factory that wraps the whole model is no fault: ddpdoctor then examines what is inside, and
+says so.
+
+How to be sure: `[name for name, part in model.named_modules() if isinstance(part, nn.DataParallel)]`.
+
+How to mend it: remove the inner wrapper; wrap the whole model once, in the training script.
+
+Holds for torch 2.2 and later. Source: the check in torch.nn.parallel.data_parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+
+from ._words import listed
+
+CARD = Card("DDP510", Severity.WARNING)
+
+
+@probe
+def as_built(model: ModelExam) -> Iterator[Finding]:
+    """Look for wrappers around the model and inside it."""
+    built = model.model
+    inner = [layer for layer in built.inner if layer.kind == "DataParallel"]
+    if inner:
+        yield Finding(
+            f"a part of {built.kind} is wrapped in DataParallel: {listed(inner)}",
+            (Evidence(listed(inner), "the bare module", str(model.target)),),
+            Fix(
+                "remove the inner wrapper", diff="-self.backbone = nn.DataParallel(backbone)\n+self.backbone = backbone"
+            ),
+        )
+    if built.wrappers:
+        yield Finding(
+            f"{model.target} gives the model wrapped in {' in '.join(built.wrappers[::-1])}; "
+            "examined was what is inside",
+            (Evidence(" around ".join((*built.wrappers, built.kind)), built.kind, str(model.target)),),
+            Fix("wrap in the training script, so that the bare model can be built for evaluation too"),
+            severity=Severity.NOTE,
+        )

@@ -1,0 +1,42 @@
+"""Batch normalisation gets one value for each channel.
+
+In training mode BatchNorm needs more than one value for each channel to have a variance, and raises "Expected
+more than 1 value per channel when training". A global batch that is split over more ranks, or the last,
+smaller batch of an epoch, gets there: 8 samples on 8 ranks are 1 sample on each.
+
+How to be sure: ddpdoctor takes a step with the bare model in training mode and each rank's example batch.
+
+How to mend it: at least two samples on each rank (`batch_size` of a DataLoader is that of one rank), and
+`drop_last=True` for the training loader; or GroupNorm.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+
+CARD = Card("DDP512", Severity.ERROR)
+WORDS = "Expected more than 1 value per channel when training"
+
+
+@probe
+def in_a_step(model: ModelExam) -> Iterator[Finding]:
+    """Tell what the layer was given."""
+    for rank, step in enumerate(model.steps.plain):
+        if step.trouble is not None and WORDS in step.trouble.message:
+            name, shape = step.normed[-1] if step.normed else ("the layer", ())
+            yield Finding(
+                f"{name} gets an input of shape {list(shape)}: one value for each channel has no variance",
+                (Evidence(str(step.trouble), "more than one value for each channel", f"rank {rank}"),),
+                Fix(
+                    "train with two or more samples on each rank, and drop the last, smaller batch",
+                    diff="-DataLoader(dataset, batch_size=1, sampler=sampler)\n"
+                    "+DataLoader(dataset, batch_size=8, sampler=sampler, drop_last=True)",
+                ),
+            )
+            return

@@ -1,0 +1,38 @@
+"""The model gives a scalar to DataParallel.
+
+DataParallel gathers the replicas' outputs along the first dimension. Scalars have none: it makes a vector of
+them, one for each GPU, and warns "Was asked to gather along dimension 0, but all input tensors were scalars;
+will instead unsqueeze and return a vector". With one GPU the same code gives a scalar, with two
+`loss.backward()` raises "grad can be implicitly created only for scalar outputs".
+
+How to be sure: the factory's file uses DataParallel, and the model's first output with the example batch has
+no dimension.
+
+How to mend it: `loss = model(batch).mean()`, which is right with one GPU too; better, train with DDP.
+
+Holds for all versions of torch. Source: torch.nn.parallel.scatter_gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+
+CARD = Card("DDP517", Severity.NOTE)
+
+
+@probe
+def in_a_step(model: ModelExam) -> Iterator[Finding]:
+    """Look at the first output, where the file uses DataParallel."""
+    line = model.source.data_parallel
+    step = model.steps.alone()[0]
+    if line is not None and step.scalar:
+        yield Finding(
+            f"{model.model.kind} gives a scalar, of which DataParallel makes a vector with an element for each GPU",
+            (Evidence(f"output {step.output}", "a first dimension", f"{step.call} on rank 0"),),
+            Fix("take the mean of what DataParallel gives", diff="-loss = model(*batch)\n+loss = model(*batch).mean()"),
+            place=Place(file=model.source.file, line=line),
+        )

@@ -1,0 +1,49 @@
+"""Several elements of a buffer share one memory location.
+
+A buffer made by `expand` or `broadcast_to` has fewer values in memory than elements. DDP writes rank 0's
+buffers into those of the other ranks and raises "unsupported operation: more than one element of the
+written-to tensor refers to a single memory location. Please clone() the tensor before performing the
+operation". Usual causes: position ids and masks that are expanded to the batch.
+
+How to be sure: `buffer.stride()` holds a 0 for a dimension larger than 1; ddpdoctor also lets DDP wrap the
+model.
+
+How to mend it: register a copy, `.expand(...).clone()`; or register the small tensor and expand in forward.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.model_facts import Buffer, Parameter, is_expanded
+from ddpdoctor.probe.model_steps import EXPANDED
+
+from ._words import end, listed
+
+CARD = Card("DDP519", Severity.ERROR)
+
+
+@probe
+def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
+    """Name the buffers that DDP could not write to."""
+    steps = model.steps
+    steps.under_ddp()
+    raised = steps.raised(EXPANDED)
+    tensors: tuple[Parameter | Buffer, ...] = (*model.model.buffers, *model.model.parameters)
+    names = [tensor for tensor in tensors if is_expanded(tensor)]
+    if raised and names:
+        name, shape = names[0].name.rpartition(".")[2], ", ".join(map(str, names[0].shape))
+        yield Finding(
+            f"DDP cannot write to {listed(names)}: its elements share memory",
+            (Evidence(end(raised[0]), "DDP wraps the model", f"rank {raised[0].rank}"),),
+            Fix(
+                "register a copy",
+                diff=f'-self.register_buffer("{name}", values.expand({shape}))\n'
+                f'+self.register_buffer("{name}", values.expand({shape}).clone())',
+            ),
+        )

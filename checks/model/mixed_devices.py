@@ -1,0 +1,59 @@
+"""Parts of the model are on devices of different types.
+
+DDP wants all parameters of a module on one type of device and raises otherwise: "DistributedDataParallel's
+input module must be on the same type of devices". Buffers are broadcast at every forward: those that stayed
+on the CPU stop the NCCL backend, which knows no CPU tensors. Usual causes: a part built under
+`torch.device("meta")` or `init_empty_weights()` that never got its memory; a part attached after
+`model.to(device)`; `device_map="auto"`.
+
+How to be sure: `{p.device.type for p in model.parameters()} | {b.device.type for b in model.buffers()}` has
+one element.
+
+How to mend it: give parts on `meta` memory and values (`module.to_empty(device=...)` and then its
+`reset_parameters()`, or load the checkpoint with `assign=True`); move the whole model once, after everything
+is attached and before wrapping.
+
+Several GPUs within one rank's model are not reported: DDP allows them. Holds for torch 2.2 and later; seen
+with torch 2.13 CPU and `meta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.model_facts import Buffer, Parameter
+
+from ._words import listed
+
+CARD = Card("DDP506", Severity.ERROR)
+
+
+@probe
+def as_built(model: ModelExam) -> Iterator[Finding]:
+    """Sort parameters and buffers by the type of their device."""
+    for rank, built in enumerate(model.ranks):
+        homes: dict[str, list[str]] = {}
+        tensors: tuple[Parameter | Buffer, ...] = (*built.parameters, *built.buffers)
+        for item in tensors:
+            homes.setdefault(item.device.partition(":")[0], []).append(item.name)
+        if len(homes) < 2:  # noqa: PLR2004 - two are mixed
+            continue
+        of_parameters = {parameter.device.partition(":")[0] for parameter in built.parameters}
+        yield Finding(
+            f"{built.kind} lies on {' and '.join(sorted(homes))} at once",
+            tuple(
+                Evidence(f"{kind}: {listed(names)}", "one type of device", f"rank {rank}")
+                for kind, names in homes.items()
+            ),
+            Fix(
+                "give parts on meta memory and values, and move the whole model once, before wrapping",
+                diff="+model.head.to_empty(device=device)\n+model.head.reset_parameters()\n"
+                "+model.to(device)\n model = DDP(model)",
+            ),
+            severity=Severity.ERROR if len(of_parameters) > 1 or "meta" in homes else Severity.WARNING,
+            table=Table(("device", "tensors"), tuple((kind, len(names)) for kind, names in homes.items())),
+        )
+        return

@@ -1,0 +1,44 @@
+"""No parameter of the model wants a gradient.
+
+DDP refuses such a module when it is wrapped: "DistributedDataParallel is not needed when a module doesn't
+have any parameter that requires a gradient". Usual causes: freezing the whole model where the backbone was
+meant, freezing after the new head was attached, or wrapping a frozen teacher as well as the student.
+
+How to be sure: `sum(p.requires_grad for p in model.parameters())` is 0.
+
+How to mend it: unfreeze what is to be trained before wrapping; leave a frozen model unwrapped, each rank can
+simply call it.
+
+Holds for torch 2.2 and later (before 1.13 an AssertionError); seen with torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+
+from ._words import counted
+
+CARD = Card("DDP503", Severity.ERROR)
+
+
+@probe
+def as_built(model: ModelExam) -> Iterator[Finding]:
+    """Look for a rank whose model wants no gradient."""
+    for rank, built in enumerate(model.ranks):
+        if not built.trainable:
+            total = len(built.parameters)
+            yield Finding(
+                f"none of the {counted(total, 'parameter')} of {built.kind} wants a gradient: DDP refuses the model"
+                if total
+                else f"{built.kind} has no parameters: DDP refuses the model",
+                (Evidence(f"0 of {counted(total, 'parameter')} with requires_grad", "at least 1", f"rank {rank}"),),
+                Fix(
+                    "unfreeze what is to be trained before wrapping; a model that is only called needs no DDP",
+                    diff=" model = build_model()\n+model.head.requires_grad_(True)\n model = DDP(model)",
+                ),
+            )
+            return

@@ -1,0 +1,76 @@
+"""The ranks build different models.
+
+DDP pairs the parameters of the ranks by their position. Another number of parameters raises "DDP expects same
+model across all ranks"; another shape raises "appears not to match sizes of the same param in process 0" on
+one rank while the others wait; another dtype kills a process with gloo (signal 6, seen with torch 2.13); and
+another order of parameters of equal shape is not noticed at all: the gradient of one is averaged with that of
+another, in silence. Usual causes: a size read from the rank's own shard of the data (vocabulary, number of
+classes), a condition on the rank, a random architecture, iteration over a `set`, whose order differs between
+processes.
+
+How to be sure: ddpdoctor builds the model on each rank and compares name, shape, dtype and order of all
+parameters and buffers before anything is wrapped. (All its ranks share one hash seed, so the order of a `set`
+does not show.)
+
+How to mend it: compute sizes on rank 0 and broadcast them, or from the whole data set; sort before iterating.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.model_facts import Buffer, Description, Parameter
+
+CARD = Card("DDP507", Severity.ERROR)
+Piece = Parameter | Buffer
+
+
+@probe
+def as_built(model: ModelExam) -> Iterator[Finding]:
+    """Name the first position at which a rank differs from rank 0."""
+    for what in ("parameter", "buffer"):
+        lists = [_pieces(built, what) for built in model.ranks]
+        for rank, pieces in enumerate(lists):
+            if (position := _first_difference(lists[0], pieces)) is not None:
+                yield _finding(what, rank, position, lists)
+                return
+
+
+def _pieces(built: Description, what: str) -> Sequence[Piece]:
+    return built.parameters if what == "parameter" else built.buffers
+
+
+def _first_difference(one: Sequence[Piece], other: Sequence[Piece]) -> int | None:
+    """Names count when the same ones come in another order: then DDP pairs the wrong ones."""
+    reordered = {piece.name for piece in one} == {piece.name for piece in other}
+    for position, (here, there) in enumerate(zip_longest(one, other)):
+        if here is None or there is None or _size(here) != _size(there) or (reordered and here.name != there.name):
+            return position
+    return None
+
+
+def _size(piece: Piece) -> tuple[object, ...]:
+    return piece.shape, piece.dtype, getattr(piece, "trainable", False)
+
+
+def _finding(what: str, rank: int, position: int, lists: list[Sequence[Piece]]) -> Finding:
+    at = [str(pieces[position]) if position < len(pieces) else "(no more)" for pieces in lists]
+    return Finding(
+        f"rank {rank} builds another model than rank 0: {what} {position} is {at[rank]}, on rank 0 {at[0]}",
+        (Evidence(at[rank], at[0], f"rank {rank}"),),
+        Fix(
+            "let every rank build the same model: take sizes from rank 0",
+            diff=" size = [count_classes(shard)]\n+torch.distributed.broadcast_object_list(size, src=0)\n"
+            " model = build_model(size[0])",
+        ),
+        table=Table(
+            ("rank", f"{what}s", f"{what} {position}"),
+            tuple((number, len(pieces), at[number]) for number, pieces in enumerate(lists)),
+        ),
+    )

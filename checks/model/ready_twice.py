@@ -1,0 +1,55 @@
+"""A parameter's gradient is computed twice in one backward.
+
+Reentrant activation checkpointing runs a backward inside the backward. A parameter that is used in two
+checkpointed places, or with `find_unused_parameters=True` in one, reports its gradient to DDP twice, and DDP
+raises "Expected to mark a variable ready only once".
+
+How to be sure: ddpdoctor takes three steps under DDP, and where they raise this, three more with
+`static_graph=True`.
+
+How to mend it: `torch.utils.checkpoint.checkpoint(..., use_reentrant=False)`, which has no such limit; for
+transformers `model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})`. Or
+pass `static_graph=True` to DDP if every step uses the same parameters.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU, both cures too. Source: PyTorch documentation,
+"torch.utils.checkpoint" and "DistributedDataParallel".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.model_steps import READY_TWICE
+
+from ._words import end
+
+CARD = Card("DDP504", Severity.ERROR)
+INDEX = re.compile(r"Parameter at index (\d+)")
+
+
+@probe
+def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
+    """Tell which parameter it is: the error has its index among the trainable ones only."""
+    steps = model.steps
+    steps.under_ddp()
+    raised = steps.raised(READY_TWICE)
+    if not raised:
+        return
+    found = INDEX.search(raised[0].message)
+    trainable = model.model.trainable
+    named = f": {trainable[int(found[1])].name}" if found and int(found[1]) < len(trainable) else ""
+    cured = steps.cured_by("static_graph")
+    yield Finding(
+        f"DDP got the gradient of one parameter of {model.model.kind} twice in one backward{named}",
+        (Evidence(end(raised[0]), "three steps under DDP go through", f"rank {raised[0].rank}"),),
+        Fix(
+            "use the checkpointing that is not reentrant"
+            + ("; or static_graph=True (tried here: three steps go through)" if cured else ""),
+            diff="-checkpoint(block, x, use_reentrant=True)\n+checkpoint(block, x, use_reentrant=False)"
+            + ("\nor\n-model = DDP(model)\n+model = DDP(model, static_graph=True)" if cured else ""),
+        ),
+    )

@@ -1,0 +1,47 @@
+"""The model trains alone and fails under DDP, for a reason that no other check knows.
+
+Three training steps of the bare model's kind were taken under DDP, with the options that the factory's file
+passes to it, and a rank raised, died or hung, while one process takes the step. Seen for instance: sparse
+buffers ("No support for sparse tensors"), which DDP cannot broadcast.
+
+How to be sure: the evidence has each rank's own end, those first that failed by themselves; a rank that is
+still waiting is a victim.
+
+How to mend it: that depends on the message; `torch.distributed` is not at fault as long as `ddpdoctor check
+--only collectives` passes. Buffers that DDP cannot send can be rebuilt in forward, or kept as plain
+attributes.
+
+Holds for torch 2.2 and later; the example seen with torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.model_steps import KNOWN
+
+from ._words import ends
+
+CARD = Card("DDP523", Severity.ERROR)
+
+
+@probe
+def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
+    """Give every rank's end, unless a check of its own explains one of them."""
+    steps = model.steps
+    outcomes = steps.under_ddp()
+    failed = ends(outcomes, "three steps go through, as without DDP")
+    if not failed or any(steps.raised(words) for words in KNOWN):
+        return
+    yield Finding(
+        f"{model.model.kind} fails under DDP on {len(failed)} of {len(outcomes)} ranks: {failed[0].seen}",
+        failed,
+        Fix(
+            "see whether the machine or the model is the cause",
+            command="ddpdoctor check --only collectives\n"
+            f"ddpdoctor check --model {model.target} --batch {model.batch} --nproc 1",
+        ),
+    )

@@ -1,0 +1,53 @@
+"""A parameter or buffer has a dtype that cannot be sent to other ranks.
+
+DDP broadcasts parameters and buffers when it wraps the model. The gloo backend knows no 16-bit, unsigned 32-
+or 64-bit integers and no 8-bit floats and raises "Invalid scalar type"; NCCL has no 16-bit integers either
+("Unconvertible NCCL type").
+
+How to be sure: ddpdoctor lets DDP wrap the model, over gloo on CPU.
+
+How to mend it: register the buffer as int32 or int64 (or uint8), or compute it in forward. A buffer that is
+the same on every rank and need not be sent can be left out: `model._ddp_params_and_buffers_to_ignore =
+["table"]`, a private name of torch.
+
+Seen with torch 2.13 CPU (int16, uint16, float8_e4m3fn). Source for NCCL: torch's ProcessGroupNCCL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.model_facts import Buffer, Parameter
+from ddpdoctor.probe.model_steps import BAD_DTYPE
+
+from ._words import end, listed
+
+CARD = Card("DDP521", Severity.ERROR)
+SENT_BY_NCCL_TOO = "int32"
+TRAVELS = {
+    *("float64", "float32", "float16", "bfloat16", "complex64", "complex128"),
+    *("int64", "int32", "int8", "uint8", "bool"),
+}
+
+
+@probe
+def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
+    """Name the tensors that did not travel."""
+    steps = model.steps
+    steps.under_ddp()
+    raised = steps.raised(BAD_DTYPE)
+    tensors: tuple[Parameter | Buffer, ...] = (*model.model.parameters, *model.model.buffers)
+    names = [item for item in tensors if item.dtype not in TRAVELS]
+    if raised and names:
+        yield Finding(
+            f"DDP cannot send {listed(names)} to the other ranks",
+            (Evidence(end(raised[0]), "DDP wraps the model", f"rank {raised[0].rank}, gloo"),),
+            Fix(
+                f"use {SENT_BY_NCCL_TOO}",
+                diff=f'-self.register_buffer("{names[0].name}", values.to(torch.{names[0].dtype}))\n'
+                f'+self.register_buffer("{names[0].name}", values.to(torch.{SENT_BY_NCCL_TOO}))',
+            ),
+        )

@@ -1,0 +1,68 @@
+"""Some parameters took no part in the loss.
+
+In backward DDP waits for a gradient of every parameter that wants one. A parameter that the forward does not
+use, or whose output does not reach the loss, never gets its gradient; the bucket that it sits in is never
+averaged, and the next forward raises "Expected to have finished reduction in the prior iteration before
+starting a new one". Usual causes: an auxiliary head, a branch behind a flag, a layer that was replaced but
+not removed.
+
+How to be sure: ddpdoctor takes a step with the bare model in which every output takes part in the loss, names
+the parameters whose `.grad` is still None, and then takes three steps under DDP, with the options that the
+file of the factory passes to DDP. An output that the training's own loss leaves out cannot be seen here,
+since the loss is not known.
+
+How to mend it, best first: use the parameters or delete them; freeze them before wrapping
+(`requires_grad_(False)`); or pass `find_unused_parameters=True`, which walks the graph in every step.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"DistributedDataParallel".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.model_steps import UNUSED
+
+from ._words import counted, end, listed
+
+CARD = Card("DDP501", Severity.ERROR)
+
+
+@probe
+def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
+    """Tell what DDP waited for in vain, when it is the same on all ranks."""
+    steps = model.steps
+    steps.under_ddp()
+    raised = steps.raised(UNUSED)
+    unused = steps.plain[0].unused
+    if not raised or any(step.unused != unused for step in steps.plain):
+        return
+    cured = steps.cured_by("find_unused_parameters")
+    proof = Evidence(end(raised[0]), "three steps go through", f"rank {raised[0].rank}, under DDP")
+    without = Evidence(f"no gradient: {listed(unused)}", "a gradient", "a step of the bare model, on every rank")
+    yield Finding(
+        f"{counted(len(unused), 'parameter')} of {model.model.kind} got no gradient, so DDP stops at the second step: "
+        + listed(unused)
+        if unused
+        else f"DDP misses gradients of {model.model.kind}, though without DDP every parameter got one: it stops",
+        (without, proof) if unused else (proof,),
+        Fix(
+            "use these parameters in forward or delete them; else freeze them, or let DDP look for them"
+            + (" (tried here: three steps go through)" if cured else ""),
+            diff="-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)",
+        ),
+        doubt=None
+        if unused
+        else Doubt(
+            (
+                "layers that are skipped at random (LayerDrop, stochastic depth)",
+                "experts chosen by the data",
+                "a backward() within forward, which DDP does not see",
+            ),
+            "TORCH_DISTRIBUTED_DEBUG=INFO torchrun --nproc_per_node=2 train.py",
+        ),
+    )

@@ -1,0 +1,53 @@
+"""Which parameters take part in the loss differs between ranks.
+
+DDP expects every rank to produce a gradient for the same parameters. Where one rank takes another branch (its
+own task, its own data, a condition on the rank), one rank's bucket becomes complete and starts an all-reduce
+for which the other never comes: a hang, or "Expected to have finished reduction in the prior iteration" on
+the ranks that go on to the next step.
+
+How to be sure: ddpdoctor takes a step with the bare model on each rank, with that rank's example batch, and
+compares which parameters got a gradient; then it takes three steps under DDP.
+
+How to mend it: make every rank use every parameter, adding the output of an unused branch times zero; or pass
+`find_unused_parameters=True`, with which DDP averages a gradient of zero for what a rank did not use.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU, where the rank that used more hung in backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity, Table
+from ddpdoctor.check import probe
+from ddpdoctor.probe.model_exam import ModelExam
+from ddpdoctor.probe.outcome import Returned
+
+from ._words import counted, ends, listed
+
+CARD = Card("DDP502", Severity.ERROR)
+
+
+@probe
+def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
+    """Compare the ranks, and tell what DDP made of the difference."""
+    steps = model.steps
+    outcomes = steps.under_ddp()
+    sets = [set(step.unused) for step in steps.plain]
+    differing = sorted(name for name in set().union(*sets) if not all(name in unused for unused in sets))
+    if not differing or all(isinstance(outcome, Returned) for outcome in outcomes):
+        return
+    yield Finding(
+        f"{counted(len(differing), 'parameter')} of {model.model.kind} got a gradient on some ranks only: "
+        + listed(differing),
+        ends(outcomes, "three steps under DDP go through"),
+        Fix(
+            "let every rank use every parameter (the unused branch times zero), or let DDP look for the unused ones"
+            + (" (tried here: three steps go through)" if steps.cured_by("find_unused_parameters") else ""),
+            diff="-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)",
+        ),
+        table=Table(
+            ("parameter", *(f"rank {rank}" for rank in range(len(sets)))),
+            tuple((name, *("none" if name in unused else "gradient" for unused in sets)) for name in differing),
+        ),
+    )

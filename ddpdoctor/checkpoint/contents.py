@@ -1,0 +1,110 @@
+"""What a checkpoint file holds, as far as that is told without running its pickle and without reading its tensors."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+Location = tuple[str | int, ...]
+
+
+class Format(enum.Enum):
+    """What kind of file it is."""
+
+    TORCH = "torch zip archive"
+    LEGACY = "torch file of the format before 1.6"
+    SAFETENSORS = "safetensors file"
+    DCP = "distributed checkpoint (DCP) directory"
+    TORCHSCRIPT = "TorchScript archive"
+    EXPORT = "torch.export archive"
+    ZIP = "zip archive that torch did not write"
+    EMPTY = "empty file"
+    LFS = "git-lfs pointer"
+    HTML = "HTML page"
+    TEXT = "text file"
+    PICKLE = "plain pickle that torch.save did not write"
+    OTHER = "file of another kind"
+
+    @property
+    def loads(self) -> bool:
+        """Say whether torch, or safetensors, reads weights from such a thing."""
+        return self in LOADABLE
+
+
+LOADABLE = {Format.TORCH, Format.LEGACY, Format.SAFETENSORS, Format.DCP, Format.TORCHSCRIPT, Format.EXPORT}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor of a state dict; ``dtype`` without ``torch.``; ``sharded`` when the file holds but a part of it."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    sharded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateDict:
+    """A mapping from names to tensors; ``location`` is the way to it, ``others`` its keys that hold no tensor."""
+
+    location: Location
+    entries: tuple[Entry, ...]
+    others: tuple[str, ...] = ()
+    metadata: tuple[str, ...] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Give the names of the tensors, in the order of the file."""
+        return tuple(entry.key for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class PickledModule:
+    """A whole module that was pickled with its class, instead of its state dict."""
+
+    location: Location
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of the outermost mapping: its key, and what kind of value stands there."""
+
+    key: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """A checkpoint file.
+
+    ``damage`` says how the file is broken, empty when it is whole; ``opaque`` why its contents are not told, empty when
+    they are. ``globals`` are the names that its pickle would import; ``label`` says more of a file of another kind.
+    """
+
+    path: str
+    format: Format
+    size: int
+    damage: str = ""
+    opaque: str = ""
+    label: str = ""
+    root: str = ""
+    globals: tuple[str, ...] = ()
+    items: tuple[Item, ...] = ()
+    state_dicts: tuple[StateDict, ...] = ()
+    modules: tuple[PickledModule, ...] = ()
+
+    @property
+    def whole_module(self) -> bool:
+        """Say whether the file is a pickled module, not a state dict."""
+        return any(not module.location for module in self.modules)
+
+
+def subscript(name: str, location: Location) -> str:
+    """Give the Python expression that reaches a location: ``ckpt["model"]``."""
+    steps = (
+        f"[{step}]" if isinstance(step, int) else '["' + repr(step)[1:-1].replace('"', '\\"') + '"]'
+        for step in location
+    )
+    return name + "".join(steps)

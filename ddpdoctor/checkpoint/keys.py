@@ -1,0 +1,114 @@
+"""The algebra of wrapper prefixes in the keys of a state dict; pure functions.
+
+A wrapper holds the model as a child of a known name, which then stands in the keys: ``module.`` (DP, DDP,
+AveragedModel), ``_orig_mod.`` (torch.compile), ``_fsdp_wrapped_module.`` and ``_fpw_module.`` (FSDP1),
+``_checkpoint_wrapped_module.`` (activation checkpointing), ``_forward_module.`` (Lightning Fabric). They stack in any
+order, at the front and inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+FSDP = ("_fsdp_wrapped_module", "_fpw_module")
+CERTAIN = ("_orig_mod", *FSDP, "_checkpoint_wrapped_module")  # nobody calls a layer of theirs so
+USUAL = ("module", "_forward_module")  # somebody does
+WRAPPERS = (*USUAL, *CERTAIN)
+FLAT = re.compile(r"_?flat_param(_\d+)?")
+COUNTER = "n_averaged"
+MOST_FRONTS = 8  # stacks that begin differently, in one file
+DEEPEST = 8  # wrappers around each other
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """What is taken out of keys: the segments ``front``, in this order, from their start, and ``inside`` anywhere."""
+
+    front: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """Give all of it, the outermost first, each once."""
+        return tuple(dict.fromkeys((*self.front, *self.inside)))
+
+    def __call__(self, key: str) -> str:
+        """Take it out of one key, as far as it is there; the last segment names the tensor and stays."""
+        *path, name = key.split(".")
+        for segment in self.front:
+            if path[:1] == [segment]:
+                del path[0]
+        return ".".join([*(segment for segment in path if segment not in self.inside), name])
+
+    def __str__(self) -> str:
+        """Render as it looks in a key: ``module._orig_mod.``."""
+        return ".".join((*self.front, *(segment for segment in self.inside if segment not in self.front), ""))
+
+
+def wrappers_in(key: str) -> tuple[str, ...]:
+    """Name the wrapper segments of a key, the outermost first; the last segment is the tensor's own name."""
+    return tuple(segment for segment in key.split(".")[:-1] if segment in WRAPPERS)
+
+
+def front_of(key: str) -> tuple[str, ...]:
+    """Name the wrapper segments at the start of a key."""
+    front: list[str] = []
+    for segment in key.split(".", DEEPEST)[:-1]:
+        if segment not in WRAPPERS:
+            break
+        front.append(segment)
+    return tuple(front)
+
+
+def is_flat(key: str) -> bool:
+    """Recognise a flat parameter: FSDP's concatenation of the parameters of a unit."""
+    return any(FLAT.fullmatch(segment) for segment in key.split("."))
+
+
+def is_averaged(keys: Iterable[str]) -> bool:
+    """Recognise the state dict of an AveragedModel: a counter beside keys that all begin with ``module.``."""
+    rest = [key for key in keys if key != COUNTER]
+    return bool(rest) and COUNTER in keys and all(key.startswith("module.") for key in rest)
+
+
+def assumed(keys: Iterable[str]) -> Strip:
+    """Give what is taken out when nothing tells the model's own names.
+
+    A name that a layer can have counts only at the front, and where every key has it.
+    """
+    keys = [key for key in keys if key != COUNTER]
+    front = common_front(keys)
+    mixed = [key for key in keys if front_of(key)[: len(front)] != front]
+    if mixed and any(segment in USUAL for segment in front):
+        front = ()
+    inside = {segment for key in keys for segment in wrappers_in(key)[len(front) :] if segment in CERTAIN}
+    return Strip(front, tuple(segment for segment in CERTAIN if segment in inside))
+
+
+def common_front(keys: Iterable[str]) -> tuple[str, ...]:
+    """Give the wrapper segments at the start of most keys."""
+    counted = Counter(front_of(key) for key in keys)
+    return max(counted, key=lambda front: (counted[front], len(front)), default=())
+
+
+def strips(keys: Iterable[str]) -> Iterator[Strip]:
+    """Give all that could be taken out of these keys, the least first."""
+    keys = list(keys)
+    fronts = {front_of(key) for key in keys}
+    inside = {segment for key in keys for segment in wrappers_in(key)}
+    certain = tuple(segment for segment in CERTAIN if segment in inside)
+    options = {(), certain, (*certain, *(segment for segment in USUAL if segment in inside))}
+    starts = {front[:count] for front in sorted(fronts, key=len)[-MOST_FRONTS:] for count in range(len(front) + 1)}
+    yield from sorted(
+        (Strip(front, option) for front in starts for option in options),
+        key=lambda strip: (
+            any(segment in USUAL for segment in strip.inside),
+            len(strip.front) + len(strip.inside),
+            len(strip.inside),
+            strip.front,
+            strip.inside,
+        ),
+    )

@@ -1,0 +1,170 @@
+"""What each opcode of the pickle protocols 0 to 5 does to the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from ddpdoctor.checkpoint.machine import Machine
+from ddpdoctor.checkpoint.values import Dict, Object, UnreadableError
+
+LONGEST_NUMBER = 1000  # decimal digits; their conversion takes quadratic time
+
+
+def interpret(file: BinaryIO, size: int) -> tuple[Any, Machine]:
+    """Read the pickle where ``file``, of ``size`` bytes, stands; give its value, and the machine with what it met.
+
+    Raises:
+        DamagedError: the file ends within the pickle.
+        UnreadableError: it is no pickle, or one that is not understood.
+    """
+    machine = Machine(file, size)
+    return machine.run(HANDLERS), machine
+
+
+def _digits(line: bytes) -> int:
+    if len(line) > LONGEST_NUMBER:
+        raise UnreadableError("its pickle holds a number of too many digits")
+    return int(line.rstrip(b"L"))
+
+
+def _decimal(machine: Machine) -> None:
+    line = machine.line()
+    machine.push({b"00": False, b"01": True}.get(line) if line in {b"00", b"01"} else _digits(line))
+
+
+def _old_text(data: bytes) -> str | bytes:
+    """Decode a string of Python 2 as torch.load does; what is no UTF-8 stays bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _quoted(machine: Machine) -> None:
+    line = machine.line().strip()
+    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in {b"'", b'"'}:  # noqa: PLR2004
+        raise UnreadableError("its pickle holds a string without quotes")
+    if b"\\" in line:
+        raise UnreadableError("its pickle holds an escaped string of protocol 0")
+    machine.push(_old_text(line[1:-1]))
+
+
+def _text(machine: Machine, data: bytes) -> None:
+    machine.push(data.decode("utf-8", "surrogatepass"))
+
+
+def _signed(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _size(machine: Machine, form: str, count: int) -> bytes:
+    length = machine.number(form, count)
+    if length < 0:
+        raise UnreadableError("its pickle declares a negative length")
+    return machine.take(length)
+
+
+def _instance(machine: Machine) -> None:
+    name = machine.make_name(machine.line().decode(), machine.line().decode())
+    machine.make(Object(name, tuple(machine.since_mark())))
+
+
+def _object(machine: Machine) -> None:
+    maker, *args = machine.since_mark()
+    machine.make(Object(maker, tuple(args)))
+
+
+def _dict(machine: Machine) -> None:
+    values = machine.since_mark()
+    machine.make(Dict())
+    machine.set_items(values)
+
+
+def _stack_global(machine: Machine) -> None:
+    name, module = machine.pop(), machine.pop()
+    machine.push(machine.make_name(module, name))
+
+
+def _refuse(what: str) -> Callable[[Machine], None]:
+    def refuse(_: Machine) -> None:
+        raise UnreadableError(f"its pickle needs {what}")
+
+    return refuse
+
+
+def _duplicate(machine: Machine) -> None:
+    value = machine.pop()
+    machine.push(value)
+    machine.push(value)
+
+
+HANDLERS: dict[bytes, Callable[[Machine], object]] = {
+    b"\x80": lambda m: m.take(1),
+    b"\x95": lambda m: m.take(8),
+    b"(": Machine.mark,
+    b"0": Machine.drop,
+    b"1": lambda m: m.since_mark(),
+    b"2": _duplicate,
+    b"N": lambda m: m.push(None),
+    b"\x88": lambda m: m.push(True),  # noqa: FBT003
+    b"\x89": lambda m: m.push(False),  # noqa: FBT003
+    b"I": _decimal,
+    b"L": lambda m: m.push(_digits(m.line())),
+    b"F": lambda m: m.push(float(m.line())),
+    b"G": lambda m: m.push(m.number(">d", 8)),
+    b"J": lambda m: m.push(m.number("<i", 4)),
+    b"K": lambda m: m.push(m.take(1)[0]),
+    b"M": lambda m: m.push(m.number("<H", 2)),
+    b"\x8a": lambda m: m.push(_signed(_size(m, "<B", 1))),
+    b"\x8b": lambda m: m.push(_signed(_size(m, "<i", 4))),
+    b"S": _quoted,
+    b"T": lambda m: m.push(_old_text(_size(m, "<i", 4))),
+    b"U": lambda m: m.push(_old_text(_size(m, "<B", 1))),
+    b"V": lambda m: m.push(m.line().decode("raw-unicode-escape")),
+    b"X": lambda m: _text(m, _size(m, "<I", 4)),
+    b"\x8c": lambda m: _text(m, _size(m, "<B", 1)),
+    b"\x8d": lambda m: _text(m, _size(m, "<Q", 8)),
+    b"B": lambda m: m.push(_size(m, "<I", 4)),
+    b"C": lambda m: m.push(_size(m, "<B", 1)),
+    b"\x8e": lambda m: m.push(_size(m, "<Q", 8)),
+    b"\x96": lambda m: m.push(_size(m, "<Q", 8)),
+    b")": lambda m: m.push(()),
+    b"t": lambda m: m.make(tuple(m.since_mark())),
+    b"\x85": lambda m: m.make(m.last(1)),
+    b"\x86": lambda m: m.make(m.last(2)),
+    b"\x87": lambda m: m.make(m.last(3)),
+    b"]": lambda m: m.make([]),
+    b"l": lambda m: m.make(m.since_mark()),
+    b"a": lambda m: m.append([m.pop()]),
+    b"e": lambda m: m.append(m.since_mark()),
+    b"}": lambda m: m.make(Dict()),
+    b"d": _dict,
+    b"s": lambda m: m.set_items(m.pair()),
+    b"u": lambda m: m.set_items(m.since_mark()),
+    b"\x8f": lambda m: m.make(Object(None, ())),
+    b"\x90": lambda m: m.append(m.since_mark()),
+    b"\x91": lambda m: m.make(Object(None, (), items=m.since_mark())),
+    b"c": lambda m: m.push(m.make_name(m.line().decode(), m.line().decode())),
+    b"\x93": _stack_global,
+    b"R": Machine.reduce,
+    b"\x81": Machine.reduce,
+    b"\x92": Machine.extended,
+    b"i": _instance,
+    b"o": _object,
+    b"b": Machine.build,
+    b"P": lambda m: m.refer(m.line().decode()),
+    b"Q": lambda m: m.refer(m.pop()),
+    b"p": lambda m: m.put(_digits(m.line())),
+    b"q": lambda m: m.put(m.take(1)[0]),
+    b"r": lambda m: m.put(m.number("<I", 4)),
+    b"\x94": Machine.memoize,
+    b"g": lambda m: m.get(_digits(m.line())),
+    b"h": lambda m: m.get(m.take(1)[0]),
+    b"j": lambda m: m.get(m.number("<I", 4)),
+    b"\x82": _refuse("the registry of extensions"),
+    b"\x83": _refuse("the registry of extensions"),
+    b"\x84": _refuse("the registry of extensions"),
+    b"\x97": _refuse("a buffer outside of it"),
+    b"\x98": _refuse("a buffer outside of it"),
+}

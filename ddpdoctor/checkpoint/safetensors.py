@@ -1,0 +1,84 @@
+"""Reads the JSON header of a safetensors file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
+from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
+
+PREFIX = 8  # the length of the header, little endian
+MOST_HEADER = 1 << 26
+DTYPES = {
+    "BF16": "bfloat16",
+    "BOOL": "bool",
+    "C64": "complex64",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "I8": "int8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "U8": "uint8",
+}
+
+
+def looks_like(head: bytes, size: int) -> bool:
+    """Recognise the start of such a file, whole or cut off."""
+    length = int.from_bytes(head[:PREFIX], "little")
+    return head[PREFIX : PREFIX + 2] in {b'{"', b"{}", b"{ ", b"{\n"} and 1 < length <= max(size, MOST_HEADER)
+
+
+def read_safetensors(file: BinaryIO, blank: CheckpointFile) -> CheckpointFile:
+    """Read the header; ``blank`` is what is known already."""
+    blank = replace(blank, format=Format.SAFETENSORS)
+    try:
+        file.seek(0)
+        length = int.from_bytes(file.read(PREFIX), "little")
+        entries, end = _entries(_header(file, length, blank.size))
+    except DamagedError as exc:
+        return replace(blank, damage=str(exc))
+    except UnreadableError as exc:
+        return replace(blank, opaque=str(exc))
+    if PREFIX + length + end > blank.size:
+        blank = replace(blank, damage=f"its tensors end at byte {PREFIX + length + end}, the file at byte {blank.size}")
+    items = tuple(Item(entry.key, "tensor") for entry in entries)
+    state_dicts = (StateDict((), entries),) if entries else ()
+    return replace(blank, root=f"dict of {len(entries)}", items=items, state_dicts=state_dicts)
+
+
+def _header(file: BinaryIO, length: int, size: int) -> dict[str, Any]:
+    if PREFIX + length > size:
+        raise DamagedError(f"its header ends at byte {PREFIX + length}, the file at byte {size}")
+    if length > MOST_HEADER:
+        raise UnreadableError(f"its header takes {length} bytes")
+    try:
+        header = json.loads(file.read(length))
+    except (ValueError, RecursionError) as exc:
+        raise DamagedError(f"its header is no JSON: {exc}") from None
+    if not isinstance(header, dict):
+        raise DamagedError("its header is no JSON object")
+    return header
+
+
+def _entries(header: dict[str, Any]) -> tuple[tuple[Entry, ...], int]:
+    entries: list[Entry] = []
+    end = 0
+    for key, value in header.items():
+        match value:
+            case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(), int(stop)]} if all(
+                isinstance(each, int) for each in shape
+            ):
+                entries.append(Entry(key, tuple(shape), DTYPES.get(dtype, dtype)))
+                end = max(end, stop)
+            case _ if key != "__metadata__":
+                raise UnreadableError(f"its header does not describe the tensor {key!r} as the format says")
+    return tuple(entries), end

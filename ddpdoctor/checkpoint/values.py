@@ -1,0 +1,105 @@
+"""What a pickle describes, as inert values: nothing here can import, call or build anything of the pickle's.
+
+None, bool, int, float, str, bytes, tuples and lists stand for themselves.
+"""
+
+from __future__ import annotations
+
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class UnreadableError(Exception):
+    """A file, or a pickle in it, is not understood; the text says why."""
+
+
+class DamagedError(UnreadableError):
+    """A file is broken for certain: cut off, or other bytes than were written; the text says how that is known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Name:
+    """A global that the pickle would import; ``full`` is its dotted name of today, when Python 2 had another."""
+
+    module: str
+    name: str
+    full: str
+
+
+def named(module: str, name: str) -> Name:
+    """Give a global, with the modules of Python 2 under their names of today, as unpickling does."""
+    today, new = NAME_MAPPING.get((module, name), (module, name))
+    return Name(module, name, f"{IMPORT_MAPPING.get(today, today)}.{new}")
+
+
+@dataclass(slots=True, eq=False)
+class Dict:
+    """A dict; its items are never hashed, so that no choice of keys costs time."""
+
+    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Object:
+    """What a call of ``maker`` with ``args`` would make, and what the pickle then puts into it."""
+
+    maker: Any
+    args: Any
+    state: Any = None
+    items: list[Any] = field(default_factory=list)
+    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """Give the dotted name of the maker; empty when it is no global.
+
+        The format before torch 1.6 keeps the class of a module as a persistent id, beside its source.
+        """
+        match self.maker:
+            case (Name() as maker) | Reference(target=("module", Name() as maker, *_)):
+                return maker.full
+            case _:
+                return ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """A persistent id: torch's way to name a storage that stands outside the pickle."""
+
+    target: Any
+
+    @property
+    def storage(self) -> tuple[str, str, int] | None:
+        """Give the class of the storage, its key and its number of elements; None when it names no storage."""
+        match self.target:
+            case ("storage", Name() as kind, str(key), _, int(count), *_):
+                return kind.name, key, count
+            case _:
+                return None
+
+
+def pairs_of(value: Any) -> list[tuple[Any, Any]] | None:
+    """Give the items of what is a mapping; None for anything else."""
+    if isinstance(value, Dict):
+        return value.pairs
+    if not isinstance(value, Object):
+        return None
+    if value.pairs:
+        return value.pairs
+    if value.kind not in {"collections.OrderedDict", "collections.defaultdict", "builtins.dict"}:
+        return None
+    match value.args:  # Python 2 pickled an OrderedDict as a call with a list of pairs
+        case ([*entries],) if all(isinstance(entry, (list, tuple)) and len(entry) == 2 for entry in entries):  # noqa: PLR2004
+            return [(entry[0], entry[1]) for entry in entries]
+        case _:
+            return []
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Give the attributes that the pickle sets on an object."""
+    state = value.state if isinstance(value, Object) else None
+    parts = state if isinstance(state, tuple) else (state,)  # a pair when the class has slots
+    return {
+        name: item for part in parts if isinstance(part, Dict) for name, item in part.pairs if isinstance(name, str)
+    }
