@@ -1,12 +1,12 @@
 """An IterableDataset yields the same samples on each rank.
 
-A DataLoader cannot deal out what it cannot index: an IterableDataset has to leave out the other ranks' samples itself.
-Otherwise all ranks train on identical batches, and N GPUs do the work of one.
+A DataLoader cannot deal out what it cannot index: an IterableDataset has to leave out the other ranks' samples
+itself. Otherwise all ranks train on identical batches, and N GPUs do the work of one.
 
 To be sure: print a digest of the first batch on each rank.
 
-Reported when the batches that were really loaded are the same, one by one, on two ranks or more (at least two batches that
-are not constant). Source: PyTorch documentation, torch.utils.data.IterableDataset. Holds for torch 2.2 to 2.13.
+Reported when the batches that were really loaded are the same, one by one, on two ranks or more (at least two batches
+that are not constant). Source: PyTorch documentation, torch.utils.data.IterableDataset. Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """An IterableDataset yields the same samples in each worker of a DataLoader.
 
-Each worker has a copy of the data set and iterates over all of it: with num_workers=N every sample comes N times in an
-epoch, the epoch is N times too long, and neighbouring batches are the same.
+Each worker has a copy of the data set and iterates over all of it: with num_workers=N every sample comes N times in
+an epoch, the epoch is N times too long, and neighbouring batches are the same.
 
 To be sure: count the batches of an epoch with num_workers=0 and with num_workers=2.
 
-Reported when each batch that was really loaded came exactly as often as there are workers. Source: PyTorch documentation,
-torch.utils.data.IterableDataset, and get_worker_info(). Holds for torch 2.2 to 2.13.
+Reported when each batch that was really loaded came exactly as often as there are workers. Source: PyTorch
+documentation, torch.utils.data.IterableDataset, and get_worker_info(). Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

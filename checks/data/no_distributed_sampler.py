@@ -1,14 +1,14 @@
 """Each rank goes through the whole data set.
 
-Without a DistributedSampler, or another way to give each rank its share, N ranks load the same samples: an epoch costs N
-times the work. With the same seed on all ranks the batches are even identical, the averaged gradient is that of one
-rank, and the other N - 1 GPUs add nothing.
+Without a DistributedSampler, or another way to give each rank its share, N ranks load the same samples: an epoch
+costs N times the work. With the same seed on all ranks the batches are even identical, the averaged gradient is that
+of one rank, and the other N - 1 GPUs add nothing.
 
 To be sure: print the first indices of an epoch on each rank.
 
-Not reported: data sets that are split by themselves (each index means another sample on each rank), samplers that draw
-with replacement, and loaders without indices. A loader that does not shuffle can be one for evaluation, where each rank
-is to see everything if only its own result counts: then the causes that remain are named.
+Not reported: data sets that are split by themselves (each index means another sample on each rank), samplers that
+draw with replacement, and loaders without indices. A loader that does not shuffle can be one for evaluation, where
+each rank is to see everything if only its own result counts: then the causes that remain are named.
 
 Source: PyTorch documentation, torch.utils.data.distributed.DistributedSampler. Holds for torch 2.2 to 2.13.
 """

@@ -3,8 +3,8 @@
 A random generator that the data set makes in __init__ is copied into each worker, and so is its state: worker 0 and
 worker 1 draw the same crops, flips and noise, in every epoch anew. The augmentation is less varied than it looks.
 
-The global generators are not concerned: torch seeds `random`, `torch` and (since 1.9) `numpy.random` differently in each
-worker.
+The global generators are not concerned: torch seeds `random`, `torch` and (since 1.9) `numpy.random` differently in
+each worker.
 
 To be sure: fetch one sample in two workers and compare.
 

@@ -1,13 +1,13 @@
 """All ranks draw the same random augmentations.
 
-With the same seed on each rank, the n-th sample of rank 0 and the n-th of rank 1 are cropped and flipped alike. The samples
-differ, so training goes on well; the augmentation of a global batch is less varied than it could be.
+With the same seed on each rank, the n-th sample of rank 0 and the n-th of rank 1 are cropped and flipped alike. The
+samples differ, so training goes on well; the augmentation of a global batch is less varied than it could be.
 
 To be sure: fetch one sample on two ranks and compare.
 
-A note: many reference trainings do so. Reported when samples were really drawn alike on all ranks while two draws on one
-rank differ. Source: PyTorch documentation, "Reproducibility"; DDP needs no equal seeds, it sends rank 0's weights to all.
-Holds for torch 2.2 to 2.13.
+A note: many reference trainings do so. Reported when samples were really drawn alike on all ranks while two draws on
+one rank differ. Source: PyTorch documentation, "Reproducibility"; DDP needs no equal seeds, it sends rank 0's weights
+to all. Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

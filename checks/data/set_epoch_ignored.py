@@ -1,7 +1,7 @@
 """set_epoch is called, and the order stays the same.
 
-The sampler says that it shuffles and has a set_epoch, but two epochs after set_epoch(1) and set_epoch(2) come in the same
-order. Typical: a sampler of one's own that seeds its generator with the seed alone, one that makes its list in
+The sampler says that it shuffles and has a set_epoch, but two epochs after set_epoch(1) and set_epoch(2) come in the
+same order. Typical: a sampler of one's own that seeds its generator with the seed alone, one that makes its list in
 __init__, or a wrapper that passes set_epoch to nobody.
 
 To be sure: `sampler.set_epoch(1); print(list(sampler)[:8])`, then the same with 2.

@@ -1,13 +1,13 @@
 """Every epoch has the same order, because set_epoch is never called.
 
-A DistributedSampler shuffles with a generator that is seeded with `seed + epoch`. Nobody but the training script tells it
-the epoch: without `sampler.set_epoch(epoch)` each epoch repeats the first one's order, and each rank sees the same
-share with the same batches for ever. Nothing fails; the model is worse.
+A DistributedSampler shuffles with a generator that is seeded with `seed + epoch`. Nobody but the training script
+tells it the epoch: without `sampler.set_epoch(epoch)` each epoch repeats the first one's order, and each rank sees
+the same share with the same batches for ever. Nothing fails; the model is worse.
 
 To be sure: print the first batch's indices in two epochs.
 
-Reported only when two epochs really came in the same order, the training's source has a loop over epochs, and neither it
-nor the modules beside it that it imports mention set_epoch; and no framework that calls it itself (Lightning,
+Reported only when two epochs really came in the same order, the training's source has a loop over epochs, and neither
+it nor the modules beside it that it imports mention set_epoch; and no framework that calls it itself (Lightning,
 Accelerate, Transformers, Ignite) is imported.
 
 Source: PyTorch documentation, DistributedSampler, "Warning". Holds for torch 2.2 to 2.13.

@@ -1,14 +1,14 @@
 """The ranks' shares overlap, or leave samples out.
 
-Each rank is to have its own share. Where the samplers shuffle with different seeds (a seed that depends on the rank), each
-deals out another shuffle: some samples come to two ranks, others to none. With 10 samples on 2 ranks and the ranks as
-seeds, 7 were seen and 3 never.
+Each rank is to have its own share. Where the samplers shuffle with different seeds (a seed that depends on the rank),
+each deals out another shuffle: some samples come to two ranks, others to none. With 10 samples on 2 ranks and the
+ranks as seeds, 7 were seen and 3 never.
 
 To be sure: gather the indices of an epoch of all ranks and count.
 
-DistributedSampler repeats at most N - 1 samples so that all ranks have as many, or with drop_last leaves as many out: that
-is not reported. Source: PyTorch documentation, DistributedSampler, "seed: This number should be identical across all
-processes"; the numbers were seen with torch 2.13.
+DistributedSampler repeats at most N - 1 samples so that all ranks have as many, or with drop_last leaves as many out:
+that is not reported. Source: PyTorch documentation, DistributedSampler, "seed: This number should be identical across
+all processes"; the numbers were seen with torch 2.13.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ progress bar stops near the end of the epoch, and the time-out comes half an hou
 
 To be sure: print len(loader) on each rank.
 
-Typical: files or shards dealt out without regard to their size, random_split without a common seed, a filter that differs
-by rank. DistributedSampler evens the shares out by itself. Source: PyTorch documentation, "Distributed Training with
-Uneven Inputs Using the Join Context Manager". Holds for torch 2.2 to 2.13.
+Typical: files or shards dealt out without regard to their size, random_split without a common seed, a filter that
+differs by rank. DistributedSampler evens the shares out by itself. Source: PyTorch documentation, "Distributed
+Training with Uneven Inputs Using the Join Context Manager". Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CARD = Card("DDP607", Severity.ERROR)
 @probe
 def by_counting(loader: LoaderExam) -> Iterator[Finding]:
     """Count the batches on each rank: really loaded, else by len()."""
-    counts = {rank.rank: batches(rank) for rank in loader.ranks} if loader.first else {}
+    counts = {rank.rank: batches(rank) for rank in (loader.first, *loader.ranks[1:])}
     if any(count is None for count in counts.values()):
         raise NotRun("the loader has no length, and its epoch is too long to count")
     known = {rank: count for rank, count in counts.items() if count is not None}

@@ -31,8 +31,9 @@ def threads_and_cores(facts: Facts) -> Iterator[Finding]:
     cores = min(facts.limits.cpus, facts.limits.cpu_quota or facts.limits.cpus)
     if int(value) > 1 and int(value) * facts.ranks > SLACK * cores:
         best = max(1, int(cores // facts.ranks))
+        threads = int(value) * facts.ranks
         yield Finding(
-            f"{facts.ranks} ranks with OMP_NUM_THREADS={value} run {int(value) * facts.ranks} threads on {cores:g} cores",
+            f"{facts.ranks} ranks with OMP_NUM_THREADS={value} run {threads} threads on {cores:g} cores",
             (
                 Evidence(
                     f"{facts.ranks} x {value} threads", f"at most {cores:g}", "environment, CPU affinity and quota"

@@ -27,7 +27,7 @@ from ddpdoctor.check import probe
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import UNUSED
 
-from ._words import counted, end, listed
+from ._words import SHOWN, counted, end, listed
 
 CARD = Card("DDP501", Severity.ERROR)
 
@@ -53,7 +53,7 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
         Fix(
             "use these parameters in forward or delete them; else freeze them, or let DDP look for them"
             + (" (tried here: three steps go through)" if cured else ""),
-            diff="-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)",
+            diff=_diff(unused),
         ),
         doubt=None
         if unused
@@ -65,4 +65,14 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
             ),
             "TORCH_DISTRIBUTED_DEBUG=INFO torchrun --nproc_per_node=2 train.py",
         ),
+    )
+
+
+def _diff(unused: tuple[str, ...]) -> str:
+    search = "-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)"
+    if not 0 < len(unused) <= SHOWN:
+        return search
+    return (
+        f"+for name in {list(unused)}:\n+    model.get_parameter(name).requires_grad_(False)\n"
+        f" model = DDP(model)\nor\n{search}"
     )

@@ -1,8 +1,8 @@
 """The master's address and this host's interfaces are of different IP families.
 
 MASTER_ADDR resolves to IPv6 addresses only, and this host has none but its loopback's (or the reverse): the store is
-never reached. Where a name resolves to both, torch tries one after the other, and the warning "errno: 97 - Address family
-not supported" or "errno: 99 - Cannot assign requested address" on the way is harmless.
+never reached. Where a name resolves to both, torch tries one after the other, and the warning "errno: 97 - Address
+family not supported" or "errno: 99 - Cannot assign requested address" on the way is harmless.
 
 To be sure: `getent ahosts "$MASTER_ADDR"` and `ip -brief address`.
 

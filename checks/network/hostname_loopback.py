@@ -6,9 +6,9 @@ remote=[127.0.1.1]" there, and here half an hour of silence until the time-out. 
 
 To be sure: `getent hosts $(hostname)`, on each host.
 
-An error where the environment says that several hosts take part and GLOO_SOCKET_IFNAME is not set; else a note. Source:
-torch's ProcessGroupGloo::createDefaultDevice; torch.distributed documentation, "Choosing the network interface to use".
-Holds for torch 2.2 to 2.13.
+An error where the environment says that several hosts take part and GLOO_SOCKET_IFNAME is not set; else a note.
+Source: torch's ProcessGroupGloo::createDefaultDevice; torch.distributed documentation, "Choosing the network
+interface to use". Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
         return  # a host without a network trains alone
     several = several_hosts(facts.environ)
     yield Finding(
-        f"{network.hostname} resolves to {', '.join(network.own.addresses)}: other hosts could not connect to its ranks",
+        f"{network.hostname} resolves to {', '.join(network.own.addresses)}: other hosts could not reach its ranks",
         (
             Evidence(
                 ", ".join(network.own.addresses), f"the address of {interface}", f"getaddrinfo({network.hostname})"

@@ -1,8 +1,8 @@
 """The name of this host does not resolve.
 
 gloo then warns "Unable to resolve hostname to a (local) address. Using the loopback address as fallback", which works
-on one host and leaves the ranks of other hosts without a way to this one. torchrun's c10d rendezvous compares host names
-and addresses to find out whether this host is to open the store, and fails after 60 s on all hosts.
+on one host and leaves the ranks of other hosts without a way to this one. torchrun's c10d rendezvous compares host
+names and addresses to find out whether this host is to open the store, and fails after 60 s on all hosts.
 
 To be sure: `getent hosts $(hostname)`.
 
@@ -37,7 +37,7 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
         (Evidence(network.own.problem, "an address of this host", f"getaddrinfo({network.hostname})"),),
         Fix(
             "name the interface, or add the host to /etc/hosts",
-            command=f"export GLOO_SOCKET_IFNAME={interface}   # echo '127.0.0.1 {network.hostname}' | sudo tee -a /etc/hosts",
+            command=f"export GLOO_SOCKET_IFNAME={interface}\n# or: echo '127.0.0.1 {network.hostname}' | sudo tee -a /etc/hosts",
         ),
         Place(host=network.hostname),
         severity=Severity.ERROR if several else Severity.NOTE,

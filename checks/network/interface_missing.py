@@ -1,7 +1,7 @@
 """A variable names a network interface that this host does not have.
 
-GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the interface. If none matches, gloo raises "Unable to
-find address for: X", and NCCL "no socket interface found" (as "Bootstrap : no socket interface found" and
+GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the interface. If none matches, gloo raises "Unable
+to find address for: X", and NCCL "no socket interface found" (as "Bootstrap : no socket interface found" and
 ncclInvalidUsage). Names differ between hosts: eth0 here is ens5 there.
 
 NCCL reads a list of prefixes, with `=` for exact names and `^` to exclude; gloo reads exact names.
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe
 from ddpdoctor.probe.facts import Facts
-from ddpdoctor.probe.network import Network, wanted
+from ddpdoctor.probe.network import wanted
 
 CARD = Card("DDP303", Severity.ERROR)
 GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -36,23 +36,21 @@ def by_their_names(facts: Facts) -> Iterator[Finding]:
     for variable in GLOO:
         missing = [name for name in facts.environ.get(variable, "").split(",") if name and name not in usable]
         if missing:
-            yield _finding(facts.network, variable, facts.environ[variable], missing[0], usable, None)
+            yield _finding(facts, variable, missing[0], usable)
     setting = facts.environ.get(NCCL, "")
     if setting and not wanted(usable, setting):
-        level = None if facts.gpus.devices else Severity.NOTE
-        yield _finding(facts.network, NCCL, setting, setting.lstrip("^="), usable, level)
+        yield _finding(facts, NCCL, setting.lstrip("^="), usable)
 
 
-def _finding(
-    network: Network, variable: str, value: str, name: str, usable: tuple[str, ...], severity: Severity | None
-) -> Finding:
-    there = any(each.name == name for each in network.interfaces)
+def _finding(facts: Facts, variable: str, name: str, usable: tuple[str, ...]) -> Finding:
+    value = facts.environ[variable]
+    there = any(each.name == name for each in facts.network.interfaces)
     close = difflib.get_close_matches(name, usable, n=1) or [each for each in usable if each != "lo"][:1] or ["lo"]
     problem = "is down or has no address" if there else "matches no interface of this host"
     return Finding(
         f"{variable}={value}: {name!r} {problem}",
         (Evidence(f"{variable}={value}", f"one of {', '.join(usable)}", "interfaces that are up"),),
         Fix("name one that is there", command=f"export {variable}={close[0]}"),
-        Place(variable=variable, host=network.hostname),
-        severity=severity,
+        Place(variable=variable, host=facts.network.hostname),
+        severity=Severity.NOTE if variable == NCCL and not facts.gpus.devices else None,
     )

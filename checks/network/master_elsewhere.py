@@ -1,8 +1,8 @@
 """Rank 0 runs on this host, and MASTER_ADDR is the address of another one.
 
-Rank 0 opens the store on its own host; all ranks, itself included, look for it at MASTER_ADDR. They all wait until their
-time-out. Typical: the address of an old allocation, the example's address, the second host of the list; or loopback on
-a host that is not that of rank 0.
+Rank 0 opens the store on its own host; all ranks, itself included, look for it at MASTER_ADDR. They all wait until
+their time-out. Typical: the address of an old allocation, the example's address, the second host of the list; or
+loopback on a host that is not that of rank 0.
 
 To be sure: `ip -brief address` on the host of rank 0.
 

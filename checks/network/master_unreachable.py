@@ -1,8 +1,8 @@
 """The host at MASTER_ADDR cannot be reached from here.
 
 Ranks of this host wait for the store there until their time-out: "The client socket has timed out after 300000ms"
-(errno 110: no answer, a firewall drops the packets; errno 113: no route; errno 111: the host answers, and nobody listens
-on the port).
+(errno 110: no answer, a firewall drops the packets; errno 113: no route; errno 111: the host answers, and nobody
+listens on the port).
 
 "Nobody listens" is what a host shows on which rank 0 has not started yet: that is a note, with what tells the causes
 apart. No answer, or no way there, is an error.

@@ -1,13 +1,14 @@
 """MASTER_ADDR is no address, and no name that resolves.
 
 Every rank but the first waits for the store at MASTER_ADDR: "The client socket has failed to connect to any network
-address of (X, 29500)", after minutes. Typical: a placeholder of an example (`<master-ip>`, `$MASTER`), a URL or a port in
-the address, a host's short name that only its own cluster resolves. A name of digits alone is read as a number: `05`
-becomes 0.0.0.5.
+address of (X, 29500)", after minutes. Typical: a placeholder of an example (`<master-ip>`, `$MASTER`), a URL or a
+port in the address, a host's short name that only its own cluster resolves. A name of digits alone is read as a
+number: `05` becomes 0.0.0.5.
 
 To be sure: `getent hosts "$MASTER_ADDR"`, on each host.
 
-Source: torch.distributed documentation, "Environment variable initialization"; inet_aton(3). Holds for torch 2.2 to 2.13.
+Source: torch.distributed documentation, "Environment variable initialization"; inet_aton(3). Holds for torch 2.2 to
+2.13.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def as_it_is_written(facts: Facts) -> Iterator[Finding]:
             (Evidence(address, "an address, or a name that resolves on each host", "MASTER_ADDR"),),
             Fix(
                 "set the address of the host of rank 0; on one host its own",
-                command=f"export MASTER_ADDR=127.0.0.1   # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
+                command="export MASTER_ADDR=127.0.0.1  # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
             ),
             Place(variable="MASTER_ADDR"),
         )

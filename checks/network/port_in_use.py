@@ -1,14 +1,14 @@
 """The master's port is in use on this host already.
 
 Rank 0 opens the store on MASTER_PORT. If somebody listens there, it fails with "Address already in use" (errno 98,
-EADDRINUSE); if it is a store of an earlier run that did not end, the ranks of the new one join the old. torchrun without
-a launcher's settings takes port 29500: two trainings on one host collide there.
+EADDRINUSE); if it is a store of an earlier run that did not end, the ranks of the new one join the old. torchrun
+without a launcher's settings takes port 29500: two trainings on one host collide there.
 
 To be sure: `ss -ltnp 'sport = :29500'`.
 
-Judged where this host runs rank 0, or the environment does not say otherwise; an error where MASTER_PORT is set, a note
-for torchrun's default port. Source: torch.distributed documentation, "TCP initialization"; torchrun documentation,
-"Single-node multi-worker" (--standalone chooses a free port). Holds for torch 2.2 to 2.13.
+Judged where this host runs rank 0, or the environment does not say otherwise; an error where MASTER_PORT is set, a
+note for torchrun's default port. Source: torch.distributed documentation, "TCP initialization"; torchrun
+documentation, "Single-node multi-worker" (--standalone chooses a free port). Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Each check's patient and control, really run on this machine: found in the one, silent on the other.
 
 A case is a file ``patient.py`` or ``control.py`` in the fixture folder of its check. What it defines says what
-the check is shown: ``world(facts)``, a context manager that gives other host facts; ``build_model``,
+the check is shown: ``world(facts)``, a context manager that gives other host facts (in a file ``world.py`` for both, where the scripts import torch); ``build_model``,
 ``example_batch`` and ``build_loader``, targets as users name them; ``write_checkpoint(path)``, called on two real
 ranks; ``in_each_rank()``, called in each rank of a job before the job's own function; ``pool(jobs)``, a context
 manager that gives another job pool.
@@ -92,11 +92,14 @@ def _examine_case(check: Check, name: str, facts: Facts, jobs: Jobs) -> Result:
     offers = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
     with ExitStack() as stack:
         try:
+            if (path.parent / "world.py").is_file():
+                facts = stack.enter_context(_loaded(path.parent / "world.py").world(facts))
             if "world" in offers:
                 facts = stack.enter_context(_loaded(path).world(facts))
             targets = {option: Target(str(path), function) for option, function in TARGETS if function in offers}
             checkpoint = None
             if "write_checkpoint" in offers:
+                targets.pop("batch", None)  # a checkpoint is compared with the model's keys: no step is needed
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddpdoctor-"))
                 checkpoint = _written(Target(str(path), "write_checkpoint"), Path(folder), jobs)
         except NotRun as exc:
