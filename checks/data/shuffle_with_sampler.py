@@ -3,6 +3,9 @@
 torch refuses: "ValueError: sampler option is mutually exclusive with shuffle". A sampler decides the order, so
 shuffle=True has nothing to shuffle; a DistributedSampler shuffles by itself.
 
+Scripts that run with and without DDP often pass both, because shuffle=True was there first: let it depend on whether
+there is a sampler.
+
 To be sure: the traceback ends in DataLoader.__init__.
 
 Source: PyTorch documentation, torch.utils.data.DataLoader, "sampler". Holds for torch 2.2 to 2.13.

@@ -37,7 +37,8 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
         (Evidence(network.own.problem, "an address of this host", f"getaddrinfo({network.hostname})"),),
         Fix(
             "name the interface, or add the host to /etc/hosts",
-            command=f"export GLOO_SOCKET_IFNAME={interface}\n# or: echo '127.0.0.1 {network.hostname}' | sudo tee -a /etc/hosts",
+            command=f"export GLOO_SOCKET_IFNAME={interface}\n"
+            f"# or: echo '127.0.0.1 {network.hostname}' | sudo tee -a /etc/hosts",
         ),
         Place(host=network.hostname),
         severity=Severity.ERROR if several else Severity.NOTE,

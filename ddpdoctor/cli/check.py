@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ddpdoctor.probe.facts import Facts
     from ddpdoctor.probe.supplies import Named
 
+GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
 LEVELS = {str(severity): severity for severity in Severity}
 
 
@@ -58,7 +59,7 @@ def check(**options: Any) -> None:
     chosen = _chosen(options["only"], options["skip"])
     named = _named(options)
     fail_on = LEVELS[options["fail_on"]]
-    with ending_on_signals(options["timeout"]), ExitStack() as stack:
+    with ending_on_signals(options["timeout"] + GRACE), ExitStack() as stack:
         show = Show(options["form"], options["output"], fail_on, verbose=options["verbose"])
         report, facts = _examine(chosen, named, options, show, stack)
         show.report(report, as_mapping(facts))

@@ -1,10 +1,14 @@
 """Each check's patient and control, really run on this machine: found in the one, silent on the other.
 
 A case is a file ``patient.py`` or ``control.py`` in the fixture folder of its check. What it defines says what
-the check is shown: ``world(facts)``, a context manager that gives other host facts (in a file ``world.py`` for both, where the scripts import torch); ``build_model``,
-``example_batch`` and ``build_loader``, targets as users name them; ``write_checkpoint(path)``, called on two real
-ranks; ``in_each_rank()``, called in each rank of a job before the job's own function; ``pool(jobs)``, a context
-manager that gives another job pool.
+the check is shown:
+
+- ``world(facts)``, a context manager that gives other host facts; where the scripts import torch, it stands in a
+  file ``world.py`` for both;
+- ``build_model``, ``example_batch`` and ``build_loader``, targets as users name them;
+- ``write_checkpoint(path)``, called on two real ranks;
+- ``in_each_rank()``, called in each rank of a job before the job's own function;
+- ``pool(jobs)``, a context manager that gives another job pool.
 """
 
 from __future__ import annotations
