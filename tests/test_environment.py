@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpdoctor.check import Check, Instrument, NotRun
+from ddpdoctor.model import Finding, Severity
+from ddpdoctor.probe.facts import Facts, gather
+from ddpdoctor.probe.vocabulary import KNOWN, edits, meant, misspelt
+
+# Of clusters, clouds, continuous integration, compilers and desktops: nobody misspelt these.
+OTHERS = """
+PATH HOME LANG LC_ALL TERM SHELL USER HOSTNAME HOST PORT PWD TMPDIR DISPLAY EDITOR PAGER KEYBOARD MANPATH CONDA_PREFIX
+VIRTUAL_ENV PYTHONPATH LD_LIBRARY_PATH LD_PRELOAD RANK_TABLE_FILE RANKS WORLD MASTER MASTER_KEY MASTER_IP MASTER_URL
+MASTER_HOST MASTER_NODE MASTER_PORTS LOCAL_ADDR LOCAL_SIZE NODE_NAME NODE_IP NUM_NODES NODE_COUNT GPU_COUNT NGPUS
+NPROC_PER_NODE SLURM_PROCID SLURM_LOCALID SLURM_NTASKS SLURM_NODELIST SLURM_JOB_ID OMPI_COMM_WORLD_RANK
+OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK PMI_RANK PMI_SIZE PMIX_RANK MPI_LOCALRANKID MV2_COMM_WORLD_RANK
+KUBERNETES_SERVICE_HOST KUBERNETES_PORT CI GITHUB_TOKEN JENKINS_URL AWS_REGION AZUREML_NODE_COUNT SM_HOSTS SM_NUM_GPUS
+NCCL_VERSION NCCL_HOME NCCL_ROOT NCCL_DIR NCCL_LIB_DIR NCCL_INCLUDE_DIR NV_LIBNCCL_PACKAGE CUDA_VERSION CUDA_ROOT
+CUDA_ARCH_LIST CUDA_CACHE_PATH CUDA_PATH CUDACXX CUDNN_VERSION CUDA_VISIBLE_DEVICES_ORIG NVIDIA_REQUIRE_CUDA
+NVIDIA_PRODUCT_NAME TORCH_HOME TORCH_CUDA_ARCH_LIST TORCH_EXTENSIONS_DIR TORCHINDUCTOR_CACHE_DIR TORCH_COMPILE_DEBUG
+PYTORCH_VERSION PYTORCH_HOME OPENBLAS_NUM_THREADS GOTO_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS
+OMP_PROC_BIND OMP_PLACES OMP_SCHEDULE OMP_DYNAMIC KMP_AFFINITY KMP_BLOCKTIME MKL_DYNAMIC HF_HOME
+TOKENIZERS_PARALLELISM WANDB_MODE ACCELERATE_USE_FSDP DS_SKIP_CUDA_CHECK RAY_ADDRESS HOROVOD_RANK GLOO_TIMEOUT
+UCX_NET_DEVICES FI_PROVIDER ROLE ROLES GROUP GROUPS GROUP_NAME GROUP_ID NODES NNODE LOCAL_BANK
+""".split()
+
+
+def _run(checks: dict[str, Check], slug: str, **inputs: Any) -> list[Finding]:
+    found: list[Finding] = []
+    for facet in checks[slug].of(Instrument.PROBE):
+        try:
+            found += facet.examine(**{need: inputs[need] for need in facet.needs})
+        except NotRun:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *sorted(KNOWN)])
+def test_no_alarm_on_names_that_nobody_misspelt(name: str) -> None:
+    """Variables of other programs, and the known ones themselves."""
+    assert meant(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("CUDA_VISINLE_DEVICES", "CUDA_VISIBLE_DEVICES"), ("CUDA_VISIBLE_DEVICE", "CUDA_VISIBLE_DEVICES"),
+        ("MASTER_ADR", "MASTER_ADDR"), ("MASTER_ADDR ", "MASTER_ADDR"), ("MASTER_PROT", "MASTER_PORT"),
+        ("WORLDSIZE", "WORLD_SIZE"), ("LOCAL_RNAK", "LOCAL_RANK"), ("NCCL_SOCKET_IFNMAE", "NCCL_SOCKET_IFNAME"),
+        ("GLOO_SOCKET_IFNAM", "GLOO_SOCKET_IFNAME"), ("master_addr", "MASTER_ADDR"), ("NCCL-DEBUG", "NCCL_DEBUG"),
+        ("NCCL_P2P_DISABLED", "NCCL_P2P_DISABLE"), ("TORCH_DISTRIBUTED_DEBG", "TORCH_DISTRIBUTED_DEBUG"),
+    ],
+)  # fmt: skip
+def test_slips_of_the_fingers_are_recognised(name: str, known: str) -> None:
+    """One slip, two in long names, blanks and lower case."""
+    assert meant(name) == known
+
+
+@given(st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", min_size=1, max_size=24))
+def test_a_random_name_is_no_misspelling(name: str) -> None:
+    """What is called a misspelling is at most two edits away from what was meant."""
+    known = meant(name)
+
+    assert known is None or edits(name, known) <= 2
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_edits_is_a_distance(one: str, other: str) -> None:
+    """Zero for equals only, symmetric, at most the longer length, and one for a swap of neighbours."""
+    assert (edits(one, other) == 0) == (one == other)
+    assert edits(one, other) == edits(other, one) <= max(len(one), len(other))
+    assert edits("ab" + one, "ba" + one) == 1
+
+
+@given(st.dictionaries(st.text(max_size=30), st.text(max_size=5), max_size=5))
+def test_any_environment_can_be_read(environ: dict[str, str]) -> None:
+    """No name makes it fail."""
+    assert set(misspelt(environ)) <= set(environ)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: st.text(max_size=6) | st.integers(-3, 70000).map(str)
+            for name in (
+                "RANK",
+                "WORLD_SIZE",
+                "LOCAL_RANK",
+                "LOCAL_WORLD_SIZE",
+                "MASTER_PORT",
+                "MASTER_ADDR",
+                "OMP_NUM_THREADS",
+            )
+        },
+    )
+)
+def test_any_rendezvous_gives_findings_not_crashes(environ: dict[str, str]) -> None:
+    """Whatever the values are, every check of the environment that needs no job ends."""
+    world = replace(FACTS, environ=environ)
+    for check in CHECKS.values():
+        if check.area == "environment" and not any("jobs" in facet.needs for facet in check.facets):
+            _run(CHECKS, check.slug, facts=world, gpus=world.gpus)
+
+
+FACTS = gather({})
+CHECKS: dict[str, Check] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _checks(checks: dict[str, Check]) -> None:
+    CHECKS.update(checks)
+
+
+@given(st.integers(1, 64), st.data())
+def test_what_a_launcher_sets_is_never_malformed(world: int, data: st.DataObject) -> None:
+    """Ranks that count as torchrun counts them raise no alarm."""
+    rank = data.draw(st.integers(0, world - 1))
+    environ = {
+        "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+    }  # fmt: skip
+    facts = replace(FACTS, environ=environ)
+
+    assert _run(CHECKS, "rendezvous-malformed", facts=facts) == []
+    assert _run(CHECKS, "rendezvous-incomplete", facts=facts) == []
+
+
+def test_settings_for_torchrun_alone_are_no_fault(checks: dict[str, Check], facts: Facts) -> None:
+    """MASTER_ADDR and WORLD_SIZE without RANK are what images and scripts of clusters set."""
+    world = replace(facts, environ={"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "8"})
+
+    assert _run(checks, "rendezvous-incomplete", facts=world) == []
+
+
+def test_hiding_all_gpus_on_purpose_is_no_fault(checks: dict[str, Check], facts: Facts) -> None:
+    """CUDA_VISIBLE_DEVICES empty or -1 is how people train on the CPU."""
+    for setting in ("", "-1"):
+        world = replace(facts, environ={"CUDA_VISIBLE_DEVICES": setting})
+
+        assert _run(checks, "cuda-visible-devices", facts=world) == []
+
+
+def test_a_misspelling_beside_the_right_name_is_a_note(checks: dict[str, Check], facts: Facts) -> None:
+    """The right one is in force: nothing is lost."""
+    world = replace(facts, environ={"MASTER_ADR": "a", "MASTER_ADDR": "b"})
+
+    assert [finding.severity for finding in _run(checks, "misspelt-variable", facts=world)] == [Severity.NOTE]

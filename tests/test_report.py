@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib import resources
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpdoctor.model import Doubt, Evidence, Finding, Fix, Place, Report, Result, Severity, Status, Table
+from ddpdoctor.report.data import as_dict, as_json, plain
+from ddpdoctor.report.junit import as_junit
+from ddpdoctor.report.redact import HIDDEN, redact, redact_environ, redacted
+from ddpdoctor.report.text import printable, result_text, summary_text
+
+SCHEMA = json.loads((resources.files("ddpdoctor.report") / "schema.json").read_text())
+WORDS = st.text(min_size=1, max_size=40)
+PLACES = st.builds(
+    Place,
+    file=st.none() | WORDS,
+    line=st.none() | st.integers(1, 9),
+    rank=st.none() | st.integers(0, 9),
+    key=st.none() | WORDS,
+)
+FINDINGS = st.builds(
+    Finding,
+    message=WORDS,
+    evidence=st.lists(st.builds(Evidence, WORDS, WORDS, WORDS), min_size=1, max_size=12).map(tuple),
+    fix=st.builds(Fix, WORDS, WORDS, WORDS),
+    place=PLACES,
+    severity=st.sampled_from(Severity),
+    table=st.none()
+    | st.builds(Table, st.just(("rank", "samples")), st.lists(st.tuples(st.integers(), WORDS)).map(tuple)),
+    doubt=st.none() | st.builds(Doubt, st.lists(WORDS, min_size=1).map(tuple), WORDS),
+)
+RESULTS = st.builds(
+    lambda status, findings, reason, seconds: Result(
+        "DDP501", "some-slug", "model", "A title", status, findings if status is Status.FAILED else (), reason, seconds
+    ),
+    st.sampled_from(Status),
+    st.lists(FINDINGS, min_size=1, max_size=3).map(tuple),
+    WORDS,
+    st.floats(0, 1e6),
+)
+REPORTS = st.builds(
+    Report, st.lists(RESULTS, max_size=4).map(tuple), st.lists(WORDS, max_size=2).map(tuple), st.floats(0, 1e6)
+)
+FINDING = Finding(
+    "2 of 4 parameters unused",
+    (Evidence("a.weight", "a gradient", "rank 0"),),
+    Fix("remove it", "true"),
+    severity=Severity.ERROR,
+)
+
+
+def _result(status: Status = Status.FAILED, *findings: Finding, reason: str = "") -> Result:
+    return Result("DDP501", "unused-parameters", "model", "Unused", status, findings, reason)
+
+
+@given(REPORTS, st.sampled_from(Severity))
+def test_json_of_any_report_is_valid_by_the_schema(report: Report, fail_on: Severity) -> None:
+    """Whatever texts are in it, the JSON parses, obeys the schema, and holds every finding."""
+    data = json.loads(as_json(report, fail_on, {"torch": "2.13", "nan": float("nan")}))
+
+    jsonschema.Draft202012Validator(SCHEMA).validate(data)
+    assert sum(len(result["findings"]) for result in data["results"]) == len(report.findings())
+    assert data["exit_status"] == report.exit_status(fail_on)
+
+
+@given(REPORTS, st.sampled_from(Severity))
+def test_junit_of_any_report_parses_back(report: Report, fail_on: Severity) -> None:
+    """A case for each check; failures are those at the level that fails."""
+    root = ET.fromstring(as_junit(report, fail_on).encode())  # noqa: S314 - our own text
+    cases = [case for case in root.iter("testcase") if case.get("name") != "target"]
+
+    assert len(cases) == len(report.results)
+    failed = [r for r in report.results if any((f.severity or 0) >= fail_on for f in r.findings)]
+    assert len(list(root.iter("failure"))) == len(failed)
+
+
+@given(REPORTS)
+def test_text_of_any_report_is_harmless_on_any_terminal(report: Report) -> None:
+    """Only printable ASCII and line ends: no escape sequence of a file name or exception reaches the terminal."""
+    text = "\n".join([*(result_text(result, verbose=True) for result in report.results), summary_text(report)])
+
+    assert all(" " <= char <= "~" or char == "\n" for char in text)
+
+
+def test_a_finding_shows_all_that_it_says() -> None:
+    """Severity, code, slug, place, evidence next to what is expected, the fix to paste, and where to read more."""
+    finding = replace(FINDING, place=Place(file="train.py", line=31, rank=1), fix=Fix("remove it", diff="- a\n+ b"))
+    text = result_text(_result(Status.FAILED, finding))
+
+    assert text.splitlines() == [
+        "  error DDP501 unused-parameters: 2 of 4 parameters unused",
+        "    where     train.py:31, rank 1",
+        "    seen      a.weight  (rank 0)",
+        "    expected  a gradient",
+        "    fix       remove it",
+        "              - a",
+        "              + b",
+        "    more      ddpdoctor explain DDP501",
+    ]
+
+
+def test_what_is_pasted_is_never_wrapped_and_long_lists_are_cut() -> None:
+    """A command of 300 characters stays one line; the ninth piece of evidence is shown with --verbose."""
+    command = "x" * 150 + " " + "y" * 150
+    finding = replace(FINDING, fix=Fix("paste", command), evidence=(Evidence("one"),) * 12)
+    short, long = (result_text(_result(Status.FAILED, finding), width=60, verbose=verbose) for verbose in (False, True))
+
+    assert command in short
+    assert "... 4 more, --verbose shows them" in short
+    assert long.count("seen") == 12
+
+
+def test_the_summary_groups_what_was_not_run_by_its_reason() -> None:
+    """Faults first, then reasons with what they kept from running, then one line of counts."""
+    results = (_result(Status.FAILED, FINDING), *(_result(Status.NOT_RUN, reason="no --model given"),) * 5)
+    lines = summary_text(Report(results, ("train.py raised",), 1.0)).splitlines()
+
+    assert lines == [
+        "cannot use: train.py raised",
+        "not run, because no --model given: 5 of model",
+        "1 error; checks: 1 failed, 5 not run; 1.0 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("report", "fail_on", "status"),
+    [
+        (Report(()), Severity.NOTE, 0),
+        (Report((_result(Status.FAILED, FINDING),)), Severity.ERROR, 1),
+        (Report((_result(Status.FAILED, replace(FINDING, severity=Severity.NOTE)),)), Severity.WARNING, 0),
+        (Report((_result(Status.FAILED, FINDING),), ("fault",)), Severity.ERROR, 2),
+        (Report((_result(Status.CRASHED),), ("fault",)), Severity.ERROR, 3),
+    ],
+)
+def test_exit_status(report: Report, fail_on: Severity, status: int) -> None:
+    """0 nothing at the level, 1 findings, 2 an unusable target, 3 a crash."""
+    assert report.exit_status(fail_on) == status
+
+
+def test_a_finding_without_proof_or_fix_is_refused() -> None:
+    """No evidence, no finding; no fix, no finding."""
+    with pytest.raises(ValueError, match="evidence"):
+        Finding("it is bad", (), Fix("mend it"))
+    with pytest.raises(ValueError, match="fix"):
+        Finding("it is bad", (Evidence("seen"),), Fix(""))
+
+
+SECRETS = [
+    "postgres://user:{}@db/x",
+    "https://{}@github.com/a/b",
+    "https://s3/x?X-Amz-Signature={}&a=1",
+    "Authorization: Bearer {}",
+    "WANDB_API_KEY={}",
+    "hf_{}",
+    "ghp_{}",
+    "eyJhbGciOiJIUzI1NiJ9.{}.x",
+]
+
+
+@given(
+    st.sampled_from(SECRETS), st.text("abcdefghijkmnopqrstuvwxyzABCDEFGH23456789", min_size=24, max_size=40), FINDINGS
+)
+def test_a_secret_reaches_no_report(shape: str, secret: str, finding: Finding) -> None:
+    """Wherever a token or password stands, no reporter prints it."""
+    text = shape.format(secret)
+    finding = replace(finding, message=text, fix=Fix(text, text), evidence=(Evidence(text, text, text),))
+    report = redacted(Report((_result(Status.FAILED, finding, reason=text),), (text,)))
+
+    printed = as_json(report, Severity.NOTE, {}) + as_junit(report, Severity.NOTE) + summary_text(report)
+    assert secret not in printed
+    assert secret not in result_text(report.results[0], verbose=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "layer.key.weight", "token_embedding.weight", "3000 tokens per second", "/data/keys/train.py:31", "7f3c9a1e5b",
+        "tcp://10.0.0.1:29500", "MASTER_ADDR=node0", "q_proj.key = [4, 4]", "git@github.com:pytorch/pytorch.git",
+    ],
+)  # fmt: skip
+def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+    """Keys of state dicts, paths, hashes and addresses are no secrets."""
+    assert redact(text) == text
+
+
+def test_variables_are_hidden_by_their_names() -> None:
+    """A name that says secret hides the value; a name that only sounds alike does not."""
+    environ = {
+        "HF_TOKEN": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "TOKENIZERS_PARALLELISM": "c",
+        "KEYBOARD": "d",
+        "MONKEY": "e",
+    }
+
+    assert redact_environ(environ) == environ | {"HF_TOKEN": HIDDEN, "AWS_SECRET_ACCESS_KEY": HIDDEN}
+
+
+@given(st.text())
+def test_printable_keeps_ascii_and_hides_the_rest(text: str) -> None:
+    """What is printable stays; nothing else gets through."""
+    assert printable(printable(text)) == printable(text)
+    assert printable("plain text") == "plain text"
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.integers(), inner),
+    )
+)
+def test_plain_makes_anything_json(value: object) -> None:
+    """Infinities and keys that are numbers included."""
+    json.dumps(plain(value), allow_nan=False)
+
+
+def test_counts_are_those_of_the_findings() -> None:
+    """The counts in JSON are of findings by severity and of checks by status."""
+    counts = as_dict(Report((_result(Status.FAILED, FINDING, FINDING), _result(Status.PASSED))), Severity.ERROR, {})[
+        "counts"
+    ]
+
+    assert (counts["error"], counts["failed"], counts["passed"]) == (2, 1, 1)
