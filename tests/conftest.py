@@ -10,11 +10,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from ddpdoctor.check import Check
 from ddpdoctor.probe.facts import Facts, gather
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
+
+settings.register_profile("here", deadline=None)  # machines are noisy: a slow example is no failure
+settings.load_profile("here")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parents[1]

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ddpdoctor.check import NotRun
 from ddpdoctor.probe.job import Job, Ready
@@ -54,6 +57,7 @@ class Jobs:
     def __init__(self, world_size: int, environ: Mapping[str, str], ends_at: float = float("inf")) -> None:
         """Start the server; it imports torch while the caller goes on."""
         self.world_size = world_size
+        self._loopback = loopback_name()
         self._ends_at = ends_at
         self._ready: Ready | None = None
         # The server removes it when its client dies; the client, when the server does.
@@ -62,7 +66,7 @@ class Jobs:
         descriptor = theirs.fileno()
         self._process = subprocess.Popen(
             [sys.executable, "-c", START.format(path=sys.path, descriptor=descriptor, home=self._home)],
-            env=_server_environ(environ),
+            env=_server_environ(environ, self._loopback),
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -104,9 +108,11 @@ class Jobs:
         group is up when it is called (gloo over loopback, file store).
 
         Raises:
-            NotRun: torch cannot be imported, or the run's time is used up.
+            NotRun: torch cannot be imported, loopback is down, or the run's time is used up.
             ServerLostError: the fork server is gone.
         """
+        if backend == "gloo" and self._loopback is None:
+            raise NotRun("the loopback interface is down: ranks of this host cannot meet")
         payload = pickle.dumps((function, args))
         return self._run(ranks, deadline, environ, payload=payload, backend=backend)
 
@@ -163,10 +169,17 @@ class Jobs:
         raise NotRun(f"{what} took longer than {limit:.0f} s")
 
 
-def _server_environ(environ: Mapping[str, str]) -> dict[str, str]:
+def loopback_name() -> str | None:
+    """Name the loopback interface; None where it has no address."""
+    for name, entries in psutil.net_if_addrs().items():
+        if any(entry.family == socket.AF_INET and entry.address.startswith("127.") for entry in entries):
+            return name
+    return None
+
+
+def _server_environ(environ: Mapping[str, str], loopback: str | None) -> dict[str, str]:
     """Give the environment of the ranks: the user's, less what checks of their own judge."""
     kept = {name: value for name, value in environ.items() if name not in LEFT_OUT}
-    loopback = "lo" if sys.platform == "linux" else "lo0"
     # One OpenMP thread for each rank is what torchrun sets; a thread pool in the server would not survive a fork.
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return {**threads, **kept, "GLOO_SOCKET_IFNAME": loopback, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    return {**threads, **kept, "GLOO_SOCKET_IFNAME": loopback or "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}

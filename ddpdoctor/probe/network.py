@@ -106,7 +106,7 @@ def resolve(name: str) -> Resolution:
             found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
             addresses = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
             answer.append(Resolution(name, tuple(addresses)))
-        except (OSError, UnicodeError) as exc:
+        except (OSError, ValueError) as exc:  # ValueError: a name that no resolver is asked for
             answer.append(Resolution(name, (), str(getattr(exc, "strerror", "") or exc)))
 
     thread = threading.Thread(target=look_up, daemon=True)
