@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from collections.abc import Mapping
@@ -12,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpdoctor.check import Check, Instrument, NotRun
-from ddpdoctor.fixtures import _racks
 from ddpdoctor.probe import gpus as module
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import ABSENT, Gpu, Gpus, gather_gpus, visible
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
+
+_racks: Any = importlib.import_module("ddpdoctor.fixtures._racks")  # type checkers know the folder as fixtures/
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -100,7 +100,8 @@ HEALTHY = {
         class Mixed(Dataset):
             def __len__(self): return 40
             def __getitem__(self, index):
-                return {"a": np.float32(index), "b": data[index][0].bfloat16(), "c": f"text {index}", "d": (index, None)}
+                half = data[index][0].bfloat16()
+                return {"a": np.float32(index), "b": half, "c": f"text {index}", "d": (index, None)}
         def build_loader():
             mixed = Mixed()
             return DataLoader(mixed, batch_size=4, sampler=DistributedSampler(mixed, shuffle=False), collate_fn=list)
@@ -169,6 +170,14 @@ def test_patients_and_controls_are_scripts_that_torchrun_can_start(check: Check,
     assert ends is not (name == "patient" and check.slug in {"shuffle-with-sampler", "uneven-batches"})
 
 
+BROKEN = """
+class Broken(Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): raise KeyError("image")
+def build_loader(): return DataLoader(Broken())
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -177,8 +186,7 @@ def test_patients_and_controls_are_scripts_that_torchrun_can_start(check: Check,
         ("def other(): pass", "no 'build_loader'"),
         ("import nowhere", "ModuleNotFoundError"),
         ("def build_loader(:", "SyntaxError"),
-        ("class D(Dataset):\n    def __len__(self): return 4\n    def __getitem__(self, i): raise KeyError('image')\n"
-         "def build_loader(): return DataLoader(D())", "KeyError: 'image'"),
+        (BROKEN, "KeyError: 'image'"),
     ],
 )  # fmt: skip
 def test_a_loader_that_cannot_be_built_is_the_users_error(jobs: Jobs, tmp_path: Path, source: str, said: str) -> None:
@@ -243,7 +251,8 @@ def test_what_is_padded_is_counted(length: int, world: int) -> None:
     """The finding's number is what the last round lacks."""
     from torch.utils.data import DistributedSampler
 
-    orders = [tuple(DistributedSampler(range(length), world, rank, shuffle=False)) for rank in range(world)]  # type: ignore[arg-type]  # has a length
+    data: Any = range(length)
+    orders: Any = [tuple(DistributedSampler(data, world, rank, shuffle=False)) for rank in range(world)]
     found = _findings(_exam(orders, length, shuffles=False)).get("evaluation-padded", [])
     lacking = -length % world
 

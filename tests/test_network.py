@@ -93,17 +93,22 @@ def test_a_port_is_open_refused_or_filtered() -> None:
         port = server.getsockname()[1]
     assert connect("127.0.0.1", port) == "refused"
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-        address = full.getsockname()
-        waiting = [socket.create_connection(address, timeout=1)]
-        assert connect(*address, patience=0.5) == "filtered"
+        port = full.getsockname()[1]
+        waiting = [socket.create_connection(("127.0.0.1", port), timeout=1)]
+        assert connect("127.0.0.1", port, patience=0.5) == "filtered"
         for each in waiting:
             each.close()
 
 
 def test_a_resolver_that_does_not_answer_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken DNS is a fact, not a hang."""
+
+    def slow(*_: object, **__: object) -> list[object]:
+        time.sleep(2)
+        return []
+
     monkeypatch.setattr(module, "PATIENCE", 0.2)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(5) or [])
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
 
     assert resolve("slow.example").problem == "no answer within 0 s"
 
@@ -120,7 +125,8 @@ def test_a_name_that_is_none_does_not_resolve(name: str) -> None:
     ("environ", "several"),
     [
         ({}, False), ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}, False), ({"SLURM_NNODES": "1"}, False),
-        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}, True), ({"SLURM_NNODES": "2"}, True), ({"PET_NNODES": "1:4"}, True),
+        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}, True), ({"SLURM_NNODES": "2"}, True),
+        ({"PET_NNODES": "1:4"}, True),
         ({"WORLD_SIZE": "8"}, False), ({"NNODES": "many"}, False),
     ],
 )  # fmt: skip
@@ -139,6 +145,12 @@ def test_a_single_host_gets_no_alarm_about_its_name(checks: dict[str, Check], fa
     (facet,) = checks["hostname-loopback"].of(Instrument.PROBE)
 
     assert [finding.severity for finding in facet.examine(facts=world)] == [Severity.NOTE]
+
+
+VETH = (
+    "ip link set lo up; ip link add eth9 type veth peer name eth8; ip addr add 10.9.9.1/24 dev eth9;"
+    "ip link set eth9 up; ip link set eth8 up;"
+)
 
 
 def _in_namespace(script: str) -> subprocess.CompletedProcess[str]:
@@ -175,10 +187,10 @@ def test_a_host_with_loopback_alone_is_well() -> None:
 def test_two_hosts_and_a_name_that_resolves_to_loopback() -> None:
     """The line that Debian puts into /etc/hosts, really there, and an environment that says two hosts."""
     done = _in_namespace(
-        "ip link set lo up; ip link add eth9 type veth peer name eth8; ip addr add 10.9.9.1/24 dev eth9; ip link set eth9 up;"
-        "ip link set eth8 up; hostname node0; printf '127.0.0.1 localhost\\n127.0.1.1 node0\\n' > /tmp/hosts.$$;"
+        f"{VETH} hostname node0; printf '127.0.0.1 localhost\\n127.0.1.1 node0\\n' > /tmp/hosts.$$;"
         "mount --bind /tmp/hosts.$$ /etc/hosts;"
-        "SLURM_NNODES=2 ddpdoctor check --only hostname-loopback; code=$?; umount /etc/hosts; rm /tmp/hosts.$$; exit $code"
+        "trap 'umount /etc/hosts; rm /tmp/hosts.$$' EXIT;"
+        "SLURM_NNODES=2 ddpdoctor check --only hostname-loopback"
     )
 
     assert done.returncode == 1, done.stdout + done.stderr
@@ -191,8 +203,7 @@ def test_a_master_behind_a_firewall_is_filtered() -> None:
     if shutil.which("nft") is None:
         pytest.skip("no nftables")
     done = _in_namespace(
-        "ip link set lo up; ip link add eth9 type veth peer name eth8; ip addr add 10.9.9.1/24 dev eth9; ip link set eth9 up;"
-        "ip link set eth8 up; nft add table ip t; nft 'add chain ip t o { type filter hook output priority 0; }';"
+        f"{VETH} nft add table ip t; nft 'add chain ip t o {{ type filter hook output priority 0; }}';"
         "nft add rule ip t o ip daddr 10.9.9.2 drop;"
         "MASTER_ADDR=10.9.9.2 MASTER_PORT=29511 ddpdoctor check --only master-unreachable"
     )

@@ -2,7 +2,8 @@
 
 A buffer made by `expand` or `broadcast_to` has fewer values in memory than elements. DDP writes rank 0's
 buffers into those of the other ranks and raises "unsupported operation: more than one element of the
-written-to tensor refers to a single memory location. ..." Usual causes: position ids and masks that are expanded to the batch.
+written-to tensor refers to a single memory location. ..." Usual causes: position ids and masks that are
+expanded to the batch.
 
 How to be sure: `buffer.stride()` holds a 0 for a dimension larger than 1; ddpdoctor also lets DDP wrap the
 model.

@@ -1,13 +1,13 @@
 """The loopback interface is down or has no address.
 
-Ranks of one host meet over 127.0.0.1: `torchrun --standalone` and MASTER_ADDR=127.0.0.1 fail with "Network is unreachable"
-or wait for their time-out, and gloo raises "Unable to find address for: lo". Typical: a fresh network namespace, a
-container that is started without a network, a sandbox.
+Ranks of one host meet over 127.0.0.1: `torchrun --standalone` and MASTER_ADDR=127.0.0.1 fail with "Network
+is unreachable" or wait for their time-out, and gloo raises "Unable to find address for: lo". Typical: a
+fresh network namespace, a container that is started without a network, a sandbox.
 
 To be sure: `ip -brief address show lo`.
 
-While it is down, no job over gloo can run here; the checks that need one say so. Seen with torch 2.13 (CPU build); holds
-for torch 2.2 to 2.13.
+While it is down, no job over gloo can run here; the checks that need one say so. Seen with torch 2.13 (CPU
+build); holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

@@ -40,4 +40,5 @@ def as_mapping(facts: Facts) -> dict[str, Any]:
         name: dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
         for name, value in named.items()
     }
+    plain["network"].pop("listeners")  # command lines of other programs are nobody's business
     return {**plain, "environ": redact_environ(relevant)}
