@@ -4,9 +4,14 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
+
+def train() -> None:
+    """Take one step."""
     model = DistributedDataParallel(torch.nn.Linear(4, 4))
     model(torch.ones(2, 4)).sum().backward()
-    del model
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    train()
     dist.destroy_process_group()
