@@ -244,3 +244,19 @@ def test_the_main_threads_stack_is_picked_from_a_dump_of_all_threads() -> None:
         ("/t.py", 3, "<module>"),
     ]
     assert main_stack("") == ()
+
+
+def test_everything_works_without_numpy(tmp_path: Path) -> None:
+    """Torch does not need it; what of torch does, fails as the check numpy-missing says."""
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy/__init__.py").write_text("raise ModuleNotFoundError('no numpy here', name='numpy')\n")
+    sys.path[:0] = [str(tmp_path), str(HERE)]
+    try:
+        with Jobs(2, os.environ) as jobs:
+            gathered = jobs.run(workers.gather_own)
+            refused = jobs.run(workers.gather_torchs)
+    finally:
+        del sys.path[:2]
+
+    assert [outcome.value for outcome in gathered if isinstance(outcome, Returned)] == [[{"rank": 0}, {"rank": 11}]] * 2
+    assert [outcome.message for outcome in refused if isinstance(outcome, Raised)] == ["Numpy is not available"] * 2

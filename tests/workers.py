@@ -76,3 +76,19 @@ def variables(*names: str) -> dict[str, str | None]:
 def unpicklable() -> object:
     """Give what cannot travel."""
     return lambda: None
+
+
+def gather_own() -> list[object]:
+    """Gather values of different sizes as the tool does."""
+    import torch.distributed as dist
+
+    from ddpdoctor.probe.tensors import gather
+
+    return gather({"rank": dist.get_rank() * 11})
+
+
+def gather_torchs() -> None:
+    """Gather values as torch does."""
+    import torch.distributed as dist
+
+    dist.all_gather_object([None] * 2, {"rank": dist.get_rank()})

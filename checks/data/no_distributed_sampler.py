@@ -8,7 +8,8 @@ To be sure: print the first indices of an epoch on each rank.
 
 Not reported: data sets that are split by themselves (each index means another sample on each rank), samplers that
 draw with replacement, and loaders without indices. A loader that does not shuffle can be one for evaluation, where
-each rank is to see everything if only its own result counts: then the causes that remain are named.
+each rank is to see everything if only its own result counts: then the causes that remain are named. Lightning,
+Accelerate and Transformers put the sampler in themselves: where one of them is imported, it is a note.
 
 Source: PyTorch documentation, torch.utils.data.distributed.DistributedSampler. Holds for torch 2.2 to 2.13.
 """
@@ -37,12 +38,7 @@ def by_indices(loader: LoaderExam) -> Iterator[Finding]:
     if not all(rank.length and len(set(rank.orders[0])) >= WHOLE * rank.length for rank in ranks):
         return
     identical = len({rank.orders[0] for rank in ranks}) == 1
-    doubt = None
-    if identical and not sampler.shuffles:
-        doubt = Doubt(
-            ("a loader for training without DistributedSampler", "a loader for evaluating everything on each rank"),
-            "grep -n 'DataLoader(' " + loader.target.rpartition(":")[0],
-        )
+    doubt = _doubt(loader)
     yield Finding(
         f"each of {len(ranks)} ranks goes through all {loader.first.length} samples"
         + (", in the same order" if identical else ""),
@@ -62,10 +58,32 @@ def by_indices(loader: LoaderExam) -> Iterator[Finding]:
             "+ sampler.set_epoch(epoch)  # first in each epoch",
         ),
         Place(file=loader.target.rpartition(":")[0]),
-        severity=Severity.WARNING if doubt or not identical else None,
+        severity=_severity(loader, identical=identical),
         table=Table(
             ("rank", "samples", "of", "sampler"),
             tuple((rank.rank, len(set(rank.orders[0])), rank.length or 0, sampler.kind) for rank in ranks),
         ),
         doubt=doubt,
     )
+
+
+def _doubt(loader: LoaderExam) -> Doubt | None:
+    """Say what else such a loader can be: one that a framework will change, or one for evaluation."""
+    file = loader.target.rpartition(":")[0]
+    if frameworks := _frameworks(loader):
+        causes = (f"{frameworks[0]} puts the sampler in, later", "nobody puts a sampler in")
+        return Doubt(causes, f"grep -nE 'prepare|Trainer|setup_dataloaders' {file}")
+    if loader.first.sampler is not None and not loader.first.sampler.shuffles:
+        causes = ("a loader for training without DistributedSampler", "a loader for evaluating everything on each rank")
+        return Doubt(causes, f"grep -n 'DataLoader(' {file}")
+    return None
+
+
+def _severity(loader: LoaderExam, *, identical: bool) -> Severity | None:
+    if _frameworks(loader):
+        return Severity.NOTE
+    return None if identical and _doubt(loader) is None else Severity.WARNING
+
+
+def _frameworks(loader: LoaderExam) -> tuple[str, ...]:
+    return loader.first.source.frameworks if loader.first.source else ()

@@ -11,8 +11,8 @@ proves whether it is needed.
 To be sure: measure a hundred steps with the variable and without.
 
 Source: CUDA C++ Programming Guide; NCCL documentation, "Environment Variables" (each marked as for debugging);
-torch.distributed documentation, "Debugging torch.distributed applications". On a machine without GPUs those of CUDA
-and NCCL are notes. Holds for torch 2.2 to 2.13.
+torch.distributed documentation, "Debugging torch.distributed applications". Where this host has nothing that the
+variable takes away (no GPUs, no InfiniBand, no peer access) it is a note. Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations
@@ -43,11 +43,25 @@ def in_the_environment(facts: Facts) -> Iterator[Finding]:
     """Look for the known left-overs."""
     for (name, value), effect in LEFTOVERS.items():
         if facts.environ.get(name, "").strip().upper() == value:
-            concerned = bool(facts.gpus.devices) or name == "TORCH_DISTRIBUTED_DEBUG"
             yield Finding(
                 f"{name}={value} is in force: {effect}",
                 (Evidence(f"{name}={facts.environ[name]}", "not set, while training", "environment"),),
                 Fix("take it away when the debugging is done", command=f"unset {name}"),
                 Place(variable=name),
-                severity=None if concerned else Severity.NOTE,
+                severity=None if _matters(name, facts) else Severity.NOTE,
             )
+
+
+def _matters(name: str, facts: Facts) -> bool:
+    """Tell whether the variable takes something away that this host has."""
+    match name:
+        case "TORCH_DISTRIBUTED_DEBUG":
+            return True
+        case "NCCL_IB_DISABLE":
+            return bool(facts.gpus.devices and facts.limits.rdma_devices)
+        case "NCCL_P2P_DISABLE":
+            return any(status == 0 for gpu in facts.gpus.devices for status in gpu.p2p)
+        case "NCCL_SHM_DISABLE":
+            return len(facts.gpus.devices) > 1
+        case _:
+            return bool(facts.gpus.devices)

@@ -48,5 +48,5 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
                 command='export LOCAL_RANK="$SLURM_LOCALID"  # or $OMPI_COMM_WORLD_LOCAL_RANK',
             ),
             Place(variable="LOCAL_RANK"),
-            severity=Severity.WARNING,
+            severity=Severity.NOTE,  # operators of Kubernetes set RANK for the node, and torchrun the rest
         )

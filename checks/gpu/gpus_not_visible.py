@@ -39,7 +39,7 @@ def on_the_bus_but_not_in_sight(facts: Facts) -> Iterator[Finding]:
             (Evidence(gpus.error, "NVML lists the GPUs", "NVML"),),
             Fix(*_fix(gpus.error)),
         )
-    elif gpus.devices and setting is not None and not visible(setting, gpus):
+    elif gpus.devices and setting is not None and "MIG-" not in setting and not visible(setting, gpus):
         yield Finding(
             f"CUDA_VISIBLE_DEVICES={setting!r} hides all {len(gpus.devices)} GPUs",
             (

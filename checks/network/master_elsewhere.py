@@ -41,6 +41,7 @@ def beside_rank_zero(facts: Facts) -> Iterator[Finding]:
             (Evidence(f"{name} is {', '.join(addresses)}", f"one of this host's, as {own}", "getaddrinfo"),),
             Fix("set this host's address, on all hosts", command=f"export MASTER_ADDR={own}"),
             Place(variable="MASTER_ADDR", host=facts.network.hostname),
+            severity=Severity.WARNING,
             doubt=Doubt(
                 ("the address is wrong", "a NAT or load balancer brings it to this host"),
                 f"nc -zv {addresses[0]} ${{MASTER_PORT:-29500}}   # while rank 0 is starting here",

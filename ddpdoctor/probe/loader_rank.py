@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import itertools
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, is_dataclass
-from pathlib import Path
 from typing import Any
 
-from ddpdoctor.probe.loader_facts import RankLoader, Sampler, Source
+from ddpdoctor.probe.loader_facts import RankLoader, Sampler
+from ddpdoctor.probe.loader_source import read_source
 from ddpdoctor.probe.target import Target, build
+from ddpdoctor.probe.tensors import raw
 
 INDICES = 200_000  # of an epoch that are read from a sampler
 BATCHES = 200  # of an epoch that are really loaded
 SECONDS = 3.0  # for loading them
 PROBES = 4  # samples that are fetched one by one
-FRAMEWORKS = ("accelerate", "composer", "ignite", "lightning", "pytorch_lightning", "transformers")
 
 
 def look(target: Target) -> RankLoader:
@@ -52,7 +50,7 @@ def look(target: Target) -> RankLoader:
         in_workers=in_workers,
         loaded=loaded,
         complete=complete,
-        source=_source(target) if rank == 0 else None,
+        source=read_source(target) if rank == 0 else None,
     )
 
 
@@ -185,7 +183,6 @@ def _loaded(loader: Any) -> tuple[tuple[str, ...], bool]:
 
 def parts(value: Any) -> tuple[str, ...]:
     """Give a digest of each leaf of a sample or batch: tensors, arrays, numbers, texts."""
-    import numpy as np
     import torch
 
     if is_dataclass(value) and not isinstance(value, type):
@@ -195,9 +192,11 @@ def parts(value: Any) -> tuple[str, ...]:
     if isinstance(value, (list, tuple)):
         return tuple(digest for item in value for digest in parts(item))
     if isinstance(value, torch.Tensor):
-        plain = value.detach().cpu()
-        value = plain.to(torch.float32).numpy() if plain.dtype is torch.bfloat16 else plain.resolve_conj().numpy()
-    data = np.ascontiguousarray(value).tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+        data = raw(value)
+    elif hasattr(value, "tobytes"):  # an array of numpy, or a number of it
+        data = value.tobytes()
+    else:
+        data = repr(value).encode()
     return (hashlib.sha1(data).hexdigest(),)  # noqa: S324 - as above
 
 
@@ -211,41 +210,3 @@ def _constant(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.numel() == 0 or bool((value == value.flatten()[0]).all())
     return not isinstance(value, (str, bytes))
-
-
-def _source(target: Target) -> Source:
-    """Read what the target's file, and the modules beside it that it imported, say of set_epoch."""
-    module = sys.modules.get("ddpdoctor_target") or sys.modules.get(target.module)
-    main = Path(str(getattr(module, "__file__", target.module))).resolve()
-    project = main.parent
-    files = {main} | {
-        path
-        for loaded in list(sys.modules.values())
-        if (path := Path(str(getattr(loaded, "__file__", None) or "/"))).suffix == ".py"
-        and path.is_relative_to(project)
-        and not {"site-packages", "ddpdoctor"} & set(path.parts[len(project.parts) :])
-    }
-    calls, loops, commented, sampler_line = False, False, "", None
-    for file in sorted(files):
-        text = file.read_text(errors="replace")
-        try:
-            tree = ast.parse(text)
-        except SyntaxError:
-            continue
-        nodes = list(ast.walk(tree))
-        calls = calls or any(isinstance(node, ast.Attribute) and node.attr == "set_epoch" for node in nodes)
-        loops = loops or any(isinstance(node, ast.For) and "epoch" in ast.unparse(node.target) for node in nodes)
-        for number, line in enumerate(text.splitlines(), 1):
-            if line.lstrip().startswith("#") and "set_epoch" in line:
-                commented = f"{file.name}:{number}: {line.strip()}"
-        for node in nodes:
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DistributedSampler"):
-                sampler_line = (str(file), node.lineno)
-    return Source(
-        files=tuple(str(file) for file in sorted(files)),
-        calls_set_epoch=calls,
-        has_epoch_loop=loops,
-        commented=commented,
-        sampler_line=sampler_line,
-        frameworks=tuple(name for name in FRAMEWORKS if name in sys.modules),
-    )

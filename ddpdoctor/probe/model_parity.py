@@ -11,6 +11,7 @@ from ddpdoctor.probe.model_facts import Parity
 from ddpdoctor.probe.model_lab import Gradients, Lab, NotComparableError, agree, everywhere, open_lab
 from ddpdoctor.probe.model_rank import build_batch, build_model
 from ddpdoctor.probe.model_step import batch_size, mapped, tensors
+from ddpdoctor.probe.tensors import gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,15 +47,13 @@ def _compare(lab: Lab, batch: Any, options: dict[str, bool]) -> Parity:
 
     rank, world = dist.get_rank(), dist.get_world_size()
     mean = {name: value.clone() for name, value in lab.gradients(batch).items()}
-    names: list[Any] = [None] * world
-    dist.all_gather_object(names, sorted(mean))
+    names = gather(sorted(mean))
     if any(other != names[0] for other in names):
         raise NotComparableError("other parameters get a gradient on other ranks")
     for name in names[0]:
         dist.all_reduce(mean[name])
         mean[name] /= world
-    batches: list[Any] = [None] * world
-    dist.all_gather_object(batches, batch)
+    batches = gather(batch)
     parity = Parity(mode=lab.mode)
     if rank == 0:
         parity = _in_one_process(lab, batches, mean, parity)

@@ -11,7 +11,6 @@ import os
 import pickle
 import shutil
 import signal
-import socket
 import tempfile
 import time
 import traceback
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.probe.job import Job, Ready
 from ddpdoctor.probe.outcome import Died, Outcome, Returned, Stuck, main_stack
-from ddpdoctor.probe.rank import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, be_a_rank, prctl
+from ddpdoctor.probe.rank import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, be_a_rank, prctl
+from ddpdoctor.probe.store import host_store, torchrun_environ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,9 +69,9 @@ def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
     try:
         environ = dict(job.environ)
         if job.payload is None:
-            keeper, port = _host_store()
+            keeper, port = host_store()
             pids[-1] = keeper
-            environ.update(_torchrun_environ(job.ranks, port))
+            environ.update(torchrun_environ(job.ranks, port))
         for rank in range(job.ranks):
             if job.payload is None:
                 environ.update(RANK=str(rank), LOCAL_RANK=str(rank), ROLE_RANK=str(rank))
@@ -176,52 +176,3 @@ def _with_output(outcome: Outcome, directory: Path) -> Outcome:
     except OSError:
         text = ""
     return replace(outcome, output=text)
-
-
-def _host_store() -> tuple[int, int]:
-    """Fork a process that hosts the ranks' TCPStore, as torchrun's agent does; give its pid and port.
-
-    It listens on loopback only, on a port that the kernel chose: nobody can take it first.
-    """
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    server = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() == server:
-                _keep_store(listener, port)
-        finally:
-            os._exit(70)
-    listener.close()
-    return pid, port
-
-
-def _keep_store(listener: socket.socket, port: int) -> None:
-    import torch.distributed as dist
-
-    os.setsid()
-    store = dist.TCPStore(  # type: ignore[attr-defined]  # torch exports it, but not to type checkers
-        "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
-    while store is not None:
-        signal.pause()
-
-
-def _torchrun_environ(ranks: int, port: int) -> dict[str, str]:
-    """Give the variables that torchrun sets for the ranks of one node, but for the ranks' own."""
-    return {
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "ROLE_WORLD_SIZE": str(ranks),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": "ddpdoctor",
-    }
