@@ -125,7 +125,7 @@ def test_the_summary_groups_what_was_not_run_by_its_reason() -> None:
     assert lines == [
         "cannot use: train.py raised",
         "not run, because no --model given: 5 of model",
-        "1 error; checks: 1 failed, 5 not run; 1.0 s",
+        "1 error; checks: 1 with findings, 5 not run; 1.0 s",
     ]
 
 

@@ -107,8 +107,7 @@ def _table(table: Table, *, verbose: bool) -> Iterator[str]:
 def passed_text(area: str, results: list[Result]) -> str:
     """Say how many checks of an area passed and how many were not run."""
     counts = Counter(result.status for result in results)
-    parts = [f"{counts[status]} {status.value}" for status in Status if counts[status]]
-    return f"{area:12}  {', '.join(parts)}"
+    return f"{area:12}  {_counted(counts)}"
 
 
 def summary_text(report: Report) -> str:
@@ -124,8 +123,13 @@ def summary_text(report: Report) -> str:
     found = ", ".join(
         f"{levels[level]} {level}{'s' if levels[level] > 1 else ''}" for level in reversed(Severity) if levels[level]
     )
-    counts = ", ".join(f"{statuses[status]} {status.value}" for status in Status if statuses[status])
-    return "\n".join([*lines, f"{found or 'nothing found'}; checks: {counts}; {report.seconds:.1f} s"])
+    return "\n".join([*lines, f"{found or 'nothing found'}; checks: {_counted(statuses)}; {report.seconds:.1f} s"])
+
+
+def _counted(statuses: Counter[Status]) -> str:
+    """Count checks by status; one that failed can have found a mere note, so it is not called that here."""
+    said = {Status.FAILED: "with findings"}
+    return ", ".join(f"{statuses[status]} {said.get(status, status.value)}" for status in Status if statuses[status])
 
 
 def _named(results: list[Result]) -> str:
