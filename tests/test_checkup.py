@@ -22,7 +22,8 @@ def finds(facts: str) -> Iterator[Finding]:
 
 def nothing(facts: str) -> list[Finding]:
     """Find nothing."""
-    return [] if facts else []
+    del facts
+    return []
 
 
 def crashes(facts: str) -> Iterator[Finding]:

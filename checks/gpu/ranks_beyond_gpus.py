@@ -5,9 +5,9 @@ where the script takes the rank modulo the number of GPUs, NCCL refuses with "Du
 
 To be sure: compare `nvidia-smi -L` with --nproc_per_node, and with CUDA_VISIBLE_DEVICES.
 
-Judged only where the environment says how many ranks there are (LOCAL_WORLD_SIZE, or LOCAL_RANK). With gloo on CPU alone a
-surplus does no harm. Source: torch.distributed documentation, "Which backend to use"; NCCL documentation, "Creating a Communicator".
-Holds for torch 2.2 and later.
+Judged only where the environment says how many ranks there are (LOCAL_WORLD_SIZE, or LOCAL_RANK). With gloo on CPU
+alone a surplus does no harm. Source: torch.distributed documentation, "Which backend to use"; NCCL documentation,
+"Creating a Communicator". Holds for torch 2.2 and later.
 """
 
 from __future__ import annotations
