@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,7 @@ settings.load_profile("here")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).parents[1]
+MARK = "DDPDOCTOR_TEST"  # a variable that a test's processes inherit
 
 
 @pytest.fixture(scope="session")
@@ -61,21 +64,23 @@ def ddpdoctor() -> Run:
     return run
 
 
-def left_behind(before: set[int]) -> list[str]:
-    """Name the processes of ours that run now and did not before."""
-    return [
-        " ".join(process.info["cmdline"])
-        for process in psutil.process_iter(["pid", "cmdline"])
-        if process.info["pid"] not in before and "ddpdoctor" in " ".join(process.info["cmdline"] or ())
-    ]
+def left_behind(mark: str) -> list[str]:
+    """Name the running processes that inherited a variable with this value."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
+                found.append(" ".join(process.cmdline()))
+    return found
 
 
 @pytest.fixture
-def no_process_left() -> Iterator[None]:
-    """Fail the test if a process with our name runs after it that did not before."""
-    before = set(psutil.pids())
+def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail the test if a process that it started, or that such a one started, runs after it."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
     yield
-    assert left_behind(before) == []
+    assert left_behind(mark) == []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
