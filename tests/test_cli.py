@@ -195,6 +195,17 @@ def test_timeout_bounds_the_whole_run(ddpdoctor: Run, users: Path) -> None:
     assert "--timeout" in done.stdout
 
 
+def test_a_deadline_outside_of_any_check_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Host facts that never come end the command too."""
+    from ddpdoctor.cli.interrupt import ending_on_signals
+
+    with pytest.raises(SystemExit) as caught, ending_on_signals(0.2):
+        time.sleep(5)
+
+    assert caught.value.code == 3
+    assert "--timeout" in capsys.readouterr().err
+
+
 def test_a_world_without_home_terminal_or_locale(ddpdoctor: Run) -> None:
     """LANG=C, a home that cannot be written and no terminal change nothing."""
     done = ddpdoctor("check", "--only", "machine,gloo-collectives", LANG="C", LC_ALL="C", HOME="/proc", TERM="dumb")

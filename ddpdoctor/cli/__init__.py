@@ -41,7 +41,8 @@ def main() -> None:
         click.echo(f"ddpdoctor: {exc}", err=True)
         sys.exit(3)
     except OSError as exc:
-        if exc.errno != errno.EPIPE:
-            raise
+        if exc.errno != errno.EPIPE:  # no temporary directory, no more processes, a full disk
+            click.echo(f"ddpdoctor: {exc}", err=True)
+            sys.exit(3)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone: no complaint at the interpreter's end
         sys.exit(1)

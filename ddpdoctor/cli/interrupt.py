@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ddpdoctor.probe.checkup import TimeUp
+from ddpdoctor.probe.checkup import OUT_OF_TIME, TimeUp
 
 
 class Ended(BaseException):
@@ -21,7 +21,7 @@ class Ended(BaseException):
 def ending_on_signals(timeout: float | None = None) -> Iterator[None]:
     """Unwind on a signal, so that whatever is open is closed, then exit with 128 and the signal's number.
 
-    After ``timeout`` seconds TimeUp is raised, once, in whatever is going on.
+    After ``timeout`` seconds TimeUp is raised, once, in whatever is going on; nobody catching it, the exit is 3.
     """
     handlers = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, _time_up)
@@ -32,6 +32,9 @@ def ending_on_signals(timeout: float | None = None) -> Iterator[None]:
         number = exc.args[0]
         click.echo(f"ddpdoctor: ended by {signal.Signals(number).name}", err=True)
         sys.exit(128 + number)
+    except TimeUp:  # where a check is being made it becomes that check's result; here, nothing can go on
+        click.echo(f"ddpdoctor: {OUT_OF_TIME}", err=True)
+        sys.exit(3)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in handlers.items():
