@@ -134,6 +134,14 @@ def test_variables_of_the_users_rendezvous_reach_no_job(pool: Jobs) -> None:
     assert outcome.value == {"RANK": None, "TORCH_DISTRIBUTED_DEBUG": None, "SEEN": "1"}
 
 
+def test_ranks_draw_as_processes_of_their_own(pool: Jobs) -> None:
+    """Generators that a fresh process seeds from the system are not copies of each other."""
+    one, other = (outcome.value for outcome in pool.run(workers.draw, backend=None) if isinstance(outcome, Returned))
+
+    assert one[0] != other[0]
+    assert one[1] != other[1]
+
+
 def test_a_value_that_cannot_travel_is_an_exception_of_the_rank(pool: Jobs) -> None:
     """The job still ends, with the reason."""
     (outcome,) = pool.run(workers.unpicklable, ranks=1, backend=None)

@@ -92,3 +92,12 @@ def gather_torchs() -> None:
     import torch.distributed as dist
 
     dist.all_gather_object([None] * 2, {"rank": dist.get_rank()})
+
+
+def draw() -> tuple[float, float]:
+    """Draw from the global generators that a fresh process seeds from the system."""
+    import random
+
+    import numpy as np
+
+    return random.random(), float(np.random.rand())  # noqa: NPY002, S311 - the global ones are what is tested

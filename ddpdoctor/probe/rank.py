@@ -46,6 +46,8 @@ def be_a_rank(job: Job, rank: int, directory: Path, server: int) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()  # as in a process of its own; Python's random does so by itself after a fork
     stack = (directory / f"{rank}.stack").open("w")
     stack.write(f"{threading.main_thread().ident:x}\n")
     stack.flush()
