@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -31,7 +32,7 @@ class Show:
             BadTarget: the output's folder is not there or cannot be written.
         """
         self._form, self._output, self._fail_on, self._verbose = form, output, fail_on, verbose
-        self._colour = sys.stdout.isatty()
+        self._colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self._lines: list[str] = []
         self._shown: list[Result] = []
         if output is not None:
