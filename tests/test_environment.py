@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from ddpdoctor.check import Check, Instrument, NotRun
 from ddpdoctor.model import Finding, Severity
 from ddpdoctor.probe.facts import Facts, gather
+from ddpdoctor.probe.gpus import Gpu
+from ddpdoctor.probe.versions import Library
 from ddpdoctor.probe.vocabulary import KNOWN, edits, meant, misspelt
 
 # Of clusters, clouds, continuous integration, compilers and desktops: nobody misspelt these.
@@ -144,6 +146,103 @@ def test_hiding_all_gpus_on_purpose_is_no_fault(checks: dict[str, Check], facts:
         world = replace(facts, environ={"CUDA_VISIBLE_DEVICES": setting})
 
         assert _run(checks, "cuda-visible-devices", facts=world) == []
+
+
+ENTRIES = st.sampled_from(["0", "1", " 2", "3 ", "+1", "01", "-1", "", "1gpu", "all", "cuda:0", "0;1", "0 1", '"0'])
+
+
+@given(st.lists(ENTRIES, min_size=1, max_size=4).map(",".join))
+def test_lists_of_gpus_are_read_as_torch_reads_them(setting: str) -> None:
+    """Nothing is said of a list that torch reads whole, and something of each other one."""
+    import torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", setting)
+        read = torch.cuda._parse_visible_devices()  # type: ignore[no-untyped-call,unused-ignore]
+    meant = [entry.strip() for entry in setting.split(",") if entry.strip() not in ("", "-1")]
+    whole = [int(entry) for entry in meant if entry.removeprefix("+").isdecimal()]
+    found = _run(CHECKS, "cuda-visible-devices", facts=replace(FACTS, environ={"CUDA_VISIBLE_DEVICES": setting}))
+
+    if not found:
+        assert (read, len(whole)) == (whole, len(meant))
+    elif read == whole and len(whole) == len(meant):
+        assert setting.startswith(("-1", ",", " ,"))  # hides all, or only blanks
+
+
+@pytest.mark.parametrize("setting", ["0,1,", "0, 1", "0,-1", "0,1,-1", "GPU-ab12,GPU-cd34", "MIG-GPU-ab/1/0"])
+def test_no_alarm_on_lists_that_work(checks: dict[str, Check], facts: Facts, setting: str) -> None:
+    """Blanks, an end of the list, and beginnings of UUIDs."""
+    world = replace(facts, environ={"CUDA_VISIBLE_DEVICES": setting})
+
+    assert _run(checks, "cuda-visible-devices", facts=world) == []
+
+
+@pytest.mark.parametrize(
+    ("slug", "environ", "severities"),
+    [
+        ("rendezvous-incomplete", {"RANK": "0"}, [Severity.NOTE]),
+        ("rendezvous-incomplete", {"RANK": "0", "WORLD_SIZE": "2"}, [None]),
+        ("rendezvous-malformed", {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, []),
+        ("rendezvous-malformed", {"RANK": " 0", "WORLD_SIZE": "2\n", "MASTER_PORT": " 29500"}, []),
+        ("rendezvous-malformed", {"RANK": "2", "WORLD_SIZE": "2"}, [None]),
+        ("rendezvous-malformed", {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, [None]),
+        ("renamed-variable", {"NCCL_MAX_NRINGS": "4", "NCCL_THREAD_THRESHOLDS": "1"}, []),
+        ("renamed-variable", {"NCCL_TREE_THRESHOLD": "4"}, [None]),
+    ],
+)
+def test_what_is_said_of_a_few_environments(
+    checks: dict[str, Check], facts: Facts, slug: str, environ: dict[str, str], severities: list[Severity | None]
+) -> None:
+    """Errors where torch fails, notes on left-overs, and nothing about what works."""
+    found = _run(checks, slug, facts=replace(facts, environ=environ))
+
+    assert [finding.severity for finding in found] == severities
+
+
+@pytest.mark.parametrize(("preload", "alarms"), [("", 0), ("/opt/libnccl.so.2", 1)])
+def test_an_nccl_that_the_wheel_does_not_load_is_no_fault(
+    checks: dict[str, Check], facts: Facts, preload: str, alarms: int
+) -> None:
+    """The wheels of torch for CUDA find their own before LD_LIBRARY_PATH, but not before LD_PRELOAD."""
+    both = (Library("nvidia-nccl-cu12", "2.26.2"), Library("/opt/libnccl.so.2.18.3", "2.18.3"))
+    versions = replace(facts.versions, nccl=both, nccl_pinned=True)
+    world = replace(facts, versions=versions, environ={"LD_PRELOAD": preload})
+
+    assert len(_run(checks, "several-nccl", facts=world)) == alarms
+
+
+@pytest.mark.parametrize(
+    ("environ", "severities"),
+    [
+        ({}, [Severity.NOTE]),
+        ({"SLURM_NNODES": "1"}, [Severity.NOTE]),
+        ({"SLURM_NNODES": "2"}, [None]),
+        ({"SLURM_NNODES": "2", "NCCL_IB_DISABLE": "1"}, []),
+    ],
+)
+def test_locked_memory_matters_on_several_hosts(
+    checks: dict[str, Check], facts: Facts, environ: dict[str, str], severities: list[Severity | None]
+) -> None:
+    """NCCL uses RDMA between hosts only; a host without GPUs does not use it at all."""
+    small = replace(facts.limits, rdma_devices=("mlx5_0",), memlock=2**16)
+    world = replace(facts, environ=environ, limits=small, gpus=replace(facts.gpus, devices=(Gpu(0), Gpu(1))))
+
+    assert [finding.severity for finding in _run(checks, "memlock-limit", facts=world)] == severities
+    assert _run(checks, "memlock-limit", facts=replace(world, gpus=replace(facts.gpus, devices=()))) == []
+
+
+@pytest.mark.parametrize(("slug", "quota"), [("cpu-quota", 0.5), ("omp-oversubscription", None)])
+def test_assumed_ranks_raise_no_more_than_a_note(
+    checks: dict[str, Check], facts: Facts, slug: str, quota: float | None
+) -> None:
+    """Where nobody said how many ranks there will be, two are only a guess."""
+    threads = {"OMP_NUM_THREADS": str(facts.limits.cpus * 4)}
+    limits = replace(facts.limits, cpu_quota=quota)
+    world = replace(facts, environ=threads, ranks=2, limits=limits, gpus=replace(facts.gpus, devices=()))
+    said = replace(world, environ={**threads, "LOCAL_WORLD_SIZE": "2"})
+
+    assert [finding.severity for finding in _run(checks, slug, facts=world)] == [Severity.NOTE]
+    assert [finding.severity for finding in _run(checks, slug, facts=said)] == [None]
 
 
 def test_a_misspelling_beside_the_right_name_is_a_note(checks: dict[str, Check], facts: Facts) -> None:

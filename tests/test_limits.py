@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import resource
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ddpdoctor.probe.limits import gather_limits, human
-from ddpdoctor.probe.versions import gather_versions
+from ddpdoctor.probe.versions import gather_versions, has_rpath
 
 
 def _tree(root: Path, files: dict[str, str]) -> Path:
@@ -77,6 +83,83 @@ def test_no_limit_is_none(tmp_path: Path, files: dict[str, str]) -> None:
     limits = gather_limits(_tree(tmp_path, files))
 
     assert (limits.cgroup_memory, limits.cpu_quota) == (None, None)
+
+
+def test_a_limit_of_a_group_above_counts_too(tmp_path: Path) -> None:
+    """Slurm and systemd limit the job, and a process sits in a group below it."""
+    files = {
+        "proc/self/cgroup": "0::/job/step/task\n",
+        "sys/fs/cgroup/job/memory.max": "2147483648\n",
+        "sys/fs/cgroup/job/memory.current": "8388608\n",
+        "sys/fs/cgroup/job/cpu.max": "150000 100000\n",
+        "sys/fs/cgroup/job/step/memory.max": "max\n",
+        "sys/fs/cgroup/job/step/task/memory.max": "4294967296\n",
+        "sys/fs/cgroup/job/step/task/memory.current": "4194304\n",
+        "sys/fs/cgroup/job/step/task/cpu.max": "max 100000\n",
+    }
+    limits = gather_limits(_tree(tmp_path, files))
+
+    assert (limits.cgroup_memory, limits.cgroup_memory_used, limits.cpu_quota) == (2**31, 2**23, 1.5)
+
+
+@pytest.mark.parametrize(("folder", "limit", "used", "prefix"), [
+    ("", "memory.max", "memory.current", ""),
+    ("memory/", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+])  # fmt: skip
+def test_cached_files_are_not_used_memory(tmp_path: Path, folder: str, limit: str, used: str, prefix: str) -> None:
+    """A container that has read a data set is full of them, and the kernel gives them back."""
+    files = {
+        "proc/self/cgroup": f"3:{folder.rstrip('/')}:/\n",
+        f"sys/fs/cgroup/{folder}{limit}": "1073741824",
+        f"sys/fs/cgroup/{folder}{used}": "1073000000",
+        f"sys/fs/cgroup/{folder}memory.stat": f"{prefix}inactive_file 900000000\n{prefix}active_file 73000000\nodd\n",
+    }
+
+    assert gather_limits(_tree(tmp_path, files)).cgroup_memory_used == 100_000_000
+
+
+@given(st.text("0123456789:/,.\nabcmemory ", max_size=60))
+def test_no_list_of_cgroups_makes_it_fail(text: str) -> None:
+    """Whatever the kernel writes there."""
+    with tempfile.TemporaryDirectory() as folder:
+        gather_limits(_tree(Path(folder), {"proc/self/cgroup": text}))
+
+
+@pytest.mark.parametrize(("ids", "free"), [("0 0 4294967295", True), ("0 1000 1", False)])
+def test_a_process_that_may_lock_has_no_limit(tmp_path: Path, ids: str, *, free: bool) -> None:
+    """CAP_IPC_LOCK in the host's user namespace; in another one it does not count for RDMA."""
+    files = {"proc/self/status": "Name:\tx\nCapEff:\t0000000000004000\n", "proc/self/uid_map": f"  {ids}\n"}
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, before[1]))
+    try:
+        assert (gather_limits(_tree(tmp_path, files)).memlock is None) == free
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
+
+
+@pytest.mark.parametrize(("flag", "pinned"), [("--disable-new-dtags", True), ("--enable-new-dtags", False)])
+def test_rpath_is_told_from_runpath(tmp_path: Path, flag: str, *, pinned: bool) -> None:
+    """ld.so follows the one before LD_LIBRARY_PATH, and the other after it."""
+    if (compiler := shutil.which("cc")) is None:
+        pytest.skip("no C compiler")
+    (tmp_path / "a.c").write_text("int f(void) { return 1; }\n")
+    library = tmp_path / "liba.so"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", f"-Wl,{flag},-rpath,$ORIGIN", "-o", str(library), str(tmp_path / "a.c")],
+        check=True,
+    )
+
+    assert has_rpath(library) is pinned
+
+
+@given(st.binary(max_size=200))
+def test_no_file_makes_the_reading_of_rpath_fail(data: bytes) -> None:
+    """Cut files and texts have none."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"\x7fELF\x02\x01" + data)
+        file.flush()
+
+        assert has_rpath(Path(file.name)) in (True, False)
 
 
 def test_what_is_not_there_is_none(tmp_path: Path) -> None:

@@ -1,19 +1,20 @@
 """CUDA_VISIBLE_DEVICES holds entries that name no GPU, or one twice.
 
 CUDA reads the list from the left and stops at the first entry that names no GPU: what stands behind it is invisible
-too. A GPU that stands there twice hides all of them. `cuda:0`, `all`, `0;1` and `gpu0` are no entries; indices, and
-beginnings of UUIDs that `nvidia-smi -L` prints (`GPU-...`, `MIG-...`), are.
+too. A GPU that stands there twice hides all of them. `cuda:0`, `all` and `gpu0` are no entries, and of `0;1` only the
+number at its beginning is read; indices, and beginnings of UUIDs that `nvidia-smi -L` prints (`GPU-...`, `MIG-...`),
+are entries. Blanks, a comma at the end, and -1 at the end do no harm.
 
 To be sure: `python -c "import torch; print(torch.cuda.device_count())"`.
 
-Source: CUDA C++ Programming Guide, "CUDA Environment Variables". Whether an index is out of range is judged only
-where NVML lists the GPUs. Holds for all versions of torch.
+Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; torch.cuda._parse_visible_devices (2.13), which reads
+the list as the driver does. Whether an index is out of range is judged only where NVML lists the GPUs. Holds for all
+versions of torch.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
@@ -21,7 +22,7 @@ from ddpdoctor.check import probe
 from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP104", Severity.ERROR)
-ENTRY = re.compile(r"\s*(\d+|GPU-[0-9a-f-]*|MIG-[0-9A-Za-z/-]*)\s*", re.ASCII)
+UUID = re.compile(r"GPU-[0-9a-f-]*|MIG-[0-9a-z/-]*", re.ASCII | re.IGNORECASE)
 HIDES_ALL = ("", "-1", "NoDevFiles", "none", "void")  # the ways to hide all GPUs on purpose
 
 
@@ -33,17 +34,10 @@ def entries(facts: Facts) -> Iterator[Finding]:
         raise NotRun("CUDA_VISIBLE_DEVICES is not set")
     if setting.strip() in HIDES_ALL:
         return
-    names = setting.split(",")
-    numbers = [int(name) for name in names if name.strip().isascii() and name.strip().isdigit()]
     count = len(facts.gpus.devices)
-    problem = ""
-    if bad := [name for name in names if not ENTRY.fullmatch(name)]:
-        problem = f"{bad[0]!r} is no index and no UUID: it and what follows it are invisible"
-    elif twice := [name for name, times in Counter(name.strip() for name in names).items() if times > 1]:
-        problem = f"{twice[0]} stands there twice: CUDA then shows no GPU at all"
-    elif count and (beyond := [number for number in numbers if number >= count]):
-        problem = f"there is no GPU {beyond[0]}, only 0 to {count - 1}: it and what follows it are invisible"
-    if problem:
+    if problem := fault(setting, count):
+        plain = re.sub(UUID, "", setting)
+        numbers = [int(digits) for digits in re.findall(r"[0-9]+", plain)]
         good = ",".join(dict.fromkeys(str(number) for number in numbers if not count or number < count)) or "0"
         yield Finding(
             f"CUDA_VISIBLE_DEVICES={setting!r}: {problem}",
@@ -51,3 +45,24 @@ def entries(facts: Facts) -> Iterator[Finding]:
             Fix("name each GPU once, by its index", command=f"export CUDA_VISIBLE_DEVICES={good}"),
             Place(variable="CUDA_VISIBLE_DEVICES"),
         )
+
+
+def fault(setting: str, count: int) -> str:
+    """Say what is wrong with the list on a host with ``count`` GPUs (0: not known); empty where nothing is."""
+    names = [name.strip() for name in setting.split(",")]
+    while len(names) > 1 and names[-1] in ("", "-1"):  # ends the list, where it ends anyway
+        names.pop()
+    seen: set[str] = set()
+    for name in names:
+        start = re.match(r"\+?([0-9]+)", name)
+        entry = str(int(start[1])) if start else name
+        if start is None and not UUID.fullmatch(name):
+            return f"{name!r} is no index and no UUID: it and what follows it are invisible"
+        if entry in seen:
+            return f"{entry} stands there twice: CUDA then shows no GPU at all"
+        seen.add(entry)
+        if start is not None and start[0] != name:
+            return f"{name!r} is read as {entry}, and what stands behind the number is ignored"
+        if start is not None and 0 < count <= int(entry):
+            return f"there is no GPU {entry}, only 0 to {count - 1}: it and what follows it are invisible"
+    return ""

@@ -2,7 +2,8 @@
 
 CUDA_LAUNCH_BLOCKING=1 waits after each kernel; NCCL_P2P_DISABLE, NCCL_SHM_DISABLE and NCCL_IB_DISABLE take NCCL's
 fast paths away; TORCH_NCCL_BLOCKING_WAIT=1 blocks the CPU in each collective; NCCL_DEBUG=TRACE and
-TORCH_DISTRIBUTED_DEBUG=DETAIL log or check every collective. They are right for an hour of debugging, and are
+TORCH_DISTRIBUTED_DEBUG=DETAIL log or check every collective; TORCH_NCCL_ASYNC_ERROR_HANDLING=0 lets the others wait
+for ever when a rank fails. They are right for an hour of debugging, and are
 forgotten in a .bashrc or an image.
 
 A variable that works around a real fault (P2P that is broken on this board) is to stay: the check nccl-collectives
@@ -32,6 +33,8 @@ LEFTOVERS = {
     ("NCCL_DEBUG", "TRACE"): "NCCL logs each call",
     ("TORCH_NCCL_BLOCKING_WAIT", "1"): "the CPU blocks in each collective, nothing overlaps",
     ("NCCL_BLOCKING_WAIT", "1"): "the CPU blocks in each collective, nothing overlaps",
+    ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"): "a rank that fails or hangs leaves the others waiting for ever",
+    ("NCCL_ASYNC_ERROR_HANDLING", "0"): "a rank that fails or hangs leaves the others waiting for ever",
     ("NCCL_CHECK_POINTERS", "1"): "NCCL checks each pointer of each call",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "each collective is checked by one more collective",
     ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"): "each tensor is allocated by cudaMalloc, which stops the GPU",

@@ -2,7 +2,9 @@
 
 "CUDA driver version is insufficient for CUDA runtime version" (error 35), or torch.cuda.is_available() is False with
 a warning that the driver is too old. A driver serves every CUDA of its own major version (minor version
-compatibility) and all older ones; a newer major version needs a newer driver.
+compatibility) and all older ones; a newer major version needs a newer driver. A package cuda-compat (in NVIDIA's
+containers) makes an old driver of a data centre GPU do: nothing is reported where torch, in a process of its own,
+can use CUDA.
 
 To be sure: `nvidia-smi` prints the newest CUDA that the driver supports.
 
@@ -19,20 +21,22 @@ from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import Gpus
+from ddpdoctor.probe.jobs import Jobs
+from ddpdoctor.probe.outcome import Returned
 
 CARD = Card("DDP110", Severity.ERROR)
 OLDEST = {11: (450, 80), 12: (525, 60), 13: (580, 0)}  # driver by CUDA major version
 
 
 @probe
-def driver_and_build(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
-    """Compare the driver with the build of torch."""
+def driver_and_build(facts: Facts, gpus: Gpus, jobs: Jobs) -> Iterator[Finding]:
+    """Compare the driver with the build of torch, then try."""
     cuda = facts.versions.torch_cuda
     if cuda is None or gpus.driver is None:
         raise NotRun("torch is built without CUDA" if cuda is None else "NVML tells no driver version")
     oldest = OLDEST.get(int(cuda.partition(".")[0]))
     numbers = [int(part) for part in gpus.driver.split(".")[:2] if part.isdigit()]
-    if oldest is not None and numbers and tuple(numbers) < oldest:
+    if oldest is not None and numbers and tuple(numbers) < oldest and not _works(jobs):
         yield Finding(
             f"driver {gpus.driver} is too old for CUDA {cuda}, which torch {facts.versions.torch} is built for",
             (Evidence(f"driver {gpus.driver}", f"{oldest[0]}.{oldest[1]:02} or newer", "NVML"),),
@@ -41,3 +45,15 @@ def driver_and_build(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
                 command="pip install torch --index-url https://download.pytorch.org/whl/cu118",
             ),
         )
+
+
+def _works(jobs: Jobs) -> bool:
+    (outcome,) = jobs.run(cuda_is_available, ranks=1, backend=None)
+    return isinstance(outcome, Returned) and bool(outcome.value)
+
+
+def cuda_is_available() -> bool:
+    """Ask CUDA, in a rank."""
+    import torch
+
+    return torch.cuda.is_available()

@@ -15,6 +15,7 @@ Programming Guide. The vocabulary is that of torch 2.2 to 2.13 and NCCL 2.19 to 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
@@ -32,9 +33,7 @@ def in_the_environment(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             f"{name!r} is set, and nothing reads it: {known} is what is read",
             (Evidence(f"{name}={facts.environ[name]}", known, "environment"),),
-            Fix(
-                "set the variable that is read", command=f"export {known}={facts.environ[name]!r}; unset {name.strip()}"
-            ),
+            Fix("set the variable that is read", command=f"export {known}={shlex.quote(facts.environ[name])}"),
             Place(variable=name),
             severity=Severity.NOTE if known in facts.environ or name != name.upper() else None,
         )

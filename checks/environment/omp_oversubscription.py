@@ -6,7 +6,10 @@ and CPU training become several times slower.
 
 To be sure: `htop` while training: more running threads than cores, and much time in the kernel.
 
-Judged only where LOCAL_WORLD_SIZE, or --nproc, says how many ranks there are here. Source: torchrun documentation
+A note where neither LOCAL_WORLD_SIZE nor GPUs nor --nproc say how many ranks there will be here, and two are assumed.
+Without torchrun (`python -m`, mp.spawn, srun) and with the variable unset, each rank runs a thread for each core.
+
+Source: torchrun documentation
 ("Setting OMP_NUM_THREADS"); PyTorch Performance Tuning Guide. Holds for torch 2.2 to 2.13.
 """
 
@@ -41,4 +44,5 @@ def threads_and_cores(facts: Facts) -> Iterator[Finding]:
             ),
             Fix("give each rank its share", command=f"export OMP_NUM_THREADS={best}"),
             Place(variable="OMP_NUM_THREADS"),
+            severity=Severity.NOTE if facts.ranks_are_assumed else None,
         )

@@ -1,12 +1,13 @@
 """A variable is set by a name that newer torch or NCCL no longer reads.
 
-torch 2.2 renamed its own NCCL_* variables to TORCH_NCCL_*: the old names still work there with a warning, and are to
-go. NCCL dropped several tuning variables. A dropped variable is silently ignored.
+torch 2.2 renamed its own NCCL_* variables to TORCH_NCCL_*: the old names of four of them still work, with a warning,
+up to 2.13, and are to go. NCCL dropped several tuning variables. A dropped variable is silently ignored.
 
 To be sure: start with TORCH_CPP_LOG_LEVEL=WARNING and read the first lines; NCCL_DEBUG=INFO shows what NCCL reads.
 
-Source: torch's ProcessGroupNCCL.hpp (2.2 to 2.13: "deprecated env variable names"); NCCL documentation, release
-notes. PYTORCH_CUDA_ALLOC_CONF is still read by torch 2.13 beside its new name and not reported.
+Source: torch's ProcessGroupNCCL.hpp (2.13: the second name of each of the four); NCCL's sources of 2026, which still
+read NCCL_MIN_NRINGS, NCCL_MAX_NRINGS and NCCL_THREAD_THRESHOLDS; NCCL documentation, "Environment Variables".
+PYTORCH_CUDA_ALLOC_CONF is still read by torch 2.13 beside its new name, PYTORCH_ALLOC_CONF, and not reported.
 """
 
 from __future__ import annotations
@@ -22,20 +23,16 @@ NEW_NAMES = {
     name: f"TORCH_{name}"
     for name in (
         "NCCL_ASYNC_ERROR_HANDLING",
-        "NCCL_AVOID_RECORD_STREAMS",
         "NCCL_BLOCKING_WAIT",
         "NCCL_DESYNC_DEBUG",
         "NCCL_ENABLE_TIMING",
-        "NCCL_USE_COMM_NONBLOCKING",
     )
 }
 DROPPED = {
+    "NCCL_IB_CUDA_SUPPORT": "NCCL 2.4",
     "NCCL_LL_THRESHOLD": "NCCL 2.5",
-    "NCCL_MAX_NRINGS": "NCCL 2.5",
-    "NCCL_MIN_NRINGS": "NCCL 2.5",
     "NCCL_RINGS": "NCCL 2.5",
     "NCCL_SINGLE_RING_THRESHOLD": "NCCL 2.3",
-    "NCCL_THREAD_THRESHOLDS": "NCCL 2.5",
     "NCCL_TREE_THRESHOLD": "NCCL 2.5",
 }
 

@@ -5,7 +5,8 @@
 process that torchrun starts is never concerned; a process that is started by hand, by srun or by mpirun is.
 
 Judged only where RANK is set, which says that this very environment is a rank's: MASTER_ADDR and MASTER_PORT alone
-are what people set for torchrun, and images of clusters set WORLD_SIZE.
+are what people set for torchrun, and images of clusters set WORLD_SIZE. RANK without any of the others is a left-over,
+and a note: torchrun overwrites it.
 
 To be sure: `env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)='`.
 
@@ -38,6 +39,7 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
             (Evidence(f"{there}; not set: {', '.join(missing)}", f"all of {', '.join(NEEDED)}", "environment"),),
             Fix("let torchrun set them", command="torchrun --standalone --nproc_per_node=2 train.py"),
             Place(variable=missing[0]),
+            severity=Severity.NOTE if len(missing) == len(NEEDED) - 1 else None,
         )
     elif "LOCAL_RANK" not in facts.environ and facts.gpus.devices:
         yield Finding(

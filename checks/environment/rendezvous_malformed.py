@@ -32,14 +32,15 @@ def by_their_values(facts: Facts) -> Iterator[Finding]:
     said = {name: facts.environ[name] for name in LEAST if facts.environ.get(name)}
     if not said:
         raise NotRun("no variable of a rendezvous is set")
-    numbers = {name: int(value) for name, value in said.items() if _is_integer(value)}
+    numbers = {name: number for name, value in said.items() if (number := _integer(value)) is not None}
     for name, value in said.items():
         if name not in numbers or numbers[name] < LEAST[name]:
             yield _finding(name, value, f"a whole number from {LEAST[name]} on")
     for rank, size in INSIDE:
         if 0 < numbers.get(size, 0) <= numbers.get(rank, -1):
             yield _finding(rank, said[rank], f"less than {size}={numbers[size]}")
-    if numbers.get("LOCAL_WORLD_SIZE", 0) > numbers.get("WORLD_SIZE", PORTS) > 0:
+    # Scripts for torchrun keep the number of nodes in WORLD_SIZE; where LOCAL_RANK is set, a launcher has been here.
+    if "LOCAL_RANK" in numbers and numbers.get("LOCAL_WORLD_SIZE", 0) > numbers.get("WORLD_SIZE", PORTS) > 0:
         yield _finding("LOCAL_WORLD_SIZE", said["LOCAL_WORLD_SIZE"], f"at most WORLD_SIZE={numbers['WORLD_SIZE']}")
     yield from _port(numbers)
     yield from _gpu(facts, numbers)
@@ -60,9 +61,12 @@ def _gpu(facts: Facts, numbers: Mapping[str, int]) -> Iterator[Finding]:
         yield _finding("LOCAL_RANK", str(numbers["LOCAL_RANK"]), f"less than the {seen} GPUs that a rank sees")
 
 
-def _is_integer(value: str) -> bool:
-    digits = value.removeprefix("-")
-    return digits.isascii() and digits.isdigit()
+def _integer(value: str) -> int | None:
+    """Read it as torch does, by int(): blanks around it do no harm."""
+    try:
+        return int(value)
+    except ValueError:
+        return None
 
 
 def _finding(name: str, value: str, expected: str) -> Finding:

@@ -2,7 +2,7 @@
 
 Each rank is a process with its own Python, torch, CUDA context, data loader workers and copy of what the script
 loads. When the container's limit is reached, the kernel kills one of them: exit code -9, "Signal 9 (SIGKILL)", and no
-word of Python; the other ranks wait for it.
+word of Python; the other ranks wait for it. The limits of all groups above count; cached files do not.
 
 To be sure, after such a death: `dmesg | grep -i 'killed process'`, or memory.events of the cgroup.
 

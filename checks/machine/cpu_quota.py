@@ -5,7 +5,9 @@ and every collective waits for the one that pauses. Data loader workers come on 
 
 To be sure: `cat /sys/fs/cgroup/cpu.stat`: nr_throttled grows while training.
 
-Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "cpu.max". Holds for all versions of torch.
+Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "cpu.max". A note where neither
+LOCAL_WORLD_SIZE nor GPUs nor --nproc say how many ranks there will be, and two are assumed. Holds
+for all versions of torch.
 """
 
 from __future__ import annotations
@@ -30,4 +32,5 @@ def quota(facts: Facts) -> Iterator[Finding]:
             f"the CPU quota is {granted:g} cores for {facts.ranks} ranks",
             (Evidence(f"{granted:g} cores", f"at least {facts.ranks}", "cgroup"),),
             Fix("give the container more", command=f"docker run --cpus={facts.ranks * 4} ..."),
+            severity=Severity.NOTE if facts.ranks_are_assumed else None,
         )

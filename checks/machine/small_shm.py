@@ -7,8 +7,8 @@ while creating shared memory segment" and the rank dies by SIGBUS (exit code -7)
 
 To be sure: `df -h /dev/shm`.
 
-Below 64 MiB for each rank, or without /dev/shm, training with workers or NCCL fails sooner or later: an error where
-GPUs are there, else a warning. Source: PyTorch's README ("use --ipc=host or --shm-size"); NCCL documentation, "Shared
+Below 64 MiB for each rank is a warning. With 64 MiB or less in all, or without /dev/shm, two GPUs or more cannot be
+served: an error there. Source: PyTorch's README ("use --ipc=host or --shm-size"); NCCL documentation, "Shared
 Memory". Holds for torch 2.2 to 2.13, on Linux.
 """
 
@@ -37,7 +37,7 @@ def size(facts: Facts) -> Iterator[Finding]:
             f"{said}, for {facts.ranks} ranks and their data loader workers",
             (Evidence(said, f"{human(EACH * facts.ranks)} or more", "/dev/shm"),),
             Fix("give the container more", command="docker run --ipc=host ...   # or --shm-size=16g"),
-            severity=Severity.ERROR if facts.gpus.devices else None,
+            severity=Severity.ERROR if len(facts.gpus.devices) > 1 and (total or 0) <= EACH else None,
         )
     elif (facts.limits.shm_free or 0) < EACH:
         yield Finding(

@@ -14,6 +14,8 @@ from ddpdoctor.probe.limits import Limits, gather_limits
 from ddpdoctor.probe.network import Network, gather_network
 from ddpdoctor.probe.versions import Versions, gather_versions
 
+ASSUMED_RANKS = 2  # the fewest with which training is distributed
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -25,6 +27,11 @@ class Facts:
     versions: Versions
     network: Network
     gpus: Gpus
+
+    @property
+    def ranks_are_assumed(self) -> bool:
+        """Tell whether nothing here says how many ranks there will be: no launcher's variable, and no GPUs."""
+        return "LOCAL_WORLD_SIZE" not in self.environ and not self.gpus.devices and self.ranks == ASSUMED_RANKS
 
 
 def gather(environ: Mapping[str, str] | None = None, ranks: int | None = None) -> Facts:
@@ -47,4 +54,6 @@ def gather(environ: Mapping[str, str] | None = None, ranks: int | None = None) -
 
 def _planned_ranks(environ: Mapping[str, str], gpus: int) -> int:
     declared = environ.get("LOCAL_WORLD_SIZE", "")
-    return int(declared) if declared.isascii() and declared.isdigit() and int(declared) > 0 else max(2, gpus)
+    return (
+        int(declared) if declared.isascii() and declared.isdigit() and int(declared) > 0 else max(ASSUMED_RANKS, gpus)
+    )

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
 UNLIMITED = 1 << 60  # bytes; cgroup v1 writes "no limit" as a number near 2**63
+CAP_IPC_LOCK = 14  # linux/capability.h
+HOST_UIDS = ["0", "0", "4294967295"]  # user_namespaces(7): all of them, each as itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,9 @@ class Limits:
     """Sizes in bytes, None for "unlimited" or for what is not there.
 
     ``cpus`` is how many cores this process can use (affinity), ``cpu_quota`` how many the cgroup grants.
-    ``shm_free`` and ``shm_total`` are None where there is no /dev/shm.
+    ``shm_free`` and ``shm_total`` are None where there is no /dev/shm. ``cgroup_memory`` is the least limit of the
+    cgroup and those above it, ``cgroup_memory_used`` what is used of it without cached files. ``memlock`` is None
+    too for a process that may lock memory whatever its limit.
     """
 
     shm_total: int | None
@@ -48,7 +54,7 @@ def gather_limits(root: Path = Path("/"), directory: Path | None = None) -> Limi
     return Limits(
         shm_total=shm and shm[0],
         shm_free=shm and shm[1],
-        memlock=_rlimit(resource.RLIMIT_MEMLOCK)[0],
+        memlock=None if _may_lock(root) else _rlimit(resource.RLIMIT_MEMLOCK)[0],
         open_files=_rlimit(resource.RLIMIT_NOFILE)[0],
         open_files_hard=_rlimit(resource.RLIMIT_NOFILE)[1],
         memory_total=memory.total,
@@ -90,49 +96,85 @@ def _groups(root: Path) -> dict[str, str]:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return {}
-    groups: dict[str, str] = {}
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        groups |= dict.fromkeys(controllers.split(","), path)
-    return groups
+    fields = (line.split(":", 2) for line in lines if line.count(":") > 1)
+    return {name: path for _, controllers, path in fields for name in (*controllers.split(","), controllers)}
 
 
-def _read(root: Path, controller: str, name: str) -> str | None:
-    """Read a cgroup's file: of the group itself, else of the root that a container sees as its own."""
+def _folders(root: Path, controller: str) -> Iterator[Path]:
+    """Give the folders of the group and of all above it: the limit of each holds.
+
+    A container may be told a path of which it sees only the end, as the root of its own tree.
+    """
     group = _groups(root).get(controller)
     if group is None:
-        return None
+        return
     base = root / "sys/fs/cgroup" / controller
-    for folder in (base / group.lstrip("/"), base):
-        try:
-            return (folder / name).read_text().strip()
-        except OSError:
-            continue
-    return None
+    inside = PurePosixPath(group.lstrip("/"))
+    if ".." not in inside.parts:
+        yield from (base / path for path in (inside, *inside.parents) if path.parts)
+    yield base
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _cgroup_memory(root: Path) -> tuple[int | None, int | None]:
-    """Give the memory limit and what is used, v2 first (Linux, Documentation/admin-guide/cgroup-v2.rst)."""
-    for controller, limit_name, used_name in (
-        ("", "memory.max", "memory.current"),
-        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    """Give the least memory limit and what is used of it, v2 first (Linux, Documentation/admin-guide/cgroup-v2.rst).
+
+    Cached file contents do not count as used: the kernel gives them back when memory is asked for.
+    """
+    found: list[tuple[int, int | None]] = []
+    for controller, limit_name, used_name, prefix in (
+        ("", "memory.max", "memory.current", ""),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     ):
-        limit, used = _read(root, controller, limit_name), _read(root, controller, used_name)
-        if limit and limit.isdigit() and int(limit) < UNLIMITED:
-            return int(limit), int(used) if used and used.isdigit() else None
-    return None, None
+        for folder in _folders(root, controller):
+            limit, used = _text(folder / limit_name), _text(folder / used_name)
+            if limit.isdecimal() and int(limit) < UNLIMITED:
+                cached = _cached(folder, prefix)
+                found.append((int(limit), max(0, int(used) - cached) if used.isdecimal() else None))
+    return min(found, key=lambda pair: pair[0], default=(None, None))
+
+
+def _cached(folder: Path, prefix: str) -> int:
+    wanted = {f"{prefix}active_file", f"{prefix}inactive_file"}
+    words = (line.split() for line in _text(folder / "memory.stat").splitlines())
+    return sum(int(line[1]) for line in words if len(line) > 1 and line[0] in wanted and line[1].isdecimal())
 
 
 def _cpu_quota(root: Path) -> float | None:
-    text = _read(root, "", "cpu.max")
-    if text:
-        quota, _, period = text.partition(" ")
-        return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
-    for controller in ("cpu", "cpu,cpuacct"):
-        quota, period = _read(root, controller, "cpu.cfs_quota_us"), _read(root, controller, "cpu.cfs_period_us")  # type: ignore[assignment]  # texts or None
-        if quota and period and quota.isdigit() and period.isdigit():
-            return int(quota) / int(period)
-    return None
+    texts = [_text(folder / "cpu.max") for folder in _folders(root, "")]
+    texts += [
+        f"{_text(folder / 'cpu.cfs_quota_us')} {_text(folder / 'cpu.cfs_period_us')}"
+        for controller in ("cpu", "cpu,cpuacct")
+        for folder in _folders(root, controller)
+    ]
+    pairs = (text.split() for text in texts)
+    shares = [
+        int(pair[0]) / int(pair[1])
+        for pair in pairs
+        if len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() and int(pair[1]) > 0  # noqa: PLR2004 - quota and period
+    ]
+    return min(shares, default=None)
+
+
+def _may_lock(root: Path) -> bool:
+    """Tell whether the process has CAP_IPC_LOCK, for which RLIMIT_MEMLOCK does not count (capabilities(7)).
+
+    Only that of the host's own user namespace counts for RDMA: the kernel asks capable(), not ns_capable().
+    """
+    if _text(root / "proc/self/uid_map").split() != HOST_UIDS:
+        return False
+    for line in _text(root / "proc/self/status").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            with suppress(ValueError):
+                return bool(int(value, 16) >> CAP_IPC_LOCK & 1)
+    return False
 
 
 def human(size: float) -> str:

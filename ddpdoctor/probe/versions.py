@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import platform
 import runpy
+import struct
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ FRAMEWORKS = (
     "accelerate", "deepspeed", "horovod", "lightning", "numpy", "pytorch-lightning", "ray", "torchdata", "torchvision",
     "transformers",
 )  # fmt: skip
+
+PT_DYNAMIC, DT_RPATH, DT_RUNPATH = 2, 15, 29  # elf(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,10 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """``torch_cuda`` is the CUDA that torch is built for, None for a CPU build; ``torch`` None where it is missing."""
+    """``torch_cuda`` is the CUDA that torch is built for, None for a CPU build; ``torch`` None where it is missing.
+
+    ``nccl_pinned`` tells that torch's own NCCL is found before any other on LD_LIBRARY_PATH.
+    """
 
     python: str
     system: str
@@ -36,6 +42,7 @@ class Versions:
     torch_hip: str | None
     torch_path: str | None
     nccl: tuple[Library, ...]
+    nccl_pinned: bool
     frameworks: Mapping[str, str]
 
 
@@ -50,6 +57,7 @@ def gather_versions(environ: Mapping[str, str]) -> Versions:
         torch_hip=module.get("hip"),
         torch_path=path,
         nccl=_nccl(environ),
+        nccl_pinned=path is not None and has_rpath(Path(path) / "lib/libtorch_cuda.so"),
         frameworks={name: version for name in FRAMEWORKS if (version := _version(name)) is not None},
     )
 
@@ -95,3 +103,27 @@ def _nccl(environ: Mapping[str, str]) -> tuple[Library, ...]:
             if str(real) not in {library.path for library in found} and not str(real).startswith(sys.prefix):
                 found.append(Library(str(real), version))
     return tuple(found)
+
+
+def has_rpath(path: Path) -> bool:
+    """Tell whether a 64-bit ELF library has DT_RPATH, which ld.so(8) follows before LD_LIBRARY_PATH, and no DT_RUNPATH.
+
+    torch's CUDA wheels have had it since 2022 (pytorch/builder, pull request 1150); a build of one's own has not.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+            if header[:6] != b"\x7fELF\x02\x01":
+                return False
+            (start,), (size, count) = struct.unpack_from("<Q", header, 32), struct.unpack_from("<HH", header, 54)
+            file.seek(start)
+            segments = [file.read(size) for _ in range(count)]
+            tags: set[int] = set()
+            for segment in segments:
+                if struct.unpack_from("<I", segment)[0] == PT_DYNAMIC:
+                    file.seek(struct.unpack_from("<Q", segment, 8)[0])
+                    entries = file.read(struct.unpack_from("<Q", segment, 32)[0])
+                    tags |= {tag for tag, _ in struct.iter_unpack("<qQ", entries[: len(entries) // 16 * 16])}
+    except (OSError, struct.error):
+        return False
+    return DT_RPATH in tags and DT_RUNPATH not in tags
