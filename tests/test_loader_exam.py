@@ -1,261 +1,330 @@
+"""The examination of a loader: whose error it is, what is read off it, and that it ends in time."""
+
 from __future__ import annotations
 
-import textwrap
-from dataclasses import replace
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from textwrap import dedent
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ddpdoctor.check import BadTarget, Check, Instrument, NotRun
+from ddpdoctor.check import BadTarget, NotRun
 from ddpdoctor.model import Finding, Severity
-from ddpdoctor.probe.facts import Facts
+from ddpdoctor.probe import loader_exam
 from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.probe.loader_exam import examine_loader
-from ddpdoctor.probe.loader_facts import LoaderExam, RankLoader, Sampler
-from ddpdoctor.probe.outcome import Returned
-from ddpdoctor.probe.selftest import fixture
-from ddpdoctor.probe.supplies import Named, supplies
-from ddpdoctor.probe.target import Target, parse
+from ddpdoctor.probe.loader_exam import LoaderExam, examine_loader
+from ddpdoctor.probe.target import Target
 from ddpdoctor.registry import load_checks
 
-DATA = tuple(check for check in load_checks() if check.area == "data")
-
-HEALTHY = {
-    "batch_sampler": """
-        def build_loader():
-            sampler = DistributedSampler(data)
-            return DataLoader(data, batch_sampler=BatchSampler(sampler, 4, drop_last=True))
-        for epoch in (): sampler.set_epoch(epoch)
-    """,
-    "one_sample": """
-        def build_loader():
-            one = TensorDataset(torch.randn(1, 2))
-            return DataLoader(one, sampler=DistributedSampler(one))
-    """,
-    "constant_padding": """
-        class Stream(IterableDataset):
-            def __iter__(self): return iter([torch.zeros(3)] * 20)
-        def build_loader(): return DataLoader(Stream(), batch_size=2, num_workers=2)
-    """,
-    "weighted": """
-        def build_loader(rank):
-            torch.manual_seed(rank)
-            return DataLoader(data, batch_size=4, sampler=WeightedRandomSampler(torch.ones(40), 40))
-    """,
-    "infinite": """
-        class Stream(IterableDataset):
-            def __iter__(self):
-                generator = torch.Generator().manual_seed(dist.get_rank())
-                while True: yield torch.randn(3, generator=generator)
-        def build_loader(): return DataLoader(Stream(), batch_size=2)
-    """,
-    "plain_generator": """
-        def build_loader(rank, world_size):
-            return [{"ids": torch.full((4,), i), "text": ["a", str(i)]} for i in range(rank, 40, world_size)]
-    """,
-    "own_batches": """
-        class Dealt:
-            def __init__(self, sampler): self.sampler = sampler
-            def __iter__(self):
-                rank, world = dist.get_rank(), dist.get_world_size()
-                return iter(list(self.sampler)[rank::world])
-            def __len__(self): return len(self.sampler) // dist.get_world_size()
-        def build_loader():
-            return DataLoader(data, batch_sampler=Dealt(BatchSampler(SequentialSampler(data), 4, True)))
-    """,
-    "lightning_like": """
-        def build_loader():
-            return DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
-        def fit():
-            for epoch in range(3):
-                loader = build_loader(); loader.sampler.set_epoch(epoch)
-    """,
-    "subset": """
-        def build_loader(rank, world_size):
-            share = Subset(data, range(rank, 40, world_size))
-            return DataLoader(share, batch_size=4, shuffle=True, drop_last=True)
-    """,
-    "random_crops": """
-        class Crops(Dataset):
-            def __len__(self): return 40
-            def __getitem__(self, index): return data[index][0] + torch.randn(2), index
-        def build_loader(rank):
-            torch.manual_seed(rank)
-            crops = Crops()
-            return DataLoader(crops, batch_size=4, sampler=DistributedSampler(crops), num_workers=2)
-        for epoch in (): DistributedSampler.set_epoch(epoch)
-    """,
-    "unsized": """
-        class Unsized(IterableDataset):
-            def __iter__(self):
-                for i in range(dist.get_rank(), 40, dist.get_world_size()): yield torch.tensor([i, i + 1])
-            def __len__(self): raise TypeError("no length")
-        def build_loader(): return DataLoader(Unsized(), batch_size=4, drop_last=True)
-    """,
-    "numpy_bfloat16_and_objects": """
-        import numpy as np
-        class Mixed(Dataset):
-            def __len__(self): return 40
-            def __getitem__(self, index):
-                half = data[index][0].bfloat16()
-                return {"a": np.float32(index), "b": half, "c": f"text {index}", "d": (index, None)}
-        def build_loader():
-            mixed = Mixed()
-            return DataLoader(mixed, batch_size=4, sampler=DistributedSampler(mixed, shuffle=False), collate_fn=list)
-    """,
-}
 HEAD = """
-import torch, torch.distributed as dist
+import itertools, os, sys, time
+import torch
+import torch.distributed as dist
 from torch.utils.data import *
-from torch.utils.data import Dataset, DistributedSampler, IterableDataset
-data = TensorDataset(torch.randn(40, 2, generator=torch.Generator().manual_seed(0)))
+from torch.utils.data.distributed import DistributedSampler
+
 """
+Examine = Callable[..., LoaderExam]
 
 
-def _file(folder: Path, source: str) -> Target:
-    path = folder / "train.py"
-    path.write_text(HEAD + textwrap.dedent(source))
-    return parse(f"{path}:build_loader")
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Jobs]:
+    """Give a pool of two ranks."""
+    with Jobs(2, os.environ) as jobs:
+        yield jobs
 
 
-def _findings(exam: LoaderExam) -> dict[str, list[Finding]]:
-    found: dict[str, list[Finding]] = {}
-    for check in DATA:
-        (facet,) = check.of(Instrument.PROBE)
-        try:
-            if findings := list(facet.examine(loader=exam)):
-                found[check.slug] = findings
-        except NotRun:
-            continue
-    return found
+@pytest.fixture
+def examine(pool: Jobs, tmp_path: Path) -> Examine:
+    """Give a function that examines the loader that a script builds."""
+
+    def run(text: str, name: str = "build_loader") -> LoaderExam:
+        path = tmp_path / "train.py"
+        path.write_text(HEAD + dedent(text))
+        return examine_loader(pool, Target(str(path), name))
+
+    return run
 
 
-def _severity(slug: str, finding: Finding) -> Severity:
-    return finding.severity or next(check.severity for check in DATA if check.slug == slug)
+def findings(slug: str, exam: LoaderExam) -> list[Finding]:
+    """Give what one check says."""
+    check = next(check for check in load_checks() if check.slug == slug)
+    return [finding for facet in check.facets for finding in facet.examine(exam)]
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_healthy_designs_raise_no_alarm(jobs: Jobs, tmp_path: Path, name: str) -> None:
-    """Nothing above a note on loaders as good projects build them."""
-    exam = examine_loader(jobs, _file(tmp_path, HEALTHY[name]))
-    alarms = {
-        slug: finding.message
-        for slug, findings in _findings(exam).items()
-        for finding in findings
-        if _severity(slug, finding) > Severity.NOTE
-    }
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def build_loader(): raise KeyError('no data here')", ("KeyError", "no data here", "train.py:8")),
+        ("def build_loader(): sys.exit(3)", ("ended the process", "exit status 3")),
+        ("def build_loader(): os.abort()", ("signal 6",)),
+        ("def build_loader(): return None", ("gave None", "iterated")),
+        ("def build_loader(): return 7", ("gave a int",)),
+        ("def build_loader(): return DataLoader([1]), DataLoader([2])", ("2 loaders", "DataLoader, DataLoader")),
+        ("def build_loader(): return {'train': DataLoader([1]), 'val': DataLoader([2])}", ("2 loaders",)),
+        ("def make(): pass", ("no 'build_loader'", "make")),
+        ("def build_loader(rank):\n    if rank: raise OSError('gone')\n    return [1]", ("rank 1", "OSError: gone")),
+        (
+            """
+            class Bad:
+                def __len__(self): return 4
+                def __iter__(self): raise IndexError('my sampler')
+            def build_loader(): return DataLoader(range(4), sampler=Bad())
+            """,
+            ("IndexError: my sampler", "in __iter__"),
+        ),
+        (
+            """
+            class Bad(IterableDataset):
+                def __iter__(self): raise IndexError('my stream')
+            def build_loader(): return DataLoader(Bad(), num_workers=1)
+            """,
+            ("IndexError", "my stream"),
+        ),
+    ],
+)
+def test_a_fault_of_the_users_is_one_clear_line(examine: Examine, text: str, words: tuple[str, ...]) -> None:
+    """Whatever the factory does wrong is told in one line that names the option and what happened."""
+    with pytest.raises(BadTarget) as caught:
+        examine(text)
 
-    assert alarms == {}
+    assert str(caught.value).startswith("--loader")
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("check", DATA, ids=lambda check: check.slug)
-def test_controls_are_clean_for_every_check_of_data(check: Check, facts: Facts, jobs: Jobs) -> None:
-    """A healthy twin is healthy in every respect: none of the other checks alarms either."""
-    target = Target(str(fixture(check, "control.py")), "build_loader")
-    exam = supplies(facts, lambda: jobs, Named(loader=target)).get("loader")
+def test_a_factory_that_hangs_is_named_with_its_line(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factory that does not return in time is the user's, and the line that it hangs in is told."""
+    monkeypatch.setattr(loader_exam, "DEADLINE", 1.0)
 
-    assert {s for s, found in _findings(exam).items() if any(_severity(s, f) > Severity.NOTE for f in found)} == set()
-
-
-@pytest.mark.parametrize("check", DATA, ids=lambda check: check.slug)
-@pytest.mark.parametrize("name", ["control", "patient"])
-def test_patients_and_controls_are_scripts_that_torchrun_can_start(check: Check, jobs: Jobs, name: str) -> None:
-    """Controls train to the end; patients too, but for those whose ailment is to crash or to hang."""
-    outcomes = jobs.run_script(fixture(check, f"{name}.py"), deadline=8)
-    ends = all(isinstance(outcome, Returned) for outcome in outcomes)
-
-    assert ends is not (name == "patient" and check.slug in {"shuffle-with-sampler", "uneven-batches"})
+    with pytest.raises(BadTarget, match=r"did not return in time \(at .*train.py:9 in build_loader"):
+        examine("def build_loader():\n    time.sleep(100)")
 
 
-BROKEN = """
-class Broken(Dataset):
-    def __len__(self): return 4
-    def __getitem__(self, i): raise KeyError("image")
-def build_loader(): return DataLoader(Broken())
+def test_a_stream_that_gives_nothing_is_not_judged(examine: Examine) -> None:
+    """A stream that blocks ends the wait, not the checkup; no check draws a conclusion."""
+    exam = examine(
+        """
+        class Slow(IterableDataset):
+            def __iter__(self):
+                time.sleep(100)
+                yield 1
+        def build_loader():
+            return DataLoader(Slow())
+        """
+    )
+
+    for check in load_checks():
+        if check.area == "data":
+            for facet in check.facets:
+                with suppress(NotRun):
+                    assert list(facet.examine(exam)) == []
+
+
+def test_a_huge_sampler_is_read_in_part(examine: Examine) -> None:
+    """Of two million samples a part is read, soon, and it is said that the rest was not seen."""
+    text = """
+        class Huge(Dataset):
+            def __len__(self):
+                return 2_000_000
+            def __getitem__(self, index):
+                return torch.full((4,), index) + torch.arange(4)
+        def build_loader():
+            return DataLoader(Huge(), batch_size=8, {})
+    """
+    started = time.monotonic()
+    split = examine(text.format("sampler=DistributedSampler(Huge())"))
+    whole = examine(text.format("shuffle=True"))
+
+    assert time.monotonic() - started < 20
+    assert not split.ranks[0].order.complete
+    assert len(split.ranks[0].order.indices) <= 200_010
+    assert [finding.severity for finding in findings("no-distributed-sampler", whole)] == [None]
+    for slug in ("no-distributed-sampler", "shards-overlap"):
+        assert findings(slug, split) == []
+
+
+def test_the_rank_is_what_torchrun_makes_it(examine: Examine) -> None:
+    """The factory finds rank and world size in its arguments, in the environment and in the process group."""
+    exam = examine(
+        """
+        def build_loader(world_size, rank):
+            assert os.environ["RANK"] == os.environ["LOCAL_RANK"] == str(rank) == str(dist.get_rank())
+            assert os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"] == str(world_size)
+            return DataLoader(range(10), batch_size=5, sampler=DistributedSampler(range(10), shuffle=False))
+        """
+    )
+
+    first = exam.ranks[0]
+    assert [rank.order.indices for rank in exam.ranks] == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
+    assert first.order.sizes == (5,)
+    assert first.sampler is not None
+    assert (first.sampler.kind, first.sampler.replicas, first.sampler.rank) == ("DistributedSampler", 2, 0)
+    assert (first.sampler.shuffle, first.sampler.seed, first.sampler.has_set_epoch) == (False, 0, True)
+
+
+def test_epochs_are_read_as_a_training_would(examine: Examine) -> None:
+    """Two epochs without set_epoch, then two with it; the sampler is told its own epoch again."""
+    exam = examine(
+        """
+        class Told(DistributedSampler):
+            heard = []
+            def set_epoch(self, epoch):
+                super().set_epoch(epoch)
+                self.heard.append(epoch)
+            def __iter__(self):
+                return iter([*super().__iter__(), *[10_000 + epoch for epoch in self.heard]])
+        def build_loader():
+            return DataLoader(range(10), batch_size=5, sampler=Told(range(10)))
+        """
+    )
+
+    marks = [
+        [index for index in order.indices if isinstance(index, int) and index >= 10_000]
+        for order in (*exam.ranks[0].plain, *exam.ranks[0].told)
+    ]
+    assert marks == [[], [], [10_001], [10_001, 10_002]]
+
+
+def test_the_workers_of_a_stream_are_told_apart(examine: Examine) -> None:
+    """Samples are digested in the workers, one by one, before they are collated."""
+    exam = examine(
+        """
+        class Lines(IterableDataset):
+            def __iter__(self):
+                yield from range(get_worker_info().id, 20, 2)
+        def refuse(batch):
+            raise AssertionError("the batch is of no interest")
+        def build_loader():
+            return DataLoader(Lines(), batch_size=4, num_workers=2, collate_fn=refuse, pin_memory=True)
+        """
+    )
+
+    contents = exam.ranks[0].contents
+    assert contents is not None
+    assert contents.complete
+    assert contents.batches == 6
+    assert [len(each) for each in contents.by_worker(2)] == [10, 10]
+    assert len(set(contents.digests())) == 20
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_other_world_sizes(tmp_path: Path, world_size: int) -> None:
+    """One rank shares with nobody; of three, each has a third."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        HEAD + "def build_loader():\n    return DataLoader(range(10), sampler=DistributedSampler(range(10)))\n"
+        "def build_whole():\n    return DataLoader(range(10), shuffle=True)\n"
+    )
+    with Jobs(world_size, os.environ) as jobs:
+        split = examine_loader(jobs, Target(str(path), "build_loader"))
+        whole = examine_loader(jobs, Target(str(path), "build_whole"))
+
+    assert [len(rank.order.indices) for rank in split.ranks] == [-(-10 // world_size)] * world_size
+    if world_size == 1:
+        with pytest.raises(NotRun, match="needs 2 ranks"):
+            findings("no-distributed-sampler", whole)
+    else:
+        assert findings("shards-overlap", split) == []
+        assert "each of 3 ranks goes through all 10 samples" in findings("no-distributed-sampler", whole)[0].message
+
+
+def test_a_refused_loader_is_a_finding_at_its_line(examine: Examine) -> None:
+    """That torch refuses sampler with shuffle is no bad target: the check names the user's line."""
+    exam = examine(
+        """
+        def make(data):
+            return DataLoader(data, sampler=DistributedSampler(data), shuffle=True)
+        def build_loader():
+            return make(range(8))
+        """
+    )
+
+    (finding,) = findings("shuffle-with-sampler", exam)
+    assert (finding.place.file, finding.place.line) == (exam.file, 10)
+    assert "mutually exclusive" in finding.evidence[0].seen
+    with pytest.raises(NotRun, match="refused"):
+        findings("no-distributed-sampler", exam)
+
+
+def test_the_same_error_of_the_users_own_is_a_bad_target(examine: Examine) -> None:
+    """Only what torch raises counts as its refusal."""
+    with pytest.raises(BadTarget, match="your code raised ValueError"):
+        examine("def build_loader(): raise ValueError('sampler option is mutually exclusive with shuffle')")
+
+
+LOADER = """
+def build_loader():
+    return DataLoader(range(40), batch_size=4, sampler=DistributedSampler(range(40)))
 """
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("text", "severity"),
     [
-        ("def build_loader(): return 3", "int, which cannot be iterated over"),
-        ("def build_loader(): raise OSError('no /data')", "OSError: no /data"),
-        ("def other(): pass", "no 'build_loader'"),
-        ("import nowhere", "ModuleNotFoundError"),
-        ("def build_loader(:", "SyntaxError"),
-        (BROKEN, "KeyError: 'image'"),
-    ],
-)  # fmt: skip
-def test_a_loader_that_cannot_be_built_is_the_users_error(jobs: Jobs, tmp_path: Path, source: str, said: str) -> None:
-    """One clear line that says whose error it is."""
-    with pytest.raises(BadTarget) as caught:
-        examine_loader(jobs, _file(tmp_path, source))
-
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def _exam(orders: list[tuple[int, ...]], length: int, **sampler: Any) -> LoaderExam:
-    described = Sampler("DistributedSampler", True, len(orders), 0, True, 0, False, True, False)  # noqa: FBT003 - in order
-    return LoaderExam(
-        "train.py:build_loader",
-        tuple(
-            RankLoader(
-                rank, "DataLoader", "Data", False, length, len(order), 0, replace(described, rank=rank, **sampler),  # noqa: FBT003 - in order
-                (order, order, order, order[::-1]), (), None, (), False, None,  # noqa: FBT003 - in order
-            )
-            for rank, order in enumerate(orders)
+        ("def train(loader):\n    for epoch in range(9):\n        pass", Severity.WARNING),
+        ("def train(loader):\n    for epoch in range(9):\n        loader.sampler.set_epoch(epoch)", None),
+        (
+            "def train(loader):\n    for epoch in range(9):\n        # loader.sampler.set_epoch(epoch)\n        pass",
+            Severity.WARNING,
         ),
-    )  # fmt: skip
+        ("def train(s):\n    for epoch in range(9):\n        if hasattr(s, 'set_epoch'): s.set_epoch(epoch)", None),
+        ("def train(s):\n    for epoch in range(9):\n        getattr(s, 'set_epoch')(epoch)", None),
+        ("def main():\n    import lightning\n    for epoch in range(9): pass", "framework"),
+        ("def main():\n    from transformers import Trainer\n    for epoch in range(9): pass", "framework"),
+        ("def main():\n    from helper import run\n    for epoch in range(9): run()", None),
+        ("", Severity.NOTE),
+    ],
+)
+def test_set_epoch_is_looked_for(examine: Examine, tmp_path: Path, text: str, severity: object) -> None:
+    """A call anywhere in what the file imports, however it is written, or a framework, keeps the check silent."""
+    if "helper" in text:
+        (tmp_path / "helper.py").write_text("def run(loader, epoch):\n    loader.sampler.set_epoch(epoch)\n")
+    exam = examine(LOADER + text)
+
+    if severity == "framework":
+        with pytest.raises(NotRun, match="by itself"):
+            findings("set-epoch-not-called", exam)
+        return
+    found = findings("set-epoch-not-called", exam)
+    assert [finding.severity or Severity.WARNING for finding in found] == ([severity] if severity else [])
+    for finding in found:
+        assert (finding.place.file, finding.place.line) == (exam.file, 10)
+        assert any("# loader" in each.seen for each in finding.evidence) is ("# loader" in text)
 
 
-@given(st.integers(1, 60), st.integers(2, 6), st.booleans(), st.integers(0, 3))
-def test_torchs_own_shares_never_overlap(length: int, world: int, drop_last: object, epoch: int) -> None:
-    """Whatever the sizes, what DistributedSampler deals out is no overlap."""
-    from torch.utils.data import DistributedSampler
+def test_a_loop_in_another_file_is_not_judged(examine: Examine, tmp_path: Path) -> None:
+    """Where the training stands in a file that the loader's does not import, and calls set_epoch, nothing is said."""
+    (tmp_path / "main.py").write_text("import train\nfor epoch in range(3):\n    loader.sampler.set_epoch(epoch)\n")
 
-    orders = []
-    for rank in range(world):
-        sampler: Any = DistributedSampler(range(length), world, rank, drop_last=bool(drop_last))  # type: ignore[arg-type]  # has a length
-        sampler.set_epoch(epoch)
-        orders.append(tuple(sampler))
-    found = _findings(_exam(orders, length))
-
-    # More ranks than samples: each is then dealt several times, and that is told.
-    assert "shards-overlap" not in found or length < world
+    with pytest.raises(NotRun, match="the loop over epochs"):
+        findings("set-epoch-not-called", examine(LOADER))
 
 
-@given(st.integers(20, 60), st.integers(2, 4))
-def test_shares_of_different_shuffles_overlap(length: int, world: int) -> None:
-    """The count of the finding is that of a brute-force count."""
-    from torch.utils.data import DistributedSampler
+def test_a_module_by_its_dotted_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sources of a dotted module are read like those of a file."""
+    package = tmp_path / "project"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "engine.py").write_text("def run(s):\n    for epoch in range(3):\n        s.set_epoch(epoch)\n")
+    (package / "data.py").write_text(HEAD + "from . import engine\n" + LOADER)
+    monkeypatch.chdir(tmp_path)
+    with Jobs(2, os.environ) as jobs:
+        exam = examine_loader(jobs, Target("project.data", "build_loader"))
 
-    orders = []
-    for rank in range(world):
-        sampler: Any = DistributedSampler(range(length), world, rank, seed=rank)  # type: ignore[arg-type]  # has a length
-        orders.append(tuple(sampler))
-    together = [index for order in orders for index in order]
-    twice = len(together) - len(set(together))
-    found = _findings(_exam(orders, length)).get("shards-overlap", [])
-
-    assert bool(found) is (twice >= world)
-    if found:
-        assert found[0].message.startswith(f"{twice} samples")
+    assert {Path(file).name for file in exam.source.files} >= {"data.py", "engine.py"}
+    assert findings("set-epoch-not-called", exam) == []
 
 
-@given(st.integers(1, 40), st.integers(2, 5))
-def test_what_is_padded_is_counted(length: int, world: int) -> None:
-    """The finding's number is what the last round lacks."""
-    from torch.utils.data import DistributedSampler
+def test_a_constant_epoch_is_found_at_its_line(examine: Examine) -> None:
+    """The literal is quoted, and its line is the place."""
+    exam = examine(LOADER + "def train(s):\n    for epoch in range(9):\n        s.set_epoch(7)\n")
 
-    data: Any = range(length)
-    orders: Any = [tuple(DistributedSampler(data, world, rank, shuffle=False)) for rank in range(world)]
-    found = _findings(_exam(orders, length, shuffles=False)).get("evaluation-padded", [])
-    lacking = -length % world
-
-    assert bool(found) is bool(lacking)
-    if found:
-        assert found[0].message.startswith(f"{lacking} of {length} samples")
+    (finding,) = findings("set-epoch-constant", exam)
+    assert "s.set_epoch(7)" in finding.message
+    assert finding.place.line == 13
+    assert findings("set-epoch-not-called", exam) == []

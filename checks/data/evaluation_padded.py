@@ -1,40 +1,63 @@
-"""Some samples of an evaluation are counted twice.
+"""Evaluation counts some samples twice.
 
-A DistributedSampler repeats samples from the beginning until each rank has as many. In training that does no harm; an
-accuracy that is summed over the ranks counts them twice: with 10,000 samples on 8 ranks none, on 7 ranks three.
+A DistributedSampler gives each rank the same number of samples. If the data set cannot be divided by the
+world size, it repeats its first samples to fill up. In training that does no harm; in an evaluation the
+repeated samples count twice, and the result depends on the number of GPUs.
 
-To be sure: len(sampler) * world size against len(dataset).
+How to be sure: compare the number of samples that all ranks evaluated with the length of the data set.
+ddpdoctor counts the indices of all ranks where the sampler does not shuffle.
 
-A note, for loaders that do not shuffle. Source: PyTorch documentation, DistributedSampler, "drop_last". Holds for torch
-2.2 to 2.13.
+How to mend it: drop the surplus after gathering (`accelerator.gather_for_metrics` does), or give the rank's
+share without padding, `Subset(dataset, range(rank, len(dataset), world_size))`, and sum both the hits and the
+counts with all_reduce.
+
+A note, since a handful of samples seldom matters.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, DistributedSampler,
+`drop_last`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_shares import compare
+
+from ._words import at, counted, shown
 
 CARD = Card("DDP612", Severity.NOTE)
 
 
 @probe
 def by_counting(loader: LoaderExam) -> Iterator[Finding]:
-    """Count the samples that come more than once."""
+    """Count what comes twice where the sampler does not shuffle."""
+    loader.several()
     ranks = loader.indexed()
-    sampler, length = loader.first.sampler, loader.first.length
-    if sampler is None or not sampler.distributed or sampler.shuffles or not length:
-        raise NotRun("no distributed sampler that keeps the order")
-    total = sum(len(rank.orders[0]) for rank in ranks)
-    if 0 < total - length < len(ranks) and len(loader.times_seen()) == length:
-        yield Finding(
-            f"{total - length} of {length} samples are counted twice when the ranks' results are added up",
-            (Evidence(f"{total} samples on {len(ranks)} ranks", str(length), "DistributedSampler"),),
-            Fix(
-                "cut what was gathered to the length of the data set",
-                diff="+ predictions = torch.cat(gathered)[: len(dataset)]  # after interleaving the ranks",
-            ),
-            Place(file=loader.target.rpartition(":")[0]),
-        )
+    sampler, length = ranks[0].sampler, ranks[0].length
+    if sampler is None or sampler.replicas != len(ranks) or sampler.shuffle is not False:
+        raise NotRun("no sampler that splits by rank and does not shuffle")
+    if not length or not all(rank.order.complete for rank in ranks) or len({rank.length for rank in ranks}) > 1:
+        return
+    if sorted(rank.sampler.rank or 0 for rank in ranks if rank.sampler is not None) != list(range(len(ranks))):
+        return
+    shares = compare([rank.samples() for rank in ranks])
+    if not 0 < shares.extra < len(ranks) or shares.distinct < length:
+        return
+    yield Finding(
+        f"{counted(shares.extra, 'sample')} of {length} {'counts' if shares.extra == 1 else 'count'} twice: "
+        f"{length} cannot be divided by {len(ranks)} ranks",
+        (
+            Evidence(f"{length + shares.extra} samples on all ranks together", f"{length}", "samplers"),
+            Evidence(f"on two ranks: {shown(shares.repeated)}", "no sample on two ranks", "samplers"),
+        ),
+        Fix(
+            "evaluate each sample once",
+            diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=False), ...)\n"
+            "+share = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))\n"
+            "+loader = DataLoader(share, ...)",
+        ),
+        at(loader, sampler=True),
+    )

@@ -1,53 +1,74 @@
-"""An IterableDataset yields the same samples on each rank.
+"""An IterableDataset, or a loader of one's own, yields the same samples on each rank.
 
-A DataLoader cannot deal out what it cannot index: an IterableDataset has to leave out the other ranks' samples
-itself. Otherwise all ranks train on identical batches, and N GPUs do the work of one.
+An IterableDataset has no sampler: what it yields is its own business, and a DistributedSampler cannot be put
+on it. If its `__iter__` does not look at the rank, each rank reads the same stream: N GPUs compute the same
+gradient, or at best go through everything N times.
 
-To be sure: print a digest of the first batch on each rank.
+How to be sure: compare what the loader yields on each rank. ddpdoctor loads the first batches, with different
+random states on the ranks, and compares digests of the samples. Streams count as the same when they are so
+from the first sample on, or when both ended and hold the same samples in another order; constants and labels,
+which repeat, prove nothing.
 
-Reported when the batches that were really loaded are the same, one by one, on two ranks or more (at least two batches
-that are not constant). Source: PyTorch documentation, torch.utils.data.IterableDataset. Holds for torch 2.2 to 2.13.
+How to mend it: in `__iter__`, take each `world_size`-th sample, beginning with the rank; with workers, each
+`world_size * num_workers`-th. For Hugging Face datasets, `split_dataset_by_node(dataset, rank, world_size)`;
+for webdataset, `nodesplitter=wds.split_by_node`.
+
+Not reported where Accelerate, Lightning and the like split later; a note where the factory's name says
+evaluation.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.IterableDataset".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_shares import likeness
+
+from ._words import at, counted, unless_a_framework_splits
 
 CARD = Card("DDP608", Severity.ERROR)
-ENOUGH = 2  # equal batches that are no chance
 
 
 @probe
-def by_contents(loader: LoaderExam) -> Iterator[Finding]:
-    """Compare the batches that were loaded."""
-    if loader.first.orders:
-        raise NotRun("the loader chooses its samples by indices")
-    if len(loader.ranks) == 1:
-        raise NotRun("needs two ranks")
-    compared = min(len(rank.loaded) for rank in loader.ranks)
-    if compared < ENOUGH:
-        raise NotRun(f"{compared} batches are too few to compare")
-    rows = [rank.loaded[:compared] for rank in loader.ranks]
-    telling = [digests for digests in zip(*rows, strict=True) if all(digests)]
-    if len({digests[0] for digests in telling}) >= ENOUGH and all(len(set(digests)) == 1 for digests in telling):
-        yield Finding(
-            f"{loader.first.dataset} yields the same batches on all {len(loader.ranks)} ranks",
-            tuple(
-                Evidence(
-                    f"batches {', '.join(digest[:8] for digest in rank.loaded[:3])}",
-                    "others than rank 0's",
-                    f"rank {rank.rank}",
-                )
-                for rank in loader.ranks
-            ),
-            Fix(
-                "leave out the other ranks' samples",
-                diff="  def __iter__(self):\n+     rank, world = dist.get_rank(), dist.get_world_size()\n"
-                "-     yield from self.samples\n+     yield from itertools.islice(self.samples, rank, None, world)",
-            ),
-            Place(file=loader.target.rpartition(":")[0]),
-        )
+def by_what_it_yields(loader: LoaderExam) -> Iterator[Finding]:
+    """Compare the samples that the ranks got."""
+    loader.several()
+    streams = loader.streams()
+    found = likeness(
+        [each.digests() for each in streams],
+        ended=all(each.complete for each in streams),
+        repeats=max(1, loader.ranks[0].workers),
+    )
+    if found is None:
+        return
+    unless_a_framework_splits(loader)
+    first = loader.ranks[0]
+    noun = "batch" if streams[0].whole_batches else "sample"
+    name = first.dataset if first.iterable else first.kind
+    order = "in the same order" if found.same_order else "in another order"
+    yield Finding(
+        f"{name} yields the same {counted(found.samples, noun)} on each of {len(streams)} ranks, {order}",
+        tuple(
+            Evidence(
+                f"{counted(len(each.samples), noun)}{'' if each.complete else ' and more'}, "
+                f"the first {' '.join(each.digests()[:4])}",
+                "other samples on each rank",
+                f"rank {rank.rank}, digests",
+            )
+            for rank, each in zip(loader.ranks, streams, strict=True)
+        ),
+        Fix(
+            "let each rank, and each worker, take its part of the stream",
+            diff=" def __iter__(self):\n+    info = get_worker_info()\n"
+            "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
+            "+    part = dist.get_rank() * workers + worker\n"
+            "+    yield from itertools.islice(self.samples(), part, None, dist.get_world_size() * workers)",
+        ),
+        at(loader),
+        severity=Severity.NOTE if loader.for_evaluation else None,
+    )

@@ -1,46 +1,66 @@
 """An IterableDataset yields the same samples in each worker of a DataLoader.
 
-Each worker has a copy of the data set and iterates over all of it: with num_workers=N every sample comes N times in
-an epoch, the epoch is N times too long, and neighbouring batches are the same.
+Each worker has a copy of the data set and iterates over it. If `__iter__` does not ask `get_worker_info()`
+which part is the worker's, each sample is delivered `num_workers` times, often several times in a row: an
+epoch is as many times too long, and its batches are worth less.
 
-To be sure: count the batches of an epoch with num_workers=0 and with num_workers=2.
+How to be sure: compare what the workers yield. ddpdoctor loads the first batches and has each worker tell its
+number and digests of its samples. Workers count as the same when their samples are so from the first on, or
+when all ended and hold the same samples in another order.
 
-Reported when each batch that was really loaded came exactly as often as there are workers. Source: PyTorch
-documentation, torch.utils.data.IterableDataset, and get_worker_info(). Holds for torch 2.2 to 2.13.
+How to mend it: in `__iter__`, take each `num_workers`-th sample, beginning with the worker's id.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.IterableDataset", the examples.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_shares import likeness
+
+from ._words import at, counted
 
 CARD = Card("DDP609", Severity.ERROR)
-ENOUGH = 2  # batches that are no chance
 
 
 @probe
-def by_contents(loader: LoaderExam) -> Iterator[Finding]:
-    """Count how often each batch came on rank 0."""
-    first = loader.first
-    if not first.iterable or first.workers < 2:  # noqa: PLR2004 - one worker has all the samples
-        raise NotRun("no IterableDataset with two workers")
-    loaded = first.loaded
-    if not first.complete:
-        loaded = loaded[: len(loaded) // first.workers * first.workers]
-    times = Counter(digest for digest in loaded if digest)
-    if len(times) >= ENOUGH and set(times.values()) == {first.workers}:
-        yield Finding(
-            f"{first.dataset} yields every batch {first.workers} times, once in each worker",
-            (Evidence(f"{len(loaded)} batches loaded, {len(times)} different", "each batch once", "rank 0"),),
-            Fix(
-                "leave out the other workers' samples",
-                diff="  def __iter__(self):\n+     worker = torch.utils.data.get_worker_info()\n"
-                "+     start, step = (worker.id, worker.num_workers) if worker else (0, 1)\n"
-                "-     yield from self.samples\n+     yield from itertools.islice(self.samples, start, None, step)",
+def by_worker(loader: LoaderExam) -> Iterator[Finding]:
+    """Compare the samples that the workers of a rank fetched."""
+    streams = loader.streams()
+    rank, stream = loader.ranks[0], streams[0]
+    if not rank.iterable or stream.whole_batches or rank.workers <= 1:
+        raise NotRun("no IterableDataset with two or more workers")
+    workers = stream.by_worker(rank.workers)
+    found = likeness(workers, ended=stream.complete)
+    if found is None:
+        return
+    yield Finding(
+        f"{rank.dataset} delivers each sample {rank.workers} times: its {rank.workers} workers all yield the same",
+        (
+            *(
+                Evidence(
+                    f"{counted(len(each), 'sample')}, the first {' '.join(each[:4])}",
+                    "other samples in each worker",
+                    f"rank 0, worker {worker}, digests",
+                )
+                for worker, each in enumerate(workers[:4])
             ),
-            Place(file=loader.target.rpartition(":")[0]),
-        )
+            Evidence(
+                f"{len(stream.samples)} samples, {len(set(stream.digests()))} of them different",
+                "all different",
+                "rank 0's loader",
+            ),
+        ),
+        Fix(
+            "let each worker take its part of the stream",
+            diff=" def __iter__(self):\n+    info = get_worker_info()\n"
+            "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
+            "+    yield from itertools.islice(self.samples(), worker, None, workers)",
+        ),
+        at(loader),
+    )

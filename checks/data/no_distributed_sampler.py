@@ -1,89 +1,129 @@
 """Each rank goes through the whole data set.
 
-Without a DistributedSampler, or another way to give each rank its share, N ranks load the same samples: an epoch
-costs N times the work. With the same seed on all ranks the batches are even identical, the averaged gradient is that
-of one rank, and the other N - 1 GPUs add nothing.
+A DataLoader knows nothing of ranks. Without a DistributedSampler, or another way to give each rank its share,
+N ranks load the same samples: an epoch costs N times the work that it should, and N GPUs train as many epochs
+as they say they do, times N. Where the ranks use the same seed the batches are even identical; then the
+averaged gradient is that of one rank, and the other N - 1 add nothing.
 
-To be sure: print the first indices of an epoch on each rank.
+How to be sure: print the first indices of an epoch, and how many there are, on each rank. ddpdoctor builds
+the loader on each rank, reads an epoch's indices from its sampler, and fetches a few samples to see that an
+index means the same sample on all ranks.
 
-Not reported: data sets that are split by themselves (each index means another sample on each rank), samplers that
-draw with replacement, and loaders without indices. A loader that does not shuffle can be one for evaluation, where
-each rank is to see everything if only its own result counts: then the causes that remain are named. Lightning,
-Accelerate and Transformers put the sampler in themselves: where one of them is imported, it is a note.
+How to mend it: `sampler=DistributedSampler(dataset)` instead of `shuffle=True`, and
+`sampler.set_epoch(epoch)` at the start of each epoch.
 
-Source: PyTorch documentation, torch.utils.data.distributed.DistributedSampler. Holds for torch 2.2 to 2.13.
+Not reported: data sets that are split themselves, samplers that draw with replacement (unless all ranks draw
+the same), and what Accelerate, Lightning and the like split later. A loader that does not shuffle can be one
+for evaluation on every rank: then it is a warning that names both causes; where the factory's name says
+evaluation, a note.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.distributed.DistributedSampler".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity, Table
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_facts import RankLoader, alike
+from ddpdoctor.probe.loader_shares import SHARED
+
+from ._words import at, counted, shown, unless_a_framework_splits
 
 CARD = Card("DDP601", Severity.ERROR)
-WHOLE = 0.9  # of the data set: drop_last leaves a few samples out
+FEWEST = 4  # samples: equality of fewer is chance
 
 
 @probe
 def by_indices(loader: LoaderExam) -> Iterator[Finding]:
     """Compare what each rank goes through."""
+    loader.several()
     ranks = loader.indexed()
-    sampler = loader.first.sampler
-    if len(ranks) < 2 or sampler is None:  # noqa: PLR2004 - one rank shares with nobody
-        raise NotRun("needs two ranks")
-    if sampler.distributed or sampler.draws_with_replacement or loader.same_data is False:
+    if any(rank.sampler is None or rank.sampler.replicas is not None for rank in ranks):
         return
-    if not all(rank.length and len(set(rank.orders[0])) >= WHOLE * rank.length for rank in ranks):
+    everything = set[object]().union(*(rank.samples() for rank in ranks))
+    if len(everything) < max(FEWEST, len(ranks)):
         return
-    identical = len({rank.orders[0] for rank in ranks}) == 1
-    doubt = _doubt(loader)
-    yield Finding(
-        f"each of {len(ranks)} ranks goes through all {loader.first.length} samples"
-        + (", in the same order" if identical else ""),
-        tuple(
+    identical = _identical(ranks)
+    if not identical and not all(_whole(rank, len(everything)) for rank in ranks):
+        return
+    unless_a_framework_splits(loader)
+    same = loader.same_data()
+    if same is None:
+        if loader.raised:
+            raise NotRun(f"fetching a sample of the data set raised {loader.raised}")
+        raise NotRun("the samples do not tell whether an index means the same on each rank")
+    if same:
+        yield _finding(loader, identical=identical)
+
+
+def _identical(ranks: tuple[RankLoader, ...]) -> bool:
+    return alike([replace(rank.order, indices=rank.samples()) for rank in ranks])
+
+
+def _whole(rank: RankLoader, everything: int) -> bool:
+    sampler = rank.sampler
+    if sampler is None or sampler.replacement:
+        return False
+    if rank.order.complete:
+        return len(set(rank.order.indices)) >= SHARED * everything
+    planned = sampler.length if sampler.standard else None  # too long to be read: torch's own can be believed
+    return planned is not None and rank.length is not None and planned >= SHARED * rank.length
+
+
+def _finding(loader: LoaderExam, *, identical: bool) -> Finding:
+    ranks = loader.ranks
+    length = ranks[0].length
+    sequential = all(rank.sampler is not None and rank.sampler.shuffle is False for rank in ranks)
+    severity, doubt = None, None
+    if loader.for_evaluation:
+        severity = Severity.NOTE
+    elif sequential:
+        severity = Severity.WARNING
+        doubt = Doubt(
+            ("a loader for training, without DistributedSampler", "evaluation, meant to be done on each rank"),
+            f"grep -n 'DataLoader(' {loader.file or '*.py'}",
+        )
+    seen = [len(set(rank.order.indices)) for rank in ranks]
+    if min(seen) >= SHARED * (length or 0):
+        what = f"goes through all {counted(length or 0, 'sample')} of {ranks[0].dataset}"
+    else:
+        what = f"draws the same {counted(max(seen), 'sample')} of {ranks[0].dataset}"
+    return Finding(
+        f"each of {len(ranks)} ranks {what}" + (", in the same order" if identical else ""),
+        (
+            *(
+                Evidence(f"{shown(rank.samples())}, {counted(count, 'sample')}", "", f"rank {rank.rank}'s sampler")
+                for rank, count in zip(ranks, seen, strict=True)
+            ),
             Evidence(
-                f"{len(set(rank.orders[0]))} samples, first {list(rank.orders[0][:6])}",
-                f"about {(rank.length or 0) // len(ranks)} that no other rank has",
-                f"rank {rank.rank}, {sampler.kind}",
-            )
-            for rank in ranks
+                f"{counted(len(ranks[0].probes), 'sample')} fetched by index: the same on each rank",
+                f"about {max(seen) // len(ranks)} samples for each rank that no other has",
+                "data set",
+            ),
         ),
         Fix(
-            "give each rank its share",
-            diff="+ sampler = DistributedSampler(dataset)\n"
-            "- loader = DataLoader(dataset, shuffle=True, ...)\n"
-            "+ loader = DataLoader(dataset, sampler=sampler, ...)\n"
-            "+ sampler.set_epoch(epoch)  # first in each epoch",
+            "give each rank its share, and tell the sampler each epoch",
+            diff="+sampler = DistributedSampler(dataset)\n"
+            "-loader = DataLoader(dataset, shuffle=True, ...)\n+loader = DataLoader(dataset, sampler=sampler, ...)\n"
+            " for epoch in range(epochs):\n+    sampler.set_epoch(epoch)",
         ),
-        Place(file=loader.target.rpartition(":")[0]),
-        severity=_severity(loader, identical=identical),
-        table=Table(
-            ("rank", "samples", "of", "sampler"),
-            tuple((rank.rank, len(set(rank.orders[0])), rank.length or 0, sampler.kind) for rank in ranks),
-        ),
+        at(loader),
+        severity=severity,
+        table=_table(ranks),
         doubt=doubt,
     )
 
 
-def _doubt(loader: LoaderExam) -> Doubt | None:
-    """Say what else such a loader can be: one that a framework will change, or one for evaluation."""
-    file = loader.target.rpartition(":")[0]
-    if frameworks := _frameworks(loader):
-        causes = (f"{frameworks[0]} puts the sampler in, later", "nobody puts a sampler in")
-        return Doubt(causes, f"grep -nE 'prepare|Trainer|setup_dataloaders' {file}")
-    if loader.first.sampler is not None and not loader.first.sampler.shuffles:
-        causes = ("a loader for training without DistributedSampler", "a loader for evaluating everything on each rank")
-        return Doubt(causes, f"grep -n 'DataLoader(' {file}")
-    return None
-
-
-def _severity(loader: LoaderExam, *, identical: bool) -> Severity | None:
-    if _frameworks(loader):
-        return Severity.NOTE
-    return None if identical and _doubt(loader) is None else Severity.WARNING
-
-
-def _frameworks(loader: LoaderExam) -> tuple[str, ...]:
-    return loader.first.source.frameworks if loader.first.source else ()
+def _table(ranks: tuple[RankLoader, ...]) -> Table:
+    rows = []
+    for rank in ranks:
+        own = set(rank.samples())
+        others = set[object]().union(*(other.samples() for other in ranks if other is not rank))
+        kind = rank.sampler.kind if rank.sampler else ""
+        rows.append((rank.rank, kind, len(own), len(own & others), rank.length or ""))
+    return Table(("rank", "sampler", "samples seen", "shared with other ranks", "of"), tuple(rows))

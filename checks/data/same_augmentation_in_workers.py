@@ -1,47 +1,55 @@
 """All workers of a DataLoader draw the same random augmentations.
 
-A random generator that the data set makes in __init__ is copied into each worker, and so is its state: worker 0 and
-worker 1 draw the same crops, flips and noise, in every epoch anew. The augmentation is less varied than it looks.
+Each worker gets a copy of the data set, and with it of a random generator that the data set holds (`self.rng
+= numpy.random.default_rng(0)`). torch seeds the global generators of torch, of Python's random and of numpy
+anew in each worker, but knows nothing of that one: all workers draw the same numbers in the same order, so
+that neighbouring batches are cropped and flipped alike, and a new epoch repeats them where workers are
+started anew.
 
-The global generators are not concerned: torch seeds `random`, `torch` and (since 1.9) `numpy.random` differently in
-each worker.
+How to be sure: fetch the same sample several times in two workers. ddpdoctor starts two workers with the
+loader's own worker_init_fn, and compares what they draw; only forked workers are tried.
 
-To be sure: fetch one sample in two workers and compare.
+How to mend it: draw from the global generators, or make the generator in the worker: in a worker_init_fn,
+`dataset.rng = numpy.random.default_rng(torch.initial_seed())`.
 
-Reported when one sample was really drawn alike by two workers while two draws in one worker differ. Source: PyTorch
-documentation, "Randomness in multi-process data loading". Holds for torch 2.2 to 2.13.
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Randomness in
+multi-process data loading".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+
+from ._words import at
 
 CARD = Card("DDP610", Severity.WARNING)
 
 
 @probe
-def by_drawing(loader: LoaderExam) -> Iterator[Finding]:
-    """Compare the draws of two workers."""
-    draws = loader.first.in_workers
-    if draws is None:
-        raise NotRun("no random augmentation, or fewer than two workers")
-    one, other = draws
-    if one == other and len(set(one)) == len(one) > 1:
-        yield Finding(
-            "two workers draw the same random augmentations",
-            (
-                Evidence(
-                    "one sample drawn twice by worker 0 and by worker 1: the same two results", "four results", "rank 0"
-                ),
-            ),
-            Fix(
-                "make the generator in the worker",
-                diff="- self.rng = np.random.default_rng(0)  # in __init__, copied into each worker\n"
-                "+ rng = np.random.default_rng(torch.initial_seed() % 2**32)  # at first use, in the worker",
-            ),
-            Place(file=loader.target.rpartition(":")[0]),
-        )
+def in_two_workers(loader: LoaderExam) -> Iterator[Finding]:
+    """Compare what two workers made of the same sample."""
+    first = loader.built()[0]
+    if not first.in_workers:
+        raise NotRun("no map-style data set that two forked workers fetch from")
+    one, other = first.in_workers
+    if len(set(one)) == 1 or one[: len(other)] != other:
+        return
+    yield Finding(
+        f"the workers of {first.dataset} draw the same augmentations: {len(other)} versions of sample 0 came out alike",
+        tuple(
+            Evidence(" ".join(each[:4]), "other versions in each worker", f"rank 0, worker {worker}, digests")
+            for worker, each in enumerate((one, other))
+        ),
+        Fix(
+            "give each worker a generator of its own",
+            diff="+def new_generator(worker):\n"
+            "+    torch.utils.data.get_worker_info().dataset.rng = numpy.random.default_rng(torch.initial_seed())\n"
+            "-DataLoader(dataset, num_workers=...)\n"
+            "+DataLoader(dataset, num_workers=..., worker_init_fn=new_generator)",
+        ),
+        at(loader),
+    )

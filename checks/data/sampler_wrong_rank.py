@@ -1,53 +1,110 @@
 """A DistributedSampler has the wrong rank or the wrong number of replicas.
 
-The sampler deals the samples out by its `rank` among `num_replicas`. A rank that is the same on several processes (a
-constant, or LOCAL_RANK on several hosts) makes them load the same share, and other shares are never seen; a
-num_replicas that is not the world size drops or doubles samples.
+A DistributedSampler takes each `num_replicas`-th sample, beginning with its `rank`. If two ranks give it the
+same rank they train on the same samples, and a share of the data is never seen; if `num_replicas` is not the
+world size, the shares overlap or leave samples out. Usual causes: the local rank where the global one belongs
+(right on one node, wrong on two), the number of GPUs of a node for the world size, constants left from a
+test.
 
-To be sure: print sampler.rank and sampler.num_replicas on each rank.
+How to be sure: print `sampler.num_replicas` and `sampler.rank` on each rank. ddpdoctor reads them from the
+loader that each rank built and, where the sources speak of a local rank, builds it once more with each rank
+alone on its node.
 
-Both come right by themselves when they are left out and the process group is initialised first. Source: PyTorch
-documentation, DistributedSampler. Holds for torch 2.2 to 2.13.
+How to mend it: leave both arguments out; DistributedSampler takes them from the process group.
+
+A sampler whose replicas divide the world evenly is right under tensor or pipeline parallelism: then it is a
+warning that names both causes. What goes wrong on several nodes only is a note.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.distributed.DistributedSampler".
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity, Table
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_facts import RankLoader, Sampler
+
+from ._words import at
 
 CARD = Card("DDP603", Severity.ERROR)
+MEND = Fix(
+    "let the sampler take both from the process group",
+    diff="-DistributedSampler(dataset, num_replicas=..., rank=...)\n+DistributedSampler(dataset)",
+)
 
 
 @probe
 def by_its_own_word(loader: LoaderExam) -> Iterator[Finding]:
-    """Compare each sampler's rank and replicas with the job's."""
-    if loader.first.sampler is None or not loader.first.sampler.distributed:
-        raise NotRun("no distributed sampler")
-    world = len(loader.ranks)
-    wrong = [
-        (rank.rank, rank.sampler.rank, rank.sampler.replicas)
-        for rank in loader.ranks
-        if rank.sampler is not None
-        and rank.sampler.rank is not None
-        and (rank.sampler.rank, rank.sampler.replicas) != (rank.rank, world)
-    ]
-    shares = {(rank.sampler.rank, rank.sampler.replicas) for rank in loader.ranks if rank.sampler is not None}
-    # A permutation of the ranks deals everything out once: odd, and right.
-    if wrong and not (len(shares) == world and {replicas for _, replicas in shares} == {world}):
-        line = loader.first.source.sampler_line if loader.first.source else None
-        yield Finding(
-            f"the sampler is dealt wrongly on {len(wrong)} of {world} ranks",
-            tuple(
-                Evidence(f"rank={rank}, num_replicas={replicas}", f"rank={real}, num_replicas={world}", f"rank {real}")
-                for real, rank, replicas in wrong
-            ),
-            Fix(
-                "leave both out: the process group knows them",
-                diff="- DistributedSampler(dataset, num_replicas=..., rank=...)\n+ DistributedSampler(dataset)",
-            ),
-            Place(file=line[0], line=line[1]) if line else Place(),
-            table=Table(("process", "sampler's rank", "num_replicas"), tuple((a, b or 0, c or 0) for a, b, c in wrong)),
+    """Compare what the samplers say with the ranks that they are on."""
+    samplers = _samplers(loader.built())
+    world = loader.world_size
+    if all(sampler.replicas == world and sampler.rank == rank for rank, sampler in samplers):
+        return
+    replicas = {sampler.replicas for _, sampler in samplers}
+    taken = Counter(sampler.rank for _, sampler in samplers)
+    doubt = None
+    if len(replicas) == 1 and 1 < (each := replicas.pop() or 0) < world and taken == _evenly(each, world):
+        doubt = Doubt(
+            ("the number of GPUs of a node, or a constant, for the world size", "tensor or pipeline parallelism"),
+            "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
         )
+    wrong = [f"rank {rank} has {sampler.rank} of {sampler.replicas}" for rank, sampler in samplers]
+    yield Finding(
+        f"the {samplers[0][1].kind} is not that of its rank: in a world of {world}, {', '.join(wrong[:4])}",
+        tuple(
+            Evidence(
+                f"num_replicas={sampler.replicas}, rank={sampler.rank}",
+                f"num_replicas={world}, rank={rank}",
+                f"rank {rank}'s sampler",
+            )
+            for rank, sampler in samplers
+            if (sampler.replicas, sampler.rank) != (world, rank)
+        ),
+        MEND,
+        at(loader, sampler=True),
+        severity=Severity.WARNING if doubt else None,
+        table=Table(
+            ("rank", "sampler's rank", "num_replicas"),
+            tuple((rank, _text(sampler.rank), _text(sampler.replicas)) for rank, sampler in samplers),
+        ),
+        doubt=doubt,
+    )
+
+
+@probe
+def on_several_nodes(loader: LoaderExam) -> Iterator[Finding]:
+    """Compare the samplers' ranks with those that they have when each rank is alone on its node."""
+    there = tuple(rank.sampler_rank_on_other_nodes for rank in loader.several())
+    here = tuple(sampler.rank for _, sampler in _samplers(loader.ranks))
+    if None in there or here != tuple(range(loader.world_size)) or there == here:
+        return
+    yield Finding(
+        "the sampler's rank is the local rank: on several nodes, ranks of different nodes get the same samples",
+        (
+            Evidence(f"ranks {list(here)}", f"{list(here)}", "all ranks on one node"),
+            Evidence(f"ranks {list(there)}", f"{list(here)}", "each rank on a node of its own, LOCAL_RANK=0"),
+        ),
+        MEND,
+        at(loader, sampler=True),
+        severity=Severity.NOTE,
+    )
+
+
+def _samplers(ranks: tuple[RankLoader, ...]) -> list[tuple[int, Sampler]]:
+    found = [(rank.rank, rank.sampler) for rank in ranks if rank.sampler is not None]
+    if len(found) < len(ranks) or any(sampler.replicas is None or sampler.rank is None for _, sampler in found):
+        raise NotRun("no sampler that splits by rank")
+    return found
+
+
+def _evenly(replicas: int, world: int) -> Counter[int | None]:
+    return Counter(dict.fromkeys(range(replicas), world // replicas)) if world % replicas == 0 else Counter()
+
+
+def _text(number: int | None) -> int | str:
+    return "" if number is None else number

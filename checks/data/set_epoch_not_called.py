@@ -1,55 +1,73 @@
 """Every epoch has the same order, because set_epoch is never called.
 
-A DistributedSampler shuffles with a generator that is seeded with `seed + epoch`. Nobody but the training script
-tells it the epoch: without `sampler.set_epoch(epoch)` each epoch repeats the first one's order, and each rank sees
-the same share with the same batches for ever. Nothing fails; the model is worse.
+A DistributedSampler shuffles with a generator that it seeds anew with `seed + epoch`. Only the training
+script can tell it the epoch: without `sampler.set_epoch(epoch)` each epoch repeats the order of the first, so
+that each rank sees the same share in the same batches for ever. Nothing fails; the model gets worse than it
+could.
 
-To be sure: print the first batch's indices in two epochs.
+How to be sure: print the first indices of two epochs. ddpdoctor reads two epochs from the sampler, then two
+after set_epoch(1) and set_epoch(2), and looks for the call in the sources.
 
-Reported only when two epochs really came in the same order, the training's source has a loop over epochs, and neither
-it nor the modules beside it that it imports mention set_epoch; and no framework that calls it itself (Lightning,
-Accelerate, Transformers, Ignite) is imported.
+How to mend it: `sampler.set_epoch(epoch)` as the first line of the loop over epochs.
 
-Source: PyTorch documentation, DistributedSampler, "Warning". Holds for torch 2.2 to 2.13.
+Reported only when the plain epochs are the same, set_epoch does change the order, and neither the target's
+file nor what it imports from the same project says set_epoch, nor a framework that calls it itself
+(Lightning, Accelerate, the Trainer of transformers, Ignite and others). Where these files hold no loop over
+epochs the loop stands elsewhere, and it is a note.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.distributed.DistributedSampler", the warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+
+from ._words import at, shown
 
 CARD = Card("DDP604", Severity.WARNING)
 
 
 @probe
 def by_two_epochs(loader: LoaderExam) -> Iterator[Finding]:
-    """Compare two epochs, then look for the call."""
-    first = loader.indexed()[0]
-    if first.sampler is None or not (first.sampler.has_set_epoch and first.sampler.shuffles):
-        raise NotRun("no sampler that shuffles by epoch")
-    source = first.source
-    if source is None or first.orders[0] != first.orders[1] or first.orders[2] == first.orders[3]:
+    """Compare epochs, then look for the call."""
+    ranks, source = loader.indexed(), loader.source
+    sampler = ranks[0].sampler
+    if sampler is None or not sampler.has_set_epoch:
+        raise NotRun("no sampler that takes an epoch")
+    repeats = all(rank.repeats for rank in ranks)
+    reacts = any(rank.reacts for rank in ranks)
+    if not (repeats and reacts) or source.mentions_set_epoch or loader.for_evaluation:
         return
-    if source.calls_set_epoch or source.frameworks:
-        return
-    if not source.has_epoch_loop:
-        raise NotRun("no loop over epochs in the loader's source: name the loader by the training script")
+    if source.frameworks:
+        raise NotRun(f"{source.frameworks[0]}, which the training imports, calls set_epoch by itself")
+    if source.epoch_loop is None and (source.elsewhere or not source.files):
+        raise NotRun(f"the loop over epochs is not in {loader.file or loader.target}")
     evidence = [
-        Evidence(f"epochs 0 and 1 both begin with {list(first.orders[0][:8])}", "another order", "rank 0"),
-        Evidence(f"no set_epoch in {', '.join(source.files)}", "sampler.set_epoch(epoch) in the loop", "source"),
+        Evidence(f"the first two epochs both begin {shown(ranks[0].order.indices)}", "two orders", "rank 0's sampler"),
+        Evidence(f"after set_epoch(1): {shown(ranks[0].told[0].indices)}", "", "rank 0's sampler"),
+        Evidence(f"no set_epoch in {', '.join(source.files[:4])}", "sampler.set_epoch(epoch)", "sources"),
     ]
     if source.commented:
-        evidence.append(Evidence(source.commented, "the line without the comment sign", "source"))
-    line = source.sampler_line
+        evidence.append(Evidence(source.commented, "that line, without the comment sign", "sources"))
+    doubt = None
+    if source.epoch_loop is None:
+        doubt = Doubt(
+            ("set_epoch is never called", "it is called in a file that this one does not import"),
+            "grep -rn set_epoch --include='*.py' .",
+        )
     yield Finding(
-        "two epochs have the same order: set_epoch is never called",
+        f"every epoch repeats the order of the first: nobody calls {sampler.kind}.set_epoch",
         tuple(evidence),
         Fix(
             "tell the sampler each epoch",
-            diff="  for epoch in range(epochs):\n+     loader.sampler.set_epoch(epoch)\n      for batch in loader:",
+            diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
         ),
-        Place(file=line[0], line=line[1]) if line else Place(),
+        at(loader, sampler=True),
+        severity=Severity.NOTE if doubt else None,
+        doubt=doubt,
     )

@@ -1,57 +1,143 @@
 """The ranks' shares overlap, or leave samples out.
 
-Each rank is to have its own share. Where the samplers shuffle with different seeds (a seed that depends on the rank),
-each deals out another shuffle: some samples come to two ranks, others to none. With 10 samples on 2 ranks and the
-ranks as seeds, 7 were seen and 3 never.
+Each rank is to have a share that no other rank has, and together they are to be the whole data set. Shares
+overlap where each rank shuffles by itself before it takes its part, where the ranks see data sets of
+different lengths, or where a sampler of one's own cuts wrongly. Samples on two ranks count twice in the
+gradient, others never.
 
-To be sure: gather the indices of an epoch of all ranks and count.
+How to be sure: gather the indices of an epoch from all ranks and count them. ddpdoctor does that, and fetches
+a few samples to see that an index means the same on each rank. Up to world size minus one samples that fill
+up the last round are as they should be (DistributedSampler pads), or a batch for each rank with samplers that
+pad batches.
 
-DistributedSampler repeats at most N - 1 samples so that all ranks have as many, or with drop_last leaves as many out:
-that is not reported. Source: PyTorch documentation, DistributedSampler, "seed: This number should be identical across
-all processes"; the numbers were seen with torch 2.13.
+How to mend it: permute with the same seed on all ranks, then take `order[rank::world_size]`.
+
+A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples
+that no rank has are a note, since a split for validation looks the same.
+
+Source: torch/utils/data/distributed.py; seen with torch 2.13 CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity, Table
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_facts import RankLoader
+from ddpdoctor.probe.loader_shares import Shares, compare, pairs, shared
+
+from ._words import at, counted, shown
 
 CARD = Card("DDP606", Severity.ERROR)
 
 
 @probe
 def by_counting(loader: LoaderExam) -> Iterator[Finding]:
-    """Count each sample over all ranks."""
+    """Count on how many ranks each index occurs."""
+    loader.several()
     ranks = loader.indexed()
-    samplers = [rank.sampler for rank in ranks if rank.sampler is not None]
-    length, world = loader.first.length, len(ranks)
-    if not length or world == 1 or not all(sampler.distributed for sampler in samplers):
-        raise NotRun("needs distributed samplers on two ranks")
-    if any(
-        (sampler.rank, sampler.replicas) != (rank.rank, world) for sampler, rank in zip(samplers, ranks, strict=True)
-    ):
-        return  # a sampler that is dealt wrongly is another ailment
-    if loader.same_data is False:
+    if not _split_by_rank(ranks):
+        raise NotRun("no sampler that splits by rank in the right way")
+    if loader.same_data() is False:
         return
-    seen = loader.times_seen()
-    twice = sum(times - 1 for times in seen.values())
-    if twice >= world:
-        never = length - len(seen)
-        seeds = ", ".join(f"rank {rank.rank}: {sampler.seed}" for sampler, rank in zip(samplers, ranks, strict=True))
-        line = loader.first.source.sampler_line if loader.first.source else None
+    shares = compare([rank.samples() for rank in ranks])
+    if len(shares.repeated) > _padding(ranks):
+        yield _overlap(loader, shares)
+    elif missing := _missing(ranks):
         yield Finding(
-            f"{twice} samples come to more than one rank and {never} of {length} to none",
-            (
-                Evidence(f"{len(seen)} of {length} samples seen in an epoch", f"{length}", f"{world} ranks"),
-                Evidence(f"seeds: {seeds}", "the same on all ranks", "samplers"),
-            ),
-            Fix(
-                "seed all samplers alike",
-                diff="- DistributedSampler(dataset, seed=rank)\n+ DistributedSampler(dataset, seed=0)",
-            ),
-            Place(file=line[0], line=line[1]) if line else Place(),
-            table=Table(("rank", "samples"), tuple((rank.rank, len(rank.orders[0])) for rank in ranks)),
+            f"{counted(len(missing), 'sample')} of {ranks[0].length} are in no rank's share, in four epochs",
+            (Evidence(f"never drawn: {shown(missing)}", "each sample on one rank", "all ranks' samplers"),),
+            Fix("take order[rank::world_size] of the whole order", diff="+share = order[rank::world_size]"),
+            at(loader, sampler=True),
+            severity=Severity.NOTE,
         )
+
+
+def _split_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
+    """Tell that a sampler splits, by the right numbers and one seed; other checks report where it does not."""
+    samplers = [rank.sampler for rank in ranks]
+    right = all(s is not None and s.replicas == len(ranks) and s.rank == at for at, s in enumerate(samplers))
+    return right and len({s.seed for s in samplers if s is not None}) == 1
+
+
+def _padding(ranks: tuple[RankLoader, ...]) -> int:
+    """Give how many samples fill up the last round at most."""
+    sampler = ranks[0].sampler
+    if sampler is not None and sampler.standard:
+        return len(ranks) - 1
+    return len(ranks) * max(1, *(rank.order.sizes[0] if rank.order.sizes else 1 for rank in ranks))
+
+
+def _missing(ranks: tuple[RankLoader, ...]) -> tuple[int, ...]:
+    """Give what no rank has in any epoch, if it is more than a batch on each rank."""
+    orders = [order for rank in ranks for order in (*rank.plain, *rank.told)]
+    length = ranks[0].length
+    if (
+        not length
+        or ranks[0].subset
+        or not all(order.complete for order in orders)
+        or any(rank.drop_last for rank in ranks)
+    ):
+        return ()
+    drawn = {index for order in orders for index in order.indices}
+    if not all(isinstance(index, int) and 0 <= index < length for index in drawn):
+        return ()
+    missing = tuple(index for index in range(length) if index not in drawn)
+    return missing if len(missing) > _padding(ranks) else ()
+
+
+def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
+    ranks = loader.ranks
+    sampler = ranks[0].sampler
+    own = sampler is None or not sampler.standard
+    identical = len({rank.samples() for rank in ranks}) == 1
+    doubt, severity = None, None
+    if len({rank.subset for rank in ranks}) > 1:
+        severity = Severity.NOTE
+        doubt = Doubt(
+            (
+                "random_split without a generator: each rank has a split of its own",
+                "the training seeds all ranks alike before it builds the loader",
+            ),
+            f"grep -n 'random_split\\|seed' {loader.file or '*.py'}",
+        )
+    elif own and not identical:
+        severity = Severity.WARNING
+        doubt = Doubt(
+            ("each rank shuffles by itself", "samples are repeated on purpose, such as repeated augmentation"),
+            "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
+        )
+    seen = "" if all(rank.order.complete for rank in ranks) else f" (of the first {shares.read} that were read)"
+    return Finding(
+        f"{counted(len(shares.repeated), 'sample')} came to more than one rank in one epoch{seen}",
+        (
+            Evidence(
+                f"on several ranks: {shown(shares.repeated)}", f"{_padding(ranks)} at most, to fill up", "all ranks"
+            ),
+            Evidence(
+                f"{shares.distinct} different samples of {ranks[0].length}", f"{ranks[0].length}", "all ranks together"
+            ),
+            *(Evidence(shown(rank.samples()), "", f"rank {rank.rank}'s sampler") for rank in ranks),
+        ),
+        Fix(
+            "permute with the same seed on all ranks, then take each its part",
+            diff="+generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks\n"
+            "+order = torch.randperm(len(dataset), generator=generator).tolist()\n+share = order[rank::world_size]",
+        ),
+        at(loader, sampler=True),
+        severity=severity,
+        table=Table(
+            ("ranks", "samples in both", "part"),
+            tuple(
+                (
+                    f"{one.rank} and {other.rank}",
+                    len(set(one.samples()) & set(other.samples())),
+                    f"{shared(set(one.samples()), set(other.samples())):.0%}",
+                )
+                for one, other in pairs(ranks)
+            ),
+        ),
+        doubt=doubt,
+    )

@@ -1,14 +1,17 @@
 """A DataLoader is given a sampler and shuffle=True.
 
-torch refuses: "ValueError: sampler option is mutually exclusive with shuffle". A sampler decides the order, so
-shuffle=True has nothing to shuffle; a DistributedSampler shuffles by itself.
+The sampler decides the order, and `shuffle=True` asks the loader to make a sampler of its own: torch refuses
+both with "ValueError: sampler option is mutually exclusive with shuffle". The training ends before its first
+step. It is the classic slip when a DistributedSampler is put into a script that worked on one GPU; also in
+the inverted form `shuffle=(sampler is not None)`.
 
-Scripts that run with and without DDP often pass both, because shuffle=True was there first: let it depend on whether
-there is a sampler.
+How to be sure: the traceback; ddpdoctor calls the factory and gives the line.
 
-To be sure: the traceback ends in DataLoader.__init__.
+How to mend it: let the sampler shuffle, `shuffle=(sampler is None)`, and call `sampler.set_epoch(epoch)` at
+the start of each epoch.
 
-Source: PyTorch documentation, torch.utils.data.DataLoader, "sampler". Holds for torch 2.2 to 2.13.
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.DataLoader".
 """
 
 from __future__ import annotations
@@ -17,28 +20,33 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam
+from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.target import own_frames
 
 CARD = Card("DDP602", Severity.ERROR)
 
 
 @probe
-def refused(loader: LoaderExam) -> Iterator[Finding]:
-    """See whether torch refused to build the loader."""
-    if loader.refusal is not None:
-        frames = own_frames(loader.refusal.frames)
-        yield Finding(
-            "torch refuses the loader: it is given a sampler and shuffle=True",
-            (
-                Evidence(
-                    f"{loader.refusal.kind}: {loader.refusal.message}", "a DataLoader", f"rank {loader.refusal.rank}"
-                ),
+def by_building_it(loader: LoaderExam) -> Iterator[Finding]:
+    """Report what torch raised when the factory built the loader."""
+    refusal = loader.refusal
+    if refusal is None:
+        return
+    frames = own_frames(refusal.frames)
+    place = Place(file=frames[-1].file, line=frames[-1].line) if frames else Place(file=loader.file or None)
+    yield Finding(
+        "torch refuses to build the loader: it got sampler= and shuffle=True",
+        (
+            Evidence(
+                f"{refusal.kind}: {' '.join(refusal.message.split())}",
+                "a DataLoader",
+                f"rank {refusal.rank}, {loader.target}",
             ),
-            Fix(
-                "leave the shuffling to the sampler",
-                diff="- DataLoader(dataset, sampler=sampler, shuffle=True)\n"
-                "+ DataLoader(dataset, sampler=sampler, shuffle=(sampler is None))",
-            ),
-            Place(file=frames[-1].file, line=frames[-1].line) if frames else Place(),
-        )
+        ),
+        Fix(
+            "let the sampler shuffle",
+            diff="-DataLoader(dataset, sampler=sampler, shuffle=True, ...)\n"
+            "+DataLoader(dataset, sampler=sampler, shuffle=(sampler is None), ...)",
+        ),
+        place,
+    )

@@ -1,49 +1,70 @@
 """The ranks have different numbers of batches.
 
-DDP's backward is a collective: in the last steps the rank with more batches waits for one that has left the loop. The
-progress bar stops near the end of the epoch, and the time-out comes half an hour later.
+DDP averages gradients in each backward, and waits for all ranks. The rank with the most batches waits in its
+last steps for ranks that have none left: the training hangs at the end of the epoch until the timeout (NCCL:
+10 minutes, gloo: 30), or pairs the wrong collectives. Usual causes: files or lines that are split unevenly,
+`drop_last=False` on shares whose lengths differ, a filter that drops samples.
 
-To be sure: print len(loader) on each rank.
+How to be sure: print the number of batches on each rank, counted, not `len(loader)`, which an IterableDataset
+estimates. ddpdoctor reads an epoch's batches from the sampler, or loads them, up to a limit; what was not
+seen is not judged.
 
-Typical: files or shards dealt out without regard to their size, random_split without a common seed, a filter that
-differs by rank. DistributedSampler evens the shares out by itself. Source: PyTorch documentation, "Distributed
-Training with Uneven Inputs Using the Join Context Manager". Holds for torch 2.2 to 2.13.
+How to mend it: a sampler that pads or drops (DistributedSampler), `drop_last=True` on equal shares, the
+smallest number for all ranks (`itertools.islice`), or `with Join([model]):` around the loop.
+
+Not reported where the sources use Join; a note where the factory's name says evaluation.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU: the longer rank times out. Source: PyTorch tutorial,
+"Distributed Training with Uneven Inputs Using the Join Context Manager".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity, Table
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_facts import LoaderExam, RankLoader
+from ddpdoctor.probe.loader_exam import LoaderExam
+
+from ._words import at, counted, unless_a_framework_splits
 
 CARD = Card("DDP607", Severity.ERROR)
 
 
 @probe
 def by_counting(loader: LoaderExam) -> Iterator[Finding]:
-    """Count the batches on each rank: really loaded, else by len()."""
-    counts = {rank.rank: batches(rank) for rank in (loader.first, *loader.ranks[1:])}
-    if any(count is None for count in counts.values()):
-        raise NotRun("the loader has no length, and its epoch is too long to count")
-    known = {rank: count for rank, count in counts.items() if count is not None}
-    if len(set(known.values())) > 1:
-        fewest, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
-        yield Finding(
-            f"rank {most} has {known[most]} batches and rank {fewest} {known[fewest]}",
+    """Count the batches on each rank."""
+    ranks = loader.several()
+    seen = [rank.counted() for rank in ranks]
+    ended = [number for number, complete in seen if complete]
+    if not ended:
+        raise NotRun("no rank came to the end of its epoch in the time of the examination")
+    fewest = min(ended)
+    if max(number for number, _ in seen) <= fewest or fewest == 0 or loader.source.joins:
+        return
+    unless_a_framework_splits(loader)
+    words = [counted(number, "batch") + ("" if complete else " and more") for number, complete in seen]
+    short = next(
+        rank.rank for rank, (number, complete) in zip(ranks, seen, strict=True) if (number, complete) == (fewest, True)
+    )
+    yield Finding(
+        f"the ranks have different numbers of batches, {fewest} on rank {short} and up to "
+        f"{max(number for number, _ in seen)} on others: DDP waits for ever at batch {fewest + 1}",
+        tuple(
+            Evidence(text, counted(fewest, "batch"), f"rank {rank.rank}, " + ("sampler" if rank.plain else "loaded"))
+            for rank, text in zip(ranks, words, strict=True)
+        ),
+        Fix(
+            "give all ranks the same number of batches",
+            diff=f"+from itertools import islice\n-for batch in loader:\n+for batch in islice(loader, {fewest}):",
+        ),
+        at(loader),
+        severity=Severity.NOTE if loader.for_evaluation else None,
+        table=Table(
+            ("rank", "batches", "data set", "samples in it"),
             tuple(
-                Evidence(f"{count} batches", f"{known[fewest]} on all", f"rank {rank}") for rank, count in known.items()
+                (rank.rank, text, rank.dataset, "" if rank.length is None else rank.length)
+                for rank, text in zip(ranks, words, strict=True)
             ),
-            Fix(
-                "give all ranks as many, or let DDP join those that end early",
-                diff="+ with model.join():\n      for batch in loader:",
-            ),
-            Place(file=loader.target.rpartition(":")[0], rank=most),
-            table=Table(("rank", "batches"), tuple(known.items())),
-        )
-
-
-def batches(rank: RankLoader) -> int | None:
-    """Give the number of batches of an epoch, None where it is not known."""
-    return len(rank.loaded) if rank.complete else rank.batches
+        ),
+    )

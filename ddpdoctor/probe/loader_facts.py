@@ -2,48 +2,96 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.check import NotRun
-from ddpdoctor.probe.outcome import Raised
+Index = int | str  # a key that is no number goes by its repr
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """A sampler's own word; None for what it does not say."""
+    """What a sampler says of itself; None for what it does not say.
+
+    ``around`` names the samplers from the outermost to the innermost. ``standard`` is a class of torch's own.
+    """
 
     kind: str
-    distributed: bool
-    replicas: int | None
-    rank: int | None
-    shuffles: bool
-    seed: int | None
-    drops_last: bool
-    has_set_epoch: bool
-    draws_with_replacement: bool
+    around: tuple[str, ...]
+    standard: bool
+    replicas: int | None = None
+    rank: int | None = None
+    shuffle: bool | None = None
+    seed: int | None = None
+    drop_last: bool | None = None
+    replacement: bool = False
+    has_set_epoch: bool = False
+    length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What the sources of the training say of set_epoch; ``commented`` is such a line that was commented out."""
+class Order:
+    """An epoch's indices as the sampler gave them, and the sizes of its batches.
 
-    files: tuple[str, ...]
-    calls_set_epoch: bool
-    has_epoch_loop: bool
-    commented: str
-    sampler_line: tuple[str, int] | None
-    frameworks: tuple[str, ...]
+    ``complete`` is False when reading ended before the sampler did: then nothing is known of the rest.
+    """
+
+    indices: tuple[Index, ...]
+    sizes: tuple[int, ...]
+    complete: bool
+
+
+def alike(orders: Sequence[Order]) -> bool:
+    """Tell whether orders are the same, as far as they were read."""
+    length = min((len(order.indices) for order in orders if not order.complete), default=None)
+    return len({order.indices[:length] for order in orders}) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One sample, fetched twice with the same seed: digests of its parts; ``rich`` parts are more than a label."""
+
+    index: int
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    rich: tuple[bool, ...]
+
+    @property
+    def fixed(self) -> tuple[str | None, ...]:
+        """Give the digests of the parts that came out the same both times, None for the others."""
+        return tuple(one if one == two else None for one, two in zip(self.first, self.second, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the loader really yielded: digests by worker, in order, and the number of batches.
+
+    ``whole_batches`` says that a digest is that of a batch, not of a sample.
+    """
+
+    samples: tuple[tuple[int, str], ...]
+    batches: int
+    complete: bool
+    whole_batches: bool
+
+    def digests(self) -> tuple[str, ...]:
+        """Give the digests in the order of the loader."""
+        return tuple(digest for _, digest in self.samples)
+
+    def by_worker(self, workers: int) -> list[tuple[str, ...]]:
+        """Give each worker's digests."""
+        return [tuple(digest for by, digest in self.samples if by == worker) for worker in range(workers)]
 
 
 @dataclass(frozen=True, slots=True)
 class RankLoader:
     """The loader on one rank.
 
-    ``orders`` are the indices of two epochs as the loader comes, then of epochs 1 and 2 after set_epoch; empty where
-    there are no indices. ``samples`` are (index, digests of the parts, digests when fetched again).
-    ``in_workers`` are the digests of one sample, fetched twice, by worker. ``loaded`` are the digests of the batches
-    that were loaded, empty for constant ones; ``complete`` tells whether they are a whole epoch.
+    ``plain`` are two epochs as the loader gives them, ``told`` two after set_epoch(1) and set_epoch(2); both are
+    empty where the loader does not choose its samples by indices: there ``contents`` tells what it yielded.
+    ``subset`` gives, where the data set is a Subset, the indices of the data set below it; ``probes`` are of that,
+    and end where fetching a sample ``raised`` an error.
+    ``drawn`` are the digests of one sample, fetched twice with no seed in between; ``in_workers`` those of one sample
+    fetched several times in each of two workers.
     """
 
     rank: int
@@ -52,72 +100,46 @@ class RankLoader:
     iterable: bool
     length: int | None
     batches: int | None
+    batch_size: int | None
+    drop_last: bool
     workers: int
     sampler: Sampler | None
-    orders: tuple[tuple[int, ...], ...]
-    samples: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
-    in_workers: tuple[tuple[tuple[str, ...], ...], ...] | None
-    loaded: tuple[str, ...]
-    complete: bool
-    source: Source | None
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderExam:
-    """The loader on all ranks; ``refusal`` is what torch's DataLoader raised when the factory built it."""
-
-    target: str
-    ranks: tuple[RankLoader, ...]
-    refusal: Raised | None = None
+    plain: tuple[Order, ...] = ()
+    told: tuple[Order, ...] = ()
+    subset: tuple[int, ...] | None = None
+    base_length: int | None = None
+    contents: Contents | None = None
+    probes: tuple[Probe, ...] = ()
+    raised: str = ""
+    drawn: tuple[tuple[str, ...], ...] = ()
+    in_workers: tuple[tuple[str, ...], ...] = ()
+    sampler_rank_on_other_nodes: int | None = None
 
     @property
-    def first(self) -> RankLoader:
-        """Give rank 0's.
-
-        Raises:
-            NotRun: torch refused to build the loader.
-        """
-        if not self.ranks:
-            raise NotRun("torch refused to build the loader")
-        return self.ranks[0]
-
-    def indexed(self) -> tuple[RankLoader, ...]:
-        """Give the ranks' loaders where each chooses its samples by indices.
-
-        Raises:
-            NotRun: they do not, or torch refused to build the loader.
-        """
-        if not self.first.orders or not all(rank.orders for rank in self.ranks):
-            raise NotRun("the loader does not choose its samples by indices")
-        return self.ranks
+    def order(self) -> Order:
+        """Give the first epoch as the loader gives it."""
+        return self.plain[0]
 
     @property
-    def same_data(self) -> bool | None:
-        """Tell whether each index means the same sample on all ranks; None where that cannot be told.
+    def repeats(self) -> bool:
+        """Tell whether the two epochs, as the loader gives them, have the same order."""
+        return alike(self.plain)
 
-        Compared are the parts of some samples that are the same when fetched twice.
-        """
-        if len({rank.length for rank in self.ranks}) > 1:
-            return False
-        fixed = [
-            [
-                tuple(one if one == two else "" for one, two in zip(first, second, strict=False))
-                for _, first, second in rank.samples
-            ]
-            for rank in self.ranks
-        ]
-        if any(len(each) != len(fixed[0]) for each in fixed):
-            return None
-        told = False
-        for samples in zip(*fixed, strict=True):
-            for digests in zip(*samples, strict=False):
-                if "" in digests:
-                    continue
-                told = True
-                if len(set(digests)) > 1:
-                    return False
-        return True if told else None
+    @property
+    def reacts(self) -> bool:
+        """Tell whether set_epoch changes the order."""
+        return len(self.told) > 1 and not alike(self.told)
 
-    def times_seen(self) -> Counter[int]:
-        """Count on how many ranks each index of the first epoch occurs, and how often."""
-        return Counter(index for rank in self.ranks for index in rank.orders[0])
+    def samples(self, order: Order | None = None) -> tuple[Index, ...]:
+        """Give the samples of an epoch, by default the first, by their index in the data set below all Subsets."""
+        indices = (order or self.order).indices
+        subset = self.subset
+        if subset is None or not all(isinstance(index, int) and index < len(subset) for index in indices):
+            return indices
+        return tuple(subset[index] for index in indices if isinstance(index, int))
+
+    def counted(self) -> tuple[int, bool]:
+        """Give the number of batches that were seen, and whether that was the whole epoch."""
+        if self.plain:
+            return len(self.order.sizes), self.order.complete
+        return (self.contents.batches, self.contents.complete) if self.contents else (0, False)

@@ -1,212 +1,107 @@
-"""What a rank finds out about the user's loader; runs in the ranks of a job."""
+"""What a rank does for the examination of a loader: build it as the training would, and look."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import os
-import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, is_dataclass
+import sys
+from collections.abc import Iterable
 from typing import Any
 
-from ddpdoctor.probe.loader_facts import RankLoader, Sampler
-from ddpdoctor.probe.loader_source import read_source
-from ddpdoctor.probe.target import Target, build
-from ddpdoctor.probe.tensors import raw
+from ddpdoctor.probe.loader_contents import drawn, in_workers, probes, stream
+from ddpdoctor.probe.loader_facts import RankLoader
+from ddpdoctor.probe.loader_indices import below, described, get, integer, length, orders, samplers
+from ddpdoctor.probe.model_rank import prepare
+from ddpdoctor.probe.outcome import Frame
+from ddpdoctor.probe.target import Target, build, own_frames
 
-INDICES = 200_000  # of an epoch that are read from a sampler
-BATCHES = 200  # of an epoch that are really loaded
-SECONDS = 3.0  # for loading them
-PROBES = 4  # samples that are fetched one by one
+WITHIN = ("dataloader", "data_loader", "loader")  # where wrappers keep the loader that they feed from
 
 
-def look(target: Target) -> RankLoader:
-    """Build the loader as a rank of the training would, and examine it."""
-    import torch.distributed as dist
+class NotALoaderError(Exception):
+    """The factory gave something that is no loader; the text says what."""
 
-    rank, world = dist.get_rank(), dist.get_world_size()
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
-    loader = build(target, rank, world)
-    if not isinstance(loader, Iterable):
-        raise TypeError(f"{target.name}() gave {type(loader).__name__}, which cannot be iterated over")
-    dataset = getattr(loader, "dataset", None)
-    sampler = _sampler(loader)
-    orders = _orders(loader, sampler)
-    samples = _samples(dataset, orders[0]) if orders else ()
-    in_workers = _in_workers(loader, dataset, orders[0]) if orders and _random(samples) else None
-    loaded, complete = _loaded(loader)
+
+def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
+    """Build the loader and examine it; give the files of the user's modules that are loaded, too."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    rank, world = prepare()
+    before = set(sys.modules)
+    loader = build_loader(target, rank, world)
+    files = own_files(before) if rank == 0 else ()
+    inner = loader
+    if not isinstance(loader, DataLoader) and not samplers(loader):
+        inner = next((each for name in WITHIN if (each := get(loader, name)) is not None), loader)
+    dataset = get(inner, "dataset")
+    chain = samplers(inner)
+    iterable = isinstance(dataset, IterableDataset)
+    # Whoever overrides __iter__ can send other samples than the indices say, such as accelerate's dispatcher.
+    plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
+    indexed = plain and not iterable and bool(chain)
+    facts: dict[str, Any] = {}
+    if indexed:
+        facts["plain"], facts["told"] = orders(loader, chain)
+        # Workers first: many data sets open their file at the first fetch, and must not do so before they fork.
+        if rank == 0:
+            facts["in_workers"] = in_workers(loader)
+        facts["drawn"] = drawn(dataset)
+        base, facts["subset"] = below(dataset)
+        facts["base_length"] = length(base)
+        facts["probes"], facts["raised"] = probes(base)
+    else:
+        facts["contents"] = stream(loader, plain=plain)
     return RankLoader(
         rank=rank,
         kind=type(loader).__name__,
         dataset=type(dataset).__name__,
-        iterable=_is_iterable(dataset),
-        length=_length(dataset),
-        batches=_length(loader),
-        workers=getattr(loader, "num_workers", 0) or 0,
-        sampler=None if sampler is None else _described(sampler),
-        orders=orders,
-        samples=samples,
-        in_workers=in_workers,
-        loaded=loaded,
-        complete=complete,
-        source=read_source(target) if rank == 0 else None,
-    )
+        iterable=iterable,
+        length=length(dataset),
+        batches=None if iterable else length(loader),
+        batch_size=integer(get(inner, "batch_size")),
+        drop_last=get(inner, "drop_last") is True,
+        workers=integer(get(inner, "num_workers")) or 0,
+        sampler=None if iterable else described(chain),
+        **facts,
+    ), files
 
 
-def _is_iterable(dataset: Any) -> bool:
-    from torch.utils.data import IterableDataset
+def build_loader(target: Target, rank: int, world_size: int) -> Any:
+    """Call the user's factory; of a tuple take the only loader in it.
 
-    return isinstance(dataset, IterableDataset)
-
-
-def _length(thing: Any) -> int | None:
-    try:
-        return len(thing)
-    except Exception:  # noqa: BLE001 - a user's __len__ can raise anything; then there is no length
-        return None
-
-
-def _sampler(loader: Any) -> Any:
-    """Give the sampler that chooses the samples: a batch sampler's own where there is one."""
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    return getattr(batch_sampler, "sampler", None) or batch_sampler or getattr(loader, "sampler", None)
-
-
-def _described(sampler: Any) -> Sampler:
-    from torch.utils.data import RandomSampler, WeightedRandomSampler
-    from torch.utils.data.distributed import DistributedSampler
-
-    replacement = isinstance(sampler, WeightedRandomSampler) or getattr(sampler, "replacement", False) is True
-    return Sampler(
-        kind=type(sampler).__name__,
-        distributed=isinstance(sampler, DistributedSampler) or hasattr(sampler, "num_replicas"),
-        replicas=_integer(getattr(sampler, "num_replicas", None)),
-        rank=_integer(getattr(sampler, "rank", None)),
-        shuffles=isinstance(sampler, RandomSampler) or getattr(sampler, "shuffle", False) is True,
-        seed=_integer(getattr(sampler, "seed", None)),
-        drops_last=getattr(sampler, "drop_last", False) is True,
-        has_set_epoch=callable(getattr(sampler, "set_epoch", None)),
-        draws_with_replacement=replacement,
-    )
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _orders(loader: Any, sampler: Any) -> tuple[tuple[int, ...], ...]:
-    """Give the indices of two epochs as the loader comes, then of epochs 1 and 2 where the sampler can be told.
-
-    Empty where the loader does not choose its samples by indices.
+    Raises:
+        NotALoaderError: it gave none, or several.
     """
-    if sampler is None or _is_iterable(getattr(loader, "dataset", None)):
-        return ()
-    source = getattr(loader, "batch_sampler", None) or sampler
-    orders = [_indices(source), _indices(source)]
-    if callable(getattr(sampler, "set_epoch", None)):
-        for epoch in (1, 2):
-            sampler.set_epoch(epoch)
-            orders.append(_indices(source))
-        sampler.set_epoch(0)
-    return () if any(order is None for order in orders) else tuple(order for order in orders if order is not None)
-
-
-def _indices(source: Iterable[Any]) -> tuple[int, ...] | None:
-    """Give an epoch's indices, None where the source yields something else."""
-
-    def flat() -> Iterator[Any]:
-        for item in source:
-            yield from item if isinstance(item, (list, tuple)) else (item,)
-
-    taken = tuple(itertools.islice(flat(), INDICES))
-    try:
-        return tuple(index.__index__() for index in taken)
-    except (AttributeError, TypeError):
-        return None
-
-
-def _samples(dataset: Any, order: tuple[int, ...]) -> tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]:
-    """Fetch some samples twice; give the index and the digests of the parts, of either time.
-
-    The same positions of the data set on each rank: what differs between ranks is the data set, not the order.
-    """
-    length = _length(dataset)
-    if not length or not order:
-        return ()
-    positions = sorted({(length - 1) * step // max(1, PROBES - 1) for step in range(PROBES)})
-    started = time.monotonic()
-    fetched = []
-    for index in positions:
-        fetched.append((index, parts(dataset[index]), parts(dataset[index])))
-        if time.monotonic() - started > SECONDS:
-            break
-    return tuple(fetched)
-
-
-def _random(samples: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]) -> bool:
-    return any(first != second for _, first, second in samples)
-
-
-def _in_workers(loader: Any, dataset: Any, order: tuple[int, ...]) -> tuple[tuple[tuple[str, ...], ...], ...] | None:
-    """Fetch one sample twice in each of two workers; give the digests by worker, None without workers."""
     from torch.utils.data import DataLoader
 
-    if getattr(loader, "num_workers", 0) < 2:  # noqa: PLR2004 - one worker has nobody to be equal to
-        return None
-    twin: Any = DataLoader(
-        dataset,
-        batch_size=None,
-        sampler=[order[0]] * 4,
-        num_workers=2,
-        collate_fn=parts,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        timeout=10,
-    )
-    fetched = list(twin)
-    return tuple(fetched[0::2]), tuple(fetched[1::2])
+    value = build(target, rank, world_size)
+    if isinstance(value, (tuple, list, dict)):
+        items = list(value.values() if isinstance(value, dict) else value)
+        loaders = [item for item in items if isinstance(item, DataLoader)]
+        if len(loaders) == 1:
+            return loaders[0]
+        if loaders:
+            kinds = ", ".join(type(item).__name__ for item in items)
+            raise NotALoaderError(f"it gave {len(loaders)} loaders ({kinds}): name a function that gives one")
+    if not isinstance(value, Iterable) and not hasattr(value, "__getitem__"):
+        raise NotALoaderError(f"it gave {_named(value)}, which cannot be iterated over")
+    return value
 
 
-def _loaded(loader: Any) -> tuple[tuple[str, ...], bool]:
-    """Load the first batches; give their digests, and whether that was the whole epoch.
-
-    A batch whose parts are all constant has the empty digest: it cannot tell one sample from another.
-    """
-    started, digests = time.monotonic(), []
-    for batch in loader:
-        digests.append("" if _constant(batch) else hashlib.sha1("".join(parts(batch)).encode()).hexdigest())  # noqa: S324 - no secret, only equality
-        if len(digests) == BATCHES or time.monotonic() - started > SECONDS:
-            return tuple(digests), False
-    return tuple(digests), True
+def _named(value: Any) -> str:
+    kind = type(value)
+    return "None" if value is None else f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
 
 
-def parts(value: Any) -> tuple[str, ...]:
-    """Give a digest of each leaf of a sample or batch: tensors, arrays, numbers, texts."""
-    import torch
-
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return tuple(digest for key in value for digest in parts(value[key]))
-    if isinstance(value, (list, tuple)):
-        return tuple(digest for item in value for digest in parts(item))
-    if isinstance(value, torch.Tensor):
-        data = raw(value)
-    elif hasattr(value, "tobytes"):  # an array of numpy, or a number of it
-        data = value.tobytes()
-    else:
-        data = repr(value).encode()
-    return (hashlib.sha1(data).hexdigest(),)  # noqa: S324 - as above
+def own_files(before: set[str]) -> tuple[str, ...]:
+    """Name the files of the user's modules among those that were imported since then."""
+    files = {str(get(module, "__file__") or "") for name, module in list(sys.modules.items()) if name not in before}
+    frames = tuple(Frame(os.path.realpath(file), 0, "") for file in sorted(files) if file.endswith(".py"))
+    return tuple(frame.file for frame in own_frames(frames))
 
 
-def _constant(value: Any) -> bool:
-    import torch
-
-    if isinstance(value, dict):
-        return all(_constant(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return all(_constant(item) for item in value)
-    if isinstance(value, torch.Tensor):
-        return value.numel() == 0 or bool((value == value.flatten()[0]).all())
-    return not isinstance(value, (str, bytes))
+def sampler_rank(target: Target) -> int | None:
+    """Give the rank of the sampler as it is when each rank is the only one of its node."""
+    rank, world = prepare()
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank), "GROUP_WORLD_SIZE": str(world)}
+    sampler = described(samplers(build_loader(target, rank, world)))
+    return None if sampler is None else sampler.rank

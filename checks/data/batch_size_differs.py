@@ -1,0 +1,56 @@
+"""The ranks have different batch sizes.
+
+DDP averages the ranks' gradients with equal weight. If rank 0's batches hold 32 samples and rank 1's hold 16,
+each sample of rank 1 counts twice as much, and the gradient is not that of the whole batch. The ranks with
+small batches wait for the others in each step.
+
+How to be sure: print the batch size on each rank. ddpdoctor compares the sizes of the batches that each
+rank's sampler really makes, the last one left out; loaders whose batches vary by design are not judged.
+
+How to mend it: the same batch_size on all ranks; on GPUs of different memory, accumulate gradients instead.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"DistributedDataParallel".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_facts import RankLoader
+
+from ._words import at
+
+CARD = Card("DDP614", Severity.WARNING)
+
+
+@probe
+def by_counting(loader: LoaderExam) -> Iterator[Finding]:
+    """Compare the sizes of full batches."""
+    ranks = loader.several()
+    sizes = [_size(rank) for rank in ranks]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        raise NotRun("the batches have no size in common, or there are fewer than two")
+    if len(set(known)) == 1 or loader.for_evaluation:
+        return
+    yield Finding(
+        f"the batch size differs between ranks: {', '.join(map(str, sizes))}",
+        tuple(
+            Evidence(f"{size} samples in a batch", f"{known[0]} as on rank 0", f"rank {rank.rank}")
+            for rank, size in zip(ranks, known, strict=True)
+        ),
+        Fix("give all ranks the same batch size", diff=f"+DataLoader(dataset, batch_size={min(known)}, ...)"),
+        at(loader),
+    )
+
+
+def _size(rank: RankLoader) -> int | None:
+    """Give the size of all batches but the last; None where they differ, or are too few."""
+    if not rank.plain:
+        return rank.batch_size
+    full = set(rank.order.sizes[:-1])
+    return full.pop() if len(full) == 1 else None

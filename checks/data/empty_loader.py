@@ -1,0 +1,60 @@
+"""A rank has no batch at all.
+
+Its share is empty, or `drop_last=True` drops the only batch since the share is smaller than the batch size.
+If all ranks are empty the loop over batches does nothing and the training "ends" without a step; if only some
+are, the others wait for them in their first backward until the timeout. Usual causes: fewer files than ranks,
+a batch size for the whole data set where that of a rank belongs.
+
+How to be sure: count the batches on each rank. ddpdoctor does, from the sampler or by loading them.
+
+How to mend it: a smaller batch_size, more (smaller) files, or `drop_last=False`.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.DataLoader".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.probe.loader_facts import RankLoader
+
+from ._words import at, counted
+
+CARD = Card("DDP615", Severity.ERROR)
+
+
+@probe
+def by_counting(loader: LoaderExam) -> Iterator[Finding]:
+    """Find the ranks without a batch."""
+    ranks = loader.built()
+    empty = [rank for rank in ranks if rank.counted() == (0, True)]
+    if not empty:
+        return
+    first = empty[0]
+    numbers = ", ".join(str(rank.rank) for rank in empty)
+    who = "no rank gets any batch" if len(empty) == len(ranks) else f"rank {numbers} gets no batch"
+    place = at(loader)
+    share = first.sampler.length if first.sampler else None
+    size = max(1, share // 2) if share else 1
+    yield Finding(
+        f"{who} from the loader: its loop does nothing"
+        + ("" if len(empty) == len(ranks) else ", and DDP waits for it on the other ranks"),
+        tuple(Evidence(_seen(rank), "a batch or more", f"rank {rank.rank}") for rank in ranks),
+        Fix(
+            "choose a batch size that a rank's share holds, or give each rank a share",
+            diff=f"+DataLoader(dataset, batch_size={size}, ...)",
+        ),
+        Place(file=place.file, line=place.line, rank=first.rank),
+    )
+
+
+def _seen(rank: RankLoader) -> str:
+    share = rank.sampler.length if rank.sampler else rank.length
+    size = "" if rank.batch_size is None else f", batch_size={rank.batch_size}, drop_last={rank.drop_last}"
+    number, complete = rank.counted()
+    held = "" if share is None else f" from {counted(share, 'sample')}"
+    return f"{counted(number, 'batch')}{'' if complete else ' and more'}{held}{size}"

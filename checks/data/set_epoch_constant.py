@@ -1,0 +1,57 @@
+"""set_epoch is called with the same number in each epoch.
+
+`sampler.set_epoch(0)` within the loop over epochs tells the sampler the same epoch each time, and its order
+stays that of the first. It is the slip of a call that was copied, or of a loop variable called `_`.
+
+How to be sure: ddpdoctor finds that set_epoch does change the order of this loader, and that all calls in the
+sources pass the same literal. A call on a sampler whose name says evaluation does not count.
+
+How to mend it: pass the variable of the loop.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.distributed.DistributedSampler", the warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe
+from ddpdoctor.probe.loader_exam import LoaderExam
+
+from ._words import shown
+
+CARD = Card("DDP613", Severity.WARNING)
+
+
+@probe
+def by_the_sources(loader: LoaderExam) -> Iterator[Finding]:
+    """Look at what the calls pass, where set_epoch matters."""
+    ranks, source = loader.indexed(), loader.source
+    sampler = ranks[0].sampler
+    if sampler is None or not sampler.has_set_epoch:
+        raise NotRun("no sampler that takes an epoch")
+    repeats = all(rank.repeats for rank in ranks)
+    reacts = any(rank.reacts for rank in ranks)
+    calls = source.always_the_same
+    if not (calls and repeats and reacts and source.epoch_loop) or source.frameworks:
+        return
+    call = calls[0]
+    told = f"{call.receiver}.set_epoch({call.constant})"
+    yield Finding(
+        f"each epoch has the same order: {told} passes a constant",
+        (
+            Evidence(told, f"{call.receiver}.set_epoch(epoch)", f"{call.file}:{call.line}"),
+            Evidence(
+                f"epochs 1 and 2 would begin {shown(ranks[0].told[0].indices)} and {shown(ranks[0].told[1].indices)}",
+                "",
+                "rank 0's sampler",
+            ),
+        ),
+        Fix(
+            "pass the variable of the loop",
+            diff=f" for epoch in range(epochs):\n-    {told}\n+    {call.receiver}.set_epoch(epoch)",
+        ),
+        Place(file=call.file, line=call.line),
+    )
