@@ -3,6 +3,7 @@
 # The facets' decorators stay in ddpdoctor.check: ddpdoctor.probe is the package of that instrument.
 
 from ddpdoctor.check import BadTarget, Card, Check, NotRun
+from ddpdoctor.loading import load_state_dict
 from ddpdoctor.model import Doubt, Evidence, Finding, Fix, Place, Report, Result, Severity, Status, Table
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "Severity",
     "Status",
     "Table",
+    "load_state_dict",
 ]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpdoctor.check import Check, NotRun
-from ddpdoctor.checkpoint import Entry, StateDict, read
+from ddpdoctor.checkpoint import Entry, StateDict, inspect
 from ddpdoctor.checkpoint.compare import difference, explain
 from ddpdoctor.checkpoint.keys import CERTAIN, WRAPPERS, Strip, assumed, is_averaged, is_flat, wrappers_in
 from ddpdoctor.model import Finding, Severity
@@ -53,7 +53,7 @@ def exam(model: Any) -> Any:
 
 def findings(check: Check, path: Path, model: Any = None, jobs: Jobs | None = None) -> list[Finding]:
     """Run the facets of a check that have what they need, as the engine does."""
-    offered = {"checkpoint": read(path), "model_given": model is not None, "jobs": jobs}
+    offered = {"checkpoint": inspect(path), "model_given": model is not None, "jobs": jobs}
     if model is not None:
         offered["model"] = exam(model)
     return [finding for each in _examined(check, offered) for finding in each]

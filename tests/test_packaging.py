@@ -49,7 +49,7 @@ def test_every_package_is_listed() -> None:
     there = {
         ".".join((["ddpdoctor"] if path.parts[0] != "ddpdoctor" else []) + list(path.parts))
         for folder in ("ddpdoctor", "checks", "fixtures")
-        for path in [Path(folder), *(p.relative_to(ROOT) for p in (ROOT / folder).iterdir())]
+        for path in [Path(folder), *(p.relative_to(ROOT) for p in (ROOT / folder).rglob("*"))]
         if (ROOT / path / "__init__.py").is_file()
     }
 

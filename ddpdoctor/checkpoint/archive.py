@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
@@ -19,12 +20,16 @@ LONGEST_COMMENT = 0xFFFF
 MOST_DIRECTORY = 1 << 26  # a million records
 MOST_RECORD = 1 << 29
 FULL = 0xFFFFFFFF  # the real number stands in the zip64 field
+MOST_RECORDS = 0xFFFF  # likewise
 STORED, DEFLATED = 0, 8
+HEADER = struct.Struct("<10xH4xIIIHHH8xI")  # of a central entry: method, CRC, sizes, lengths, offset
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One file of the archive; ``crc`` is 0 when torch was told not to compute it."""
+class Record(NamedTuple):
+    """One file of the archive; ``entry`` and ``after`` are where the directory tells of it.
+
+    ``crc`` is 0 when torch was told not to compute it.
+    """
 
     name: str
     offset: int
@@ -32,30 +37,53 @@ class Record:
     size: int
     method: int
     crc: int
+    entry: int
+    after: int
 
 
-def directory(file: BinaryIO, size: int) -> dict[str, Record]:
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """The central directory: where it starts, its bytes, its records, and the end records that follow it.
+
+    ``end`` are these: the last 22 bytes and, before them, the locator of a zip64 directory where there is one.
+    """
+
+    start: int
+    data: bytes
+    records: dict[str, Record]
+    end: bytes
+
+    @property
+    def wide(self) -> bool:
+        """Say whether it is a zip64 directory."""
+        return len(self.end) > END_SIZE
+
+
+def directory(file: BinaryIO, size: int) -> Directory:
     """Read the central directory.
 
     Raises:
         DamagedError: there is none, or what it lists is not in the file.
         UnreadableError: it is larger than any real one.
     """
-    start, length = _end(file, size)
+    start, length, end = _end(file, size)
     if length > MOST_DIRECTORY:
         raise UnreadableError(f"its central directory takes {length} bytes")
     file.seek(start)
     data = file.read(length)
     records: dict[str, Record] = {}
     position = 0
-    while data[position : position + 4] == CENTRAL and position + CENTRAL_SIZE <= len(data):
-        record, position = _record(data, position)
+    while position + CENTRAL_SIZE <= len(data) and data.startswith(CENTRAL, position):
+        record = _record(data, position)
+        position = record.after
         if record.offset + LOCAL_SIZE + record.packed > start:
             raise DamagedError(f"the record {record.name} ends behind the bytes that the file holds")
+        if record.name in records:
+            raise DamagedError(f"the zip archive holds {record.name} twice")
         records[record.name] = record
     if position != len(data) or not records:
         raise DamagedError("the central directory of the zip archive is broken")
-    return records
+    return Directory(start, data, records, end)
 
 
 def read(file: BinaryIO, record: Record) -> bytes:
@@ -85,6 +113,18 @@ def read(file: BinaryIO, record: Record) -> bytes:
     return data
 
 
+def reach(file: BinaryIO, directory: Directory) -> None:
+    """See that each record begins where the directory says.
+
+    Raises:
+        DamagedError: one does not.
+    """
+    for record in directory.records.values():
+        head = os.pread(file.fileno(), LOCAL_SIZE, record.offset)
+        if not head.startswith(LOCAL) or len(head) < LOCAL_SIZE:
+            raise DamagedError(f"the record {record.name} does not begin where the directory says")
+
+
 def _inflated(data: bytes, record: Record) -> bytes:
     try:
         return zlib.decompressobj(-15).decompress(data, record.size + 1)
@@ -92,28 +132,33 @@ def _inflated(data: bytes, record: Record) -> bytes:
         raise DamagedError(f"the record {record.name} cannot be unpacked: {exc}") from None
 
 
-def _end(file: BinaryIO, size: int) -> tuple[int, int]:
-    """Find where the central directory starts, and its length."""
+def _end(file: BinaryIO, size: int) -> tuple[int, int, bytes]:
+    """Find where the central directory starts, its length, and the records that end the file."""
     tail_at = max(0, size - END_SIZE - LONGEST_COMMENT)
     file.seek(tail_at)
     tail = file.read(END_SIZE + LONGEST_COMMENT)
     at = tail.rfind(END)
     if at < 0 or at + END_SIZE > len(tail):
         raise DamagedError("a zip archive begins here, but the central directory that ends one is missing")
-    length, start = struct.unpack_from("<II", tail, at + 12)
+    count, length, start = struct.unpack_from("<HII", tail, at + 10)
+    end = tail[at : at + END_SIZE]
     at += tail_at
-    if FULL in {start, length} or struct.unpack_from("<H", tail, at - tail_at + 10)[0] == 0xFFFF:  # noqa: PLR2004
-        length, start = _end64(file, at)
+    if wide := _end64(file, at):
+        length, start, locator = wide
+        end = locator + end
+    elif FULL in {start, length} or count == MOST_RECORDS:
+        raise DamagedError("the zip64 directory of the archive is missing")
     if start + length > at:
         raise DamagedError("the central directory of the zip archive lies outside of the file")
-    return start, length
+    return start, length, end
 
 
-def _end64(file: BinaryIO, end: int) -> tuple[int, int]:
+def _end64(file: BinaryIO, end: int) -> tuple[int, int, bytes] | None:
+    """Read the zip64 directory's length and start, if there is one: torch writes it for small files, too."""
     file.seek(max(0, end - LOCATOR_SIZE))
     locator = file.read(LOCATOR_SIZE)
     if locator[:4] != LOCATOR64:
-        raise DamagedError("the zip64 directory of the archive is missing")
+        return None
     at = struct.unpack_from("<Q", locator, 8)[0]
     if at > end - END64_SIZE:
         raise DamagedError("the zip64 directory of the archive lies outside of the file")
@@ -122,24 +167,23 @@ def _end64(file: BinaryIO, end: int) -> tuple[int, int]:
     if record[:4] != END64:
         raise DamagedError("the zip64 directory of the archive is broken")
     length, start = struct.unpack_from("<QQ", record, 40)
-    return length, start
+    return length, start, locator
 
 
-def _record(data: bytes, at: int) -> tuple[Record, int]:
-    method, _, crc, packed, size = struct.unpack_from("<HIIII", data, at + 10)
-    name, extra, comment = struct.unpack_from("<HHH", data, at + 28)
-    offset = struct.unpack_from("<I", data, at + 42)[0]
+def _record(data: bytes, at: int) -> Record:
+    method, crc, packed, size, name, extra, comment, offset = HEADER.unpack_from(data, at)
     fields_at = at + CENTRAL_SIZE + name
+    text = str(data[at + CENTRAL_SIZE : fields_at], "utf-8", "replace")
     after = fields_at + extra + comment
     if after > len(data):
         raise DamagedError("the central directory of the zip archive is cut off")
-    wide = iter(_wide_numbers(data[fields_at : fields_at + extra]))
-    try:
-        size, packed, offset = (next(wide) if each == FULL else each for each in (size, packed, offset))
-    except (StopIteration, RuntimeError):
-        raise DamagedError("a zip64 field of the archive is missing") from None
-    text = data[at + CENTRAL_SIZE : fields_at].decode("utf-8", "replace")
-    return Record(text, offset, packed, size, method, crc), after
+    if FULL in (size, packed, offset):
+        wide = iter(_wide_numbers(data[fields_at : fields_at + extra]))
+        try:
+            size, packed, offset = [next(wide) if each == FULL else each for each in (size, packed, offset)]
+        except StopIteration:
+            raise DamagedError("a zip64 field of the archive is missing") from None
+    return Record(text, offset, packed, size, method, crc, at, after)
 
 
 def _wide_numbers(extra: bytes) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Location = tuple[str | int, ...]
 
@@ -15,6 +16,7 @@ class Format(enum.Enum):
     LEGACY = "torch file of the format before 1.6"
     SAFETENSORS = "safetensors file"
     DCP = "distributed checkpoint (DCP) directory"
+    SHARDED = "checkpoint in several files, with an index"
     TORCHSCRIPT = "TorchScript archive"
     EXPORT = "torch.export archive"
     ZIP = "zip archive that torch did not write"
@@ -31,11 +33,18 @@ class Format(enum.Enum):
         return self in LOADABLE
 
 
-LOADABLE = {Format.TORCH, Format.LEGACY, Format.SAFETENSORS, Format.DCP, Format.TORCHSCRIPT, Format.EXPORT}
+LOADABLE = {
+    Format.TORCH,
+    Format.LEGACY,
+    Format.SAFETENSORS,
+    Format.DCP,
+    Format.SHARDED,
+    Format.TORCHSCRIPT,
+    Format.EXPORT,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One tensor of a state dict; ``dtype`` without ``torch.``; ``sharded`` when the file holds but a part of it."""
 
     key: str
@@ -57,6 +66,14 @@ class StateDict:
     def keys(self) -> tuple[str, ...]:
         """Give the names of the tensors, in the order of the file."""
         return tuple(entry.key for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """The state of an optimizer that is kept by the names of parameters; ``names`` are all that name one."""
+
+    location: Location
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,7 @@ class CheckpointFile:
     items: tuple[Item, ...] = ()
     state_dicts: tuple[StateDict, ...] = ()
     modules: tuple[PickledModule, ...] = ()
+    optimizers: tuple[Optimizer, ...] = ()
 
     @property
     def whole_module(self) -> bool:

@@ -7,80 +7,100 @@ compared with what the file holds before anything is allocated, and nothing recu
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from ddpdoctor.checkpoint.values import DamagedError, Dict, Name, Object, Reference, UnreadableError, named
+from ddpdoctor.checkpoint.values import DamagedError, Dict, Name, Object, Reference, Text, UnreadableError, named, text
 
-MOST_STEPS = 20_000_000  # 200,000 tensors take 12 million
+MOST_STEPS = 20_000_000
 CONTAINER_COST = 4  # steps that a new container counts in addition: it takes memory
 MOST_BYTES = 1 << 28  # of strings; inline arrays of training states are of this kind
 LONGEST_LINE = 1 << 16
+STOP = ord(".")
+
+
+class NotQuickError(Exception):
+    """The pickle does something that the shortcut cannot follow: it must be interpreted opcode by opcode."""
 
 
 class Machine:
-    """Reads one pickle from ``file``, which holds ``size`` bytes, and leaves the file behind its end.
+    """Reads one pickle from ``data``, from the position ``at``, which ends up behind it.
 
-    ``names`` and ``references`` list the globals and the storages that were met, in order.
+    ``names`` and ``storages`` are the globals and the storages that were met, in order; ``fetched`` the positions that
+    fetch a string from the memo, each with the position that spells it out; ``frames`` the positions of frames.
+    With ``quick``, tensors are read by a shortcut, and ``skipped`` are the strings whose fetches it passed over.
     """
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        """Prepare to read from where the file stands."""
+    def __init__(self, data: bytes, at: int = 0, *, quick: bool = False) -> None:
+        """Prepare to read."""
+        self.data = data
+        self.at = at
+        self.quick = quick
         self.names: dict[str, Name] = {}
-        self.references: list[Reference] = []
-        self._file = file
-        self._size = size
+        self.storages: dict[str, tuple[str, str, int]] = {}
+        self.fetched: list[tuple[int, int]] = []
+        self.skipped: set[int] = set()
+        self.frames: list[int] = []
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.next_put = 0  # the number that the next PUT has, as picklers of today count
+        self._opcode = at
         self._steps = MOST_STEPS
         self._bytes = MOST_BYTES
-        self._stack: list[Any] = []
         self._below: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
 
-    def run(self, handlers: Mapping[bytes, Callable[[Machine], object]]) -> Any:
+    def run(self, handlers: Sequence[Callable[[Machine], object]]) -> Any:
         """Interpret up to the STOP opcode and give the value; ``handlers`` say what each opcode does.
 
         Raises:
-            DamagedError: the file ends within the pickle.
+            DamagedError: the data end within the pickle.
             UnreadableError: it is no pickle, or one that is not understood.
+            NotQuickError: the shortcut does not do.
         """
-        read = self._file.read
+        data = self.data
         try:
             while True:
-                code = read(1)
-                if code == b".":
-                    return self._stack.pop()
-                self._steps -= 1
-                if self._steps < 0:
-                    raise UnreadableError("its pickle takes too many steps")
+                at = self.at
+                if at >= len(data):
+                    raise DamagedError("its pickle ends before its STOP opcode")
+                code = data[at]
+                self._opcode = at
+                self.at = at + 1
+                if code == STOP:
+                    return self.stack.pop()
+                self.spend(1)
                 handlers[code](self)
-        except KeyError as exc:
-            if exc.args[0] == b"":
-                raise DamagedError("its pickle ends before its STOP opcode") from None
-            raise UnreadableError(f"its pickle holds {exc.args[0]!r}, no opcode or no memo entry") from None
         except IndexError:
             raise UnreadableError("its pickle takes from an empty stack") from None
         except (ValueError, TypeError, OverflowError) as exc:
             raise UnreadableError(f"its pickle is malformed: {exc}") from None
 
+    def spend(self, steps: int) -> None:
+        """Count steps."""
+        self._steps -= steps
+        if self._steps < 0:
+            raise UnreadableError("its pickle takes too many steps")
+
     def take(self, count: int) -> bytes:
-        """Read exactly ``count`` bytes; the length is checked before anything is allocated."""
+        """Read exactly ``count`` bytes."""
+        at = self.at
+        self.at = after = at + count
+        if after > len(self.data):
+            raise DamagedError("its pickle ends within an opcode")
         if count > LONGEST_LINE:
-            if count > self._size - self._file.tell():
-                raise DamagedError(f"its pickle declares {count} bytes, more than the file holds")
             self._bytes -= count
             if self._bytes < 0:
                 raise UnreadableError("its pickle holds too much text")
-        data = self._file.read(count)
-        if len(data) != count:
-            raise DamagedError("its pickle ends within an opcode")
-        return data
+        return self.data[at:after]
 
     def line(self) -> bytes:
         """Read the argument of a text opcode."""
-        data = self._file.readline(LONGEST_LINE)
-        if not data.endswith(b"\n"):
+        end = self.data.find(b"\n", self.at, self.at + LONGEST_LINE)
+        if end < 0:
             raise DamagedError("its pickle ends within a line, or the line is too long")
-        return data[:-1]
+        line = self.data[self.at : end]
+        self.at = end + 1
+        return line
 
     def number(self, form: str, count: int) -> Any:
         """Read a binary number."""
@@ -88,28 +108,32 @@ class Machine:
 
     def push(self, value: Any) -> None:
         """Push a value."""
-        self._stack.append(value)
+        self.stack.append(value)
+
+    def push_text(self, value: str | bytes) -> None:
+        """Push a string that the present opcode spells out."""
+        self.stack.append(text(value, self._opcode, self._opcode) if isinstance(value, str) else value)
 
     def pop(self) -> Any:
         """Pop a value."""
-        return self._stack.pop()
+        return self.stack.pop()
 
     def since_mark(self) -> list[Any]:
         """Pop everything above the topmost mark."""
-        values = self._stack
-        self._stack = self._below.pop()
+        values = self.stack
+        self.stack = self._below.pop()
         return values
 
     def mark(self) -> None:
         """Set a mark."""
         self._steps -= CONTAINER_COST
-        self._below.append(self._stack)
-        self._stack = []
+        self._below.append(self.stack)
+        self.stack = []
 
     def make(self, value: Any) -> None:
         """Push a new container."""
         self._steps -= CONTAINER_COST
-        self._stack.append(value)
+        self.stack.append(value)
 
     def make_name(self, module: Any, name: Any) -> Name:
         """Note a global."""
@@ -120,8 +144,10 @@ class Machine:
 
     def refer(self, target: Any) -> None:
         """Push a persistent id."""
-        self.make(Reference(target))
-        self.references.append(self._stack[-1])
+        reference = Reference(target)
+        self.make(reference)
+        if storage := reference.storage:
+            self.storages[storage[1]] = storage
 
     def reduce(self) -> None:
         """Note a call."""
@@ -136,14 +162,14 @@ class Machine:
     def build(self) -> None:
         """Note the state of an object."""
         state = self.pop()
-        if isinstance(target := self._stack[-1], Object):
+        if isinstance(target := self.stack[-1], Object):
             target.state = state
         elif not isinstance(target, Reference):
             raise UnreadableError("its pickle sets the state of what is no object")
 
     def append(self, values: list[Any]) -> None:
         """Put values at the end of a list, or of an object that is one."""
-        target = self._stack[-1]
+        target = self.stack[-1]
         if isinstance(target, (list, Object)):
             (target if isinstance(target, list) else target.items).extend(values)
         else:
@@ -151,7 +177,7 @@ class Machine:
 
     def set_items(self, values: list[Any]) -> None:
         """Put items into a dict, or into an object that is one."""
-        target = self._stack[-1]
+        target = self.stack[-1]
         if not isinstance(target, (Dict, Object)) or len(values) % 2:
             raise UnreadableError("its pickle sets the items of what is no dict")
         self._steps -= len(values)
@@ -164,20 +190,47 @@ class Machine:
 
     def put(self, index: int) -> None:
         """Remember the topmost value."""
-        self._memo[index] = self._stack[-1]
+        if self.quick:
+            if index != self.next_put:
+                raise NotQuickError
+            self.next_put = index + 1
+        self.memo[index] = self.stack[-1]
 
-    def get(self, index: int) -> None:
-        """Push a value that was remembered."""
-        self._stack.append(self._memo[index])
+    def get(self, index: int) -> Any:
+        """Push a value that was remembered, and give it."""
+        try:
+            value = self.memo[index]
+        except KeyError:
+            if self.quick:
+                raise NotQuickError from None
+            raise UnreadableError(f"its pickle holds {index}, no memo entry") from None
+        if isinstance(value, str):
+            source = value.source if isinstance(value, Text) else -1
+            self.fetched.append((self._opcode, source))
+            value = text(value, self._opcode, source)
+        self.stack.append(value)
+        return value
 
     def memoize(self) -> None:
         """Remember the topmost value under the next number."""
-        self.put(len(self._memo))
+        self.put(self.next_put if self.quick else len(self.memo))
+
+    def duplicate(self) -> None:
+        """Push the topmost value again; of a string, no position stands for the two of them."""
+        value = self.pop()
+        if isinstance(value, Text):
+            value = text(value, -1, -1)
+        self.stack += [value, value]
+
+    def frame(self) -> None:
+        """Note a frame."""
+        self.frames.append(self._opcode)
+        self.take(8)
 
     def drop(self) -> None:
         """Pop a value, or an empty mark."""
-        if self._stack:
-            self._stack.pop()
+        if self.stack:
+            self.stack.pop()
         else:
             self.since_mark()
 

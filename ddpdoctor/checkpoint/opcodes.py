@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
 
-from ddpdoctor.checkpoint.machine import Machine
+from ddpdoctor.checkpoint.machine import Machine, NotQuickError
+from ddpdoctor.checkpoint.shortcut import named_tensors
 from ddpdoctor.checkpoint.values import Dict, Object, UnreadableError
 
 LONGEST_NUMBER = 1000  # decimal digits; their conversion takes quadratic time
 
 
-def interpret(file: BinaryIO, size: int) -> tuple[Any, Machine]:
-    """Read the pickle where ``file``, of ``size`` bytes, stands; give its value, and the machine with what it met.
+def interpret(data: bytes, at: int = 0, *, quick: bool = True) -> tuple[Any, Machine]:
+    """Read the pickle that begins at a position; give its value, and the machine, which tells what it met, and the end.
+
+    ``quick`` reads tensors at once, by their usual sequence of opcodes; the value is the same.
 
     Raises:
-        DamagedError: the file ends within the pickle.
+        DamagedError: the data end within the pickle.
         UnreadableError: it is no pickle, or one that is not understood.
     """
-    machine = Machine(file, size)
-    return machine.run(HANDLERS), machine
+    machine = Machine(data, at, quick=quick)
+    try:
+        return machine.run(HANDLERS), machine
+    except NotQuickError:
+        return interpret(data, at, quick=False)
 
 
 def _digits(line: bytes) -> int:
@@ -47,11 +53,11 @@ def _quoted(machine: Machine) -> None:
         raise UnreadableError("its pickle holds a string without quotes")
     if b"\\" in line:
         raise UnreadableError("its pickle holds an escaped string of protocol 0")
-    machine.push(_old_text(line[1:-1]))
+    machine.push_text(_old_text(line[1:-1]))
 
 
 def _text(machine: Machine, data: bytes) -> None:
-    machine.push(data.decode("utf-8", "surrogatepass"))
+    machine.push_text(data.decode("utf-8", "surrogatepass"))
 
 
 def _signed(data: bytes) -> int:
@@ -93,19 +99,25 @@ def _refuse(what: str) -> Callable[[Machine], None]:
     return refuse
 
 
-def _duplicate(machine: Machine) -> None:
-    value = machine.pop()
-    machine.push(value)
-    machine.push(value)
+def _unknown(machine: Machine) -> None:
+    code = machine.data[machine.at - 1 : machine.at]
+    raise UnreadableError(f"its pickle holds {code!r}, no opcode")
 
 
-HANDLERS: dict[bytes, Callable[[Machine], object]] = {
+def _put(machine: Machine, index: int) -> None:
+    """Remember a value; behind the one of a tensor, more of them can come."""
+    machine.put(index)
+    if machine.quick and isinstance(machine.stack[-1], Object):
+        named_tensors(machine)
+
+
+OPCODES: dict[bytes, Callable[[Machine], object]] = {
     b"\x80": lambda m: m.take(1),
-    b"\x95": lambda m: m.take(8),
+    b"\x95": Machine.frame,
     b"(": Machine.mark,
     b"0": Machine.drop,
     b"1": lambda m: m.since_mark(),
-    b"2": _duplicate,
+    b"2": Machine.duplicate,
     b"N": lambda m: m.push(None),
     b"\x88": lambda m: m.push(True),  # noqa: FBT003
     b"\x89": lambda m: m.push(False),  # noqa: FBT003
@@ -119,9 +131,9 @@ HANDLERS: dict[bytes, Callable[[Machine], object]] = {
     b"\x8a": lambda m: m.push(_signed(_size(m, "<B", 1))),
     b"\x8b": lambda m: m.push(_signed(_size(m, "<i", 4))),
     b"S": _quoted,
-    b"T": lambda m: m.push(_old_text(_size(m, "<i", 4))),
-    b"U": lambda m: m.push(_old_text(_size(m, "<B", 1))),
-    b"V": lambda m: m.push(m.line().decode("raw-unicode-escape")),
+    b"T": lambda m: m.push_text(_old_text(_size(m, "<i", 4))),
+    b"U": lambda m: m.push_text(_old_text(_size(m, "<B", 1))),
+    b"V": lambda m: m.push_text(m.line().decode("raw-unicode-escape")),
     b"X": lambda m: _text(m, _size(m, "<I", 4)),
     b"\x8c": lambda m: _text(m, _size(m, "<B", 1)),
     b"\x8d": lambda m: _text(m, _size(m, "<Q", 8)),
@@ -157,7 +169,7 @@ HANDLERS: dict[bytes, Callable[[Machine], object]] = {
     b"Q": lambda m: m.refer(m.pop()),
     b"p": lambda m: m.put(_digits(m.line())),
     b"q": lambda m: m.put(m.take(1)[0]),
-    b"r": lambda m: m.put(m.number("<I", 4)),
+    b"r": lambda m: _put(m, m.number("<I", 4)),
     b"\x94": Machine.memoize,
     b"g": lambda m: m.get(_digits(m.line())),
     b"h": lambda m: m.get(m.take(1)[0]),
@@ -168,3 +180,4 @@ HANDLERS: dict[bytes, Callable[[Machine], object]] = {
     b"\x97": _refuse("a buffer outside of it"),
     b"\x98": _refuse("a buffer outside of it"),
 }
+HANDLERS = tuple(OPCODES.get(bytes([code]), _unknown) for code in range(256))

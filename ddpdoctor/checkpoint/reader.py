@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ddpdoctor.check import BadTarget
 from ddpdoctor.checkpoint import safetensors, torchfile
-from ddpdoctor.checkpoint.contents import CheckpointFile, Format
+from ddpdoctor.checkpoint.contents import CheckpointFile, Format, StateDict
+from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed
+from ddpdoctor.checkpoint.safetensors import Header
+from ddpdoctor.checkpoint.torchfile import Pickled
+from ddpdoctor.checkpoint.values import UnreadableError
 
 HEAD = 4096
+INDEX = ".index.json"  # of safetensors and of pickled shards
+MOST_INDEX = 1 << 27
+SUFFIXES = {".bin", ".ckpt", ".pt", ".pth", ".safetensors"}
 MAGICS = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes"),
     (b"\x93NUMPY", "a NumPy array (.npy)"),
@@ -32,7 +41,28 @@ TEXT = frozenset(range(32, 127)) | {9, 10, 13}
 PAGES = (b"<!doctype html", b"<html", b"<?xml", b"<head")
 
 
-def read(path: str | os.PathLike[str]) -> CheckpointFile:
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The files of a checkpoint in several, and its index."""
+
+    index: dict[str, Any]
+    parts: tuple[Opened, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A checkpoint with what a change of it needs; ``main`` is the file that has the names, ``stamp`` its state then.
+
+    ``inside`` is None where the names cannot be told, or changed.
+    """
+
+    file: CheckpointFile
+    main: Path
+    stamp: tuple[int, int, int]
+    inside: Pickled | Header | Metadata | Shards | None
+
+
+def inspect(path: str | os.PathLike[str]) -> CheckpointFile:
     """Look at a checkpoint: its pickle is not run, its tensors are not read.
 
     A file that is damaged, or no checkpoint at all, is described as that.
@@ -40,16 +70,29 @@ def read(path: str | os.PathLike[str]) -> CheckpointFile:
     Raises:
         BadTarget: there is no such file, it cannot be opened, or it is a directory that is no checkpoint.
     """
+    return opened(path).file
+
+
+def opened(path: str | os.PathLike[str]) -> Opened:
+    """Look at a checkpoint that is to be changed; else as ``inspect``."""
     text = os.fspath(path)
     try:
-        if Path(text).is_dir():
-            return _directory(text)
-        if not Path(text).is_file():
-            raise BadTarget(f"--checkpoint: there is no file {text}")
-        with Path(text).open("rb") as file, _paused_collector():
-            return _sniffed(file, text, os.fstat(file.fileno()).st_size)
+        with _paused_collector():
+            if Path(text).is_dir():
+                return _directory(Path(text))
+            if not Path(text).is_file():
+                raise BadTarget(f"{text}: there is no such file")
+            if text.endswith(INDEX):
+                return _sharded(Path(text), text)
+            return _file(text)
     except (OSError, ValueError) as exc:
-        raise BadTarget(f"--checkpoint: {text} cannot be read: {getattr(exc, 'strerror', '') or exc}") from None
+        raise BadTarget(f"{text} cannot be read: {getattr(exc, 'strerror', '') or exc}") from None
+
+
+def stamp(path: Path) -> tuple[int, int, int]:
+    """Tell a state of a file from others: its inode, size, and time of change."""
+    known = path.stat()
+    return known.st_ino, known.st_size, known.st_mtime_ns
 
 
 @contextmanager
@@ -64,20 +107,84 @@ def _paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _directory(path: str) -> CheckpointFile:
-    metadata = Path(path) / ".metadata"
-    if metadata.is_file():
-        return CheckpointFile(
-            path, Format.DCP, metadata.stat().st_size, opaque="the keys of a DCP directory are not read"
-        )
-    names = sorted(
-        each.name for each in Path(path).iterdir() if each.suffix in {".bin", ".ckpt", ".pt", ".pth", ".safetensors"}
-    )
+def _file(text: str) -> Opened:
+    path = Path(text)
+    state = stamp(path)
+    with path.open("rb") as file:
+        known, inside = _sniffed(file, text, state[1])
+    return Opened(known, path, state, inside)
+
+
+def _directory(path: Path) -> Opened:
+    if (metadata := path / METADATA).is_file():
+        blank = CheckpointFile(str(path), Format.DCP, metadata.stat().st_size)
+        known, inside = read_distributed(path, blank)
+        return Opened(known, metadata, stamp(metadata), inside)
+    if len(indices := sorted(path.glob(f"*{INDEX}"))) == 1:
+        return _sharded(indices[0], str(path))
+    names = [each.name for each in (indices or checkpoints_in(path))]
     offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
-    raise BadTarget(f"--checkpoint: {path} is a directory without the .metadata of a distributed checkpoint{offer}")
+    raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")
 
 
-def _sniffed(file: BinaryIO, path: str, size: int) -> CheckpointFile:
+def checkpoints_in(folder: Path) -> list[Path]:
+    """List the files of a folder that are called as checkpoints are."""
+    return sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
+
+
+def _sharded(index: Path, text: str) -> Opened:
+    blank = CheckpointFile(text, Format.SHARDED, index.stat().st_size)
+    state = stamp(index)
+    try:
+        told = _index(index)
+        parts = tuple(_file(str(index.parent / name)) for name in dict.fromkeys(told["weight_map"].values()))
+    except FileNotFoundError as exc:
+        lost = replace(blank, damage=f"{index.name} names {exc.filename}, which is not there")
+        return Opened(lost, index, state, None)
+    except UnreadableError as exc:
+        return Opened(replace(blank, opaque=f"{index.name}: {exc}"), index, state, None)
+    known = _joined(blank, told["weight_map"], parts)
+    sound = not (known.damage or known.opaque)
+    return Opened(known, index, state, Shards(told, parts) if sound else None)
+
+
+def _index(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > MOST_INDEX:
+        raise UnreadableError("it is larger than any real index")
+    try:
+        told = json.loads(path.read_bytes())
+        names = list(told["weight_map"].values())
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise UnreadableError("it is no index of shards: JSON with a weight_map") from None
+    if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise UnreadableError("its weight_map names no files of its folder")
+    return dict(told)
+
+
+def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Opened, ...]) -> CheckpointFile:
+    """Describe the parts as the one checkpoint that they are."""
+    for part in parts:
+        file = part.file
+        if file.damage:
+            return replace(blank, damage=f"{file.path}: {file.damage}")
+        if part.inside is None or [each.location for each in file.state_dicts] != [()]:
+            return replace(blank, opaque=f"{file.path}: {file.opaque or 'it is no state dict'}")
+    names = {str(part.main.name): part.file.state_dicts[0] for part in parts}
+    found = {key: name for name, state_dict in names.items() for key in state_dict.keys}
+    if odd := next((key for key in weight_map.keys() | found if weight_map.get(key) != found.get(key)), ""):
+        told, real = weight_map.get(odd, "no file"), found.get(odd, "no file")
+        return replace(blank, damage=f"its index has {odd} in {told}, it is in {real}")
+    entries = tuple(entry for state_dict in names.values() for entry in state_dict.entries)
+    return replace(
+        blank,
+        size=blank.size + sum(part.file.size for part in parts),
+        root=f"dict of {len(entries)} in {len(parts)} files",
+        globals=tuple(dict.fromkeys(name for part in parts for name in part.file.globals)),
+        state_dicts=(StateDict((), entries, tuple(key for each in names.values() for key in each.others)),),
+    )
+
+
+def _sniffed(file: BinaryIO, path: str, size: int) -> tuple[CheckpointFile, Pickled | Header | None]:
     head = file.read(HEAD)
     blank = CheckpointFile(path, Format.OTHER, size)
     if head.startswith(b"PK"):
@@ -86,7 +193,7 @@ def _sniffed(file: BinaryIO, path: str, size: int) -> CheckpointFile:
         return torchfile.read_legacy(file, start, blank)
     if safetensors.looks_like(head, size):
         return safetensors.read_safetensors(file, blank)
-    return _foreign(path, head, size)
+    return _foreign(path, head, size), None
 
 
 def _foreign(path: str, head: bytes, size: int) -> CheckpointFile:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
@@ -11,6 +12,8 @@ from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 PREFIX = 8  # the length of the header, little endian
 MOST_HEADER = 1 << 26
+MOST_WRITTEN = 100_000_000  # what the library reads
+ALIGNED = 8  # the library pads the header to a multiple
 DTYPES = {
     "BF16": "bfloat16",
     "BOOL": "bool",
@@ -37,22 +40,47 @@ def looks_like(head: bytes, size: int) -> bool:
     return head[PREFIX : PREFIX + 2] in {b'{"', b"{}", b"{ ", b"{\n"} and 1 < length <= max(size, MOST_HEADER)
 
 
-def read_safetensors(file: BinaryIO, blank: CheckpointFile) -> CheckpointFile:
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of a file, and the number of its bytes; the tensors follow, and are found from where it ends."""
+
+    content: dict[str, Any]
+    length: int
+
+
+def read_safetensors(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointFile, Header | None]:
     """Read the header; ``blank`` is what is known already."""
     blank = replace(blank, format=Format.SAFETENSORS)
     try:
         file.seek(0)
         length = int.from_bytes(file.read(PREFIX), "little")
-        entries, end = _entries(_header(file, length, blank.size))
+        header = _header(file, length, blank.size)
+        entries, end = _entries(header)
     except DamagedError as exc:
-        return replace(blank, damage=str(exc))
+        return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
-        return replace(blank, opaque=str(exc))
+        return replace(blank, opaque=str(exc)), None
     if PREFIX + length + end > blank.size:
-        blank = replace(blank, damage=f"its tensors end at byte {PREFIX + length + end}, the file at byte {blank.size}")
+        damage = f"its tensors end at byte {PREFIX + length + end}, the file at byte {blank.size}"
+        return replace(blank, damage=damage), None
     items = tuple(Item(entry.key, "tensor") for entry in entries)
     state_dicts = (StateDict((), entries),) if entries else ()
-    return replace(blank, root=f"dict of {len(entries)}", items=items, state_dicts=state_dicts)
+    known = replace(blank, root=f"dict of {len(entries)}", items=items, state_dicts=state_dicts)
+    return known, Header(header, length)
+
+
+def packed(header: Header, names: Mapping[str, str]) -> bytes:
+    """Give the first bytes of the file with other names; as long as they are now, where that is possible.
+
+    Raises:
+        UnreadableError: the names are too long for the format.
+    """
+    content = {names.get(key, key): value for key, value in header.content.items()}
+    data = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    length = max(len(data) + -len(data) % ALIGNED, header.length)
+    if length > MOST_WRITTEN:
+        raise UnreadableError(f"its header would take {length} bytes, more than safetensors reads")
+    return length.to_bytes(PREFIX, "little") + data.ljust(length)
 
 
 def _header(file: BinaryIO, length: int, size: int) -> dict[str, Any]:
@@ -61,12 +89,19 @@ def _header(file: BinaryIO, length: int, size: int) -> dict[str, Any]:
     if length > MOST_HEADER:
         raise UnreadableError(f"its header takes {length} bytes")
     try:
-        header = json.loads(file.read(length))
+        header = json.loads(file.read(length), object_pairs_hook=_once)
     except (ValueError, RecursionError) as exc:
         raise DamagedError(f"its header is no JSON: {exc}") from None
     if not isinstance(header, dict):
         raise DamagedError("its header is no JSON object")
     return header
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise DamagedError("its header names something twice")
+    return found
 
 
 def _entries(header: dict[str, Any]) -> tuple[tuple[Entry, ...], int]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddpdoctor.checkpoint.contents import Entry, Item, Location, PickledModule, StateDict
+from ddpdoctor.checkpoint.contents import Entry, Item, Location, Optimizer, PickledModule, StateDict
 from ddpdoctor.checkpoint.tensors import tensor_of
-from ddpdoctor.checkpoint.values import Name, Object, Reference, attributes_of, pairs_of
+from ddpdoctor.checkpoint.values import Name, Object, Reference, UnreadableError, attributes_of, pairs_of
 
 DEEPEST = 100
 MOST_PLACES = 2_000_000
 OPTIMIZER = {"state", "param_groups"}
+FLAT_OPTIMIZER = tuple(f"{name}." for name in sorted(OPTIMIZER))  # of torch.distributed.checkpoint.state_dict
 MODULE = {"_parameters", "_modules", "_buffers"}
 EXTRA_STATE = "_extra_state"
 
@@ -23,6 +25,7 @@ class Survey:
 
     state_dicts: list[StateDict] = field(default_factory=list)
     modules: list[PickledModule] = field(default_factory=list)
+    optimizers: list[Optimizer] = field(default_factory=list)
 
 
 def survey(root: Any) -> Survey:
@@ -43,6 +46,8 @@ def survey(root: Any) -> Survey:
             found.state_dicts.append(state_dict)
             others = set(state_dict.others)
             pairs = [pair for pair in pairs if pair[0] in others]
+        elif pairs is not None and (names := _optimized(dict(_named(pairs)))):
+            found.optimizers.append(Optimizer(location, names))
         waiting += [((*location, step), part) for step, part in _parts(value, pairs)][::-1]
     return found
 
@@ -76,10 +81,27 @@ def kind_of(value: Any) -> str:
 def _parts(value: Any, pairs: list[tuple[Any, Any]] | None) -> Iterator[tuple[str | int, Any]]:
     """Give what may hold a state dict further down; optimizers hold none."""
     if pairs is not None:
-        if not OPTIMIZER.issubset(key for key, _ in pairs if isinstance(key, str)):
+        if not dict(_named(pairs)).keys() >= OPTIMIZER:
             yield from ((key, part) for key, part in pairs if isinstance(key, (str, int)) and _is_container(part))
     elif isinstance(value, (list, tuple)):
         yield from ((index, part) for index, part in enumerate(value) if _is_container(part))
+
+
+def _named(pairs: list[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+    return ((key, part) for key, part in pairs if isinstance(key, str))
+
+
+def _optimized(items: dict[str, Any]) -> tuple[str, ...]:
+    """Give the names of parameters in the state of an optimizer, in both forms that torch.distributed writes."""
+    if not items.keys() >= OPTIMIZER:
+        flat = tuple(items) if items and all(key.startswith(FLAT_OPTIMIZER) for key in items) else ()
+        return flat if len({key.partition(".")[0] for key in flat}) > 1 else ()
+    names = [key for key, _ in _named(pairs_of(items["state"]) or [])]
+    groups = items["param_groups"] if isinstance(items["param_groups"], list) else []
+    for group in groups:
+        parameters = dict(_named(pairs_of(group) or [])).get("params")
+        names += [each for each in parameters if isinstance(each, str)] if isinstance(parameters, list) else []
+    return tuple(names)
 
 
 def _is_container(value: Any) -> bool:
@@ -91,14 +113,16 @@ def _state_dict(location: Location, value: Any, pairs: list[tuple[Any, Any]]) ->
     if not pairs or not all(isinstance(key, str) for key, _ in pairs):
         return None
     last = dict(pairs)
-    tensors = {key: tensor for key, part in last.items() if (tensor := tensor_of(part))}
-    others = tuple(key for key in last if key not in tensors)
-    if not tensors or sum(not key.endswith(EXTRA_STATE) for key in others) >= len(tensors):
+    if len(last) < len(pairs):
+        raise UnreadableError(f"its pickle sets {_first_doubled(pairs)!r} twice in one dict")
+    entries = tuple(Entry(key, *tensor) for key, part in pairs if (tensor := tensor_of(part)))
+    others = tuple(key for key, part in pairs if not tensor_of(part)) if len(entries) < len(pairs) else ()
+    if not entries or sum(not key.endswith(EXTRA_STATE) for key in others) >= len(entries):
         return None
     metadata = pairs_of(attributes_of(value).get("_metadata"))
-    return StateDict(
-        location,
-        tuple(Entry(key, tensor.shape, tensor.dtype, tensor.sharded) for key, tensor in tensors.items()),
-        others,
-        None if metadata is None else tuple(key for key, _ in metadata if isinstance(key, str)),
-    )
+    names = None if metadata is None else tuple(key for key, _ in metadata if isinstance(key, str))
+    return StateDict(location, entries, others, names)
+
+
+def _first_doubled(pairs: list[tuple[Any, Any]]) -> str:
+    return str(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ddpdoctor.checkpoint.values import Name, Object, Reference
+from ddpdoctor.checkpoint.values import Name, Object, Reference, Tensor
 
 STORAGES = {
     "BFloat16Storage": ("bfloat16", 2),
@@ -33,21 +32,13 @@ SHARDED = {
     "torch.distributed.tensor.api.DTensor",
 }
 DEEPEST = 8  # a parameter of a subclass of a quantised tensor is three calls deep
-
 MOST_PARTS = 5  # of a sparse tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """The shape and dtype of a tensor; ``sharded`` when the file holds a part of it."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    sharded: bool = False
-
-
-def tensor_of(value: Any, depth: int = 0) -> Tensor | None:  # noqa: C901, PLR0911 - a case for each function of torch's
+def tensor_of(value: Any, depth: int = 0) -> Tensor | None:  # noqa: C901, PLR0911, PLR0912 - a case for each function of torch's
     """Read the tensor that a call would rebuild; None when the call makes no tensor."""
+    if isinstance(value, Tensor):
+        return value
     if depth > DEEPEST or not isinstance(value, Object):
         return None
     if value.kind in SHARDED:
@@ -56,22 +47,22 @@ def tensor_of(value: Any, depth: int = 0) -> Tensor | None:  # noqa: C901, PLR09
         case "_rebuild_tensor" | "_rebuild_tensor_v2" | "_rebuild_qtensor", (Reference() as storage, _, size, *_):
             return _tensor(size, _storage_dtype(storage))
         case "_rebuild_tensor_v3", (Reference(), _, size, _, _, _, dtype, *_):
-            return _tensor(size, _dtype(dtype))
+            return _tensor(size, dtype_of(dtype))
         case "_rebuild_parameter" | "_rebuild_parameter_with_state" | "Parameter" | "Buffer", (data, *_):
             return tensor_of(data, depth + 1)
         case "_rebuild_from_type" | "_rebuild_from_type_v2", (Name() as maker, kind, args, *_):
             return _typed(Object(maker, args), kind, depth)
         case "_rebuild_meta_tensor_no_storage", (dtype, size, *_):
-            return _tensor(size, _dtype(dtype))
+            return _tensor(size, dtype_of(dtype))
         case "_rebuild_wrapper_subclass", (kind, dtype, size, *_):
-            return _tensor(size, _dtype(dtype), sharded=isinstance(kind, Name) and kind.full in SHARDED)
+            return _tensor(size, dtype_of(dtype), sharded=isinstance(kind, Name) and kind.full in SHARDED)
         case "_rebuild_sparse_tensor", (_, (*parts,)) if depth < DEEPEST:
             return _sparse(parts)
         case "_rebuild_device_tensor_from_cpu_tensor", (data, dtype, *_):
             inner = tensor_of(data, depth + 1)
-            return inner and Tensor(inner.shape, _dtype(dtype))
+            return inner and Tensor(inner.shape, dtype_of(dtype))
         case "_rebuild_device_tensor_from_numpy", (Object(state=(_, size, *_)), dtype, *_):
-            return _tensor(size, _dtype(dtype))
+            return _tensor(size, dtype_of(dtype))
         case _:
             return None
 
@@ -95,17 +86,18 @@ def _sparse(parts: list[Any]) -> Tensor | None:
     """
     parts = parts[:MOST_PARTS]
     for before, size in pairwise(parts):
-        if (values := tensor_of(before, DEEPEST)) and (shape := _shape(size)) is not None:
+        if (values := tensor_of(before, DEEPEST)) and (shape := shape_of(size)) is not None:
             return Tensor(shape, values.dtype)
     return None
 
 
 def _tensor(size: Any, dtype: str, *, sharded: bool = False) -> Tensor | None:
-    shape = _shape(size)
+    shape = shape_of(size)
     return None if shape is None or not dtype else Tensor(shape, dtype, sharded)
 
 
-def _shape(size: Any) -> tuple[int, ...] | None:
+def shape_of(size: Any) -> tuple[int, ...] | None:
+    """Read a size; None when it is none."""
     if isinstance(size, Object) and size.kind == "torch.Size" and isinstance(size.args, tuple):
         size = size.args[0] if size.args else ()
     if isinstance(size, (tuple, list)) and all(type(each) is int and each >= 0 for each in size):
@@ -113,7 +105,8 @@ def _shape(size: Any) -> tuple[int, ...] | None:
     return None
 
 
-def _dtype(value: Any) -> str:
+def dtype_of(value: Any) -> str:
+    """Read a dtype, without ``torch.``; empty when it is none."""
     return value.name if isinstance(value, Name) and value.module == "torch" else ""
 
 

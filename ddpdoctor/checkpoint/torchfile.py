@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from ddpdoctor.checkpoint import archive
@@ -19,6 +18,7 @@ MAGICS = (
     b"L119547037146038801333356L\n.",
 )  # 0x1950A86A20F9469CFC6C, pickled
 FIRST = 64  # bytes that hold the pickle of the magic number, in any protocol
+WINDOW = 1 << 20  # bytes that are read first: the pickles of most files, not their storages
 LENGTH_FIELD = 8  # precedes each storage of the legacy format
 
 
@@ -27,50 +27,74 @@ def magic_end(head: bytes) -> int:
     return max(head[:FIRST].find(magic) + len(magic) if magic in head[:FIRST] else 0 for magic in MAGICS)
 
 
-def read_zip(file: BinaryIO, blank: CheckpointFile) -> CheckpointFile:
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """The pickle of a file: ``data`` hold it from ``start`` to where ``machine`` stands; the zip archive around it."""
+
+    data: bytes
+    start: int
+    machine: Machine
+    directory: archive.Directory | None = None
+    record: archive.Record | None = None
+
+
+def read_zip(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled | None]:
     """Read a zip archive; ``blank`` is what is known already."""
     blank = replace(blank, format=Format.TORCH)
     try:
-        records = archive.directory(file, blank.size)
+        directory = archive.directory(file, blank.size)
+        records = directory.records
         folder = next(iter(records)).partition("/")[0] + "/"  # torch takes that of the first record
-        inner = {name[len(folder) :]: record for name, record in records.items() if name.startswith(folder)}
-        if found := _other_archive(records, inner):
-            return replace(blank, format=found)
-        data = archive.read(file, inner["data.pkl"])
-        root, machine = interpret(io.BytesIO(data), len(data))
+        if found := _other_archive(records, folder):
+            return replace(blank, format=found), None
+        record = records[f"{folder}data.pkl"]
+        data = archive.read(file, record)
+        root, machine = interpret(data)
         known = _described(blank, machine, root)
-        _check_records(machine, inner)
+        _check_records(machine, records, folder)
     except DamagedError as exc:
-        return replace(blank, damage=str(exc))
+        return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
-        return replace(blank, opaque=str(exc))
-    return known
+        return replace(blank, opaque=str(exc)), None
+    return known, Pickled(data, 0, machine, directory, record)
 
 
-def read_legacy(file: BinaryIO, start: int, blank: CheckpointFile) -> CheckpointFile:
+def read_legacy(file: BinaryIO, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled | None]:
     """Read the legacy format behind its magic number: version, machine, object, keys of the storages; the storages."""
     blank = replace(blank, format=Format.LEGACY)
-    try:
-        file.seek(start)
-        for _ in ("version", "machine"):
-            interpret(file, blank.size)
-        root, machine = interpret(file, blank.size)
-        known = _described(blank, machine, root)
-        keys, _ = interpret(file, blank.size)
-        _check_length(machine, keys, file.tell(), blank.size)
-    except DamagedError as exc:
-        return replace(blank, damage=str(exc))
-    except UnreadableError as exc:
-        return replace(blank, opaque=str(exc))
-    return known
+    window = WINDOW
+    while True:
+        file.seek(0)
+        data = file.read(window)
+        try:
+            return _legacy(data, start, blank)
+        except DamagedError as exc:
+            if len(data) == blank.size:
+                return replace(blank, damage=str(exc)), None
+            if len(data) >= archive.MOST_RECORD:
+                return replace(blank, opaque="its pickle is too long"), None
+        except UnreadableError as exc:
+            return replace(blank, opaque=str(exc)), None
+        window *= 8
 
 
-def _other_archive(records: dict[str, archive.Record], inner: dict[str, archive.Record]) -> Format | None:
-    if "archive_format" in inner or "serialized_exported_program.json" in records:
+def _legacy(data: bytes, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled]:
+    for _ in ("version", "machine"):
+        start = interpret(data, start)[1].at
+    root, machine = interpret(data, start)
+    known = _described(blank, machine, root)
+    keys, after = interpret(data, machine.at)
+    if shortage := _shortage(machine, keys, after.at, blank.size):
+        known = replace(blank, damage=shortage)
+    return known, Pickled(data, start, machine)
+
+
+def _other_archive(records: dict[str, archive.Record], folder: str) -> Format | None:
+    if f"{folder}archive_format" in records or "serialized_exported_program.json" in records:
         return Format.EXPORT
-    if "constants.pkl" in inner and any(name.startswith("code/") for name in inner):
+    if f"{folder}constants.pkl" in records and any(name.startswith(f"{folder}code/") for name in records):
         return Format.TORCHSCRIPT
-    return None if "data.pkl" in inner else Format.ZIP
+    return None if f"{folder}data.pkl" in records else Format.ZIP
 
 
 def _described(blank: CheckpointFile, machine: Machine, root: Any) -> CheckpointFile:
@@ -82,25 +106,23 @@ def _described(blank: CheckpointFile, machine: Machine, root: Any) -> Checkpoint
         items=items_of(root),
         state_dicts=tuple(found.state_dicts),
         modules=tuple(found.modules),
+        optimizers=tuple(found.optimizers),
     )
 
 
-def _check_records(machine: Machine, inner: dict[str, archive.Record]) -> None:
+def _check_records(machine: Machine, records: dict[str, archive.Record], folder: str) -> None:
     """See that each storage of the pickle is in the archive."""
-    wanted = dict.fromkeys(reference.storage[1] for reference in machine.references if reference.storage)
-    lost = [key for key in wanted if f"data/{key}" not in inner]
+    lost = [key for key in machine.storages if f"{folder}data/{key}" not in records]
     if lost:
         raise DamagedError(
-            f"{len(lost)} of {len(wanted)} tensors' data is not in the archive, the first is data/{lost[0]}"
+            f"{len(lost)} of {len(machine.storages)} tensors' data is not in the archive, the first is data/{lost[0]}"
         )
 
 
-def _check_length(machine: Machine, keys: Any, at: int, size: int) -> None:
-    """See that the storages, which stand one after the other at the end, are all there."""
-    storages = {each[1]: each for reference in machine.references if (each := reference.storage)}
-    lengths = [storage_bytes(each) for each in storages.values()]
-    if not isinstance(keys, list) or len(keys) != len(storages) or None in lengths:
-        return
+def _shortage(machine: Machine, keys: Any, at: int, size: int) -> str:
+    """Say by how much the storages, which stand one after the other at the end, are cut off; empty when not."""
+    lengths = [storage_bytes(each) for each in machine.storages.values()]
+    if not isinstance(keys, list) or len(keys) != len(lengths) or None in lengths:
+        return ""
     needed = at + sum(length + LENGTH_FIELD for length in lengths if length is not None)
-    if needed > size:
-        raise DamagedError(f"its tensors end at byte {needed}, the file at byte {size}")
+    return f"its tensors end at byte {needed}, the file at byte {size}" if needed > size else ""

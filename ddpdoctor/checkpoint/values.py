@@ -1,13 +1,13 @@
 """What a pickle describes, as inert values: nothing here can import, call or build anything of the pickle's.
 
-None, bool, int, float, str, bytes, tuples and lists stand for themselves.
+None, bool, int, float, bytes, tuples and lists stand for themselves, strings are ``Text``.
 """
 
 from __future__ import annotations
 
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class UnreadableError(Exception):
@@ -16,6 +16,33 @@ class UnreadableError(Exception):
 
 class DamagedError(UnreadableError):
     """A file is broken for certain: cut off, or other bytes than were written; the text says how that is known."""
+
+
+class Text(str):
+    """A string of the pickle, and where it comes from.
+
+    ``at`` is the position of the opcode that put it on the stack, ``source`` that of the opcode which spells it out;
+    they differ when it was fetched from the memo. Both are -1 when no opcode of its own stands for it.
+    """
+
+    __slots__ = ("at", "source")
+    at: int
+    source: int
+
+
+def text(value: str, at: int, source: int) -> Text:
+    """Give a string and where it comes from."""
+    new = Text(value)
+    new.at, new.source = at, source
+    return new
+
+
+class Tensor(NamedTuple):
+    """The shape and dtype of a tensor; ``sharded`` when the file holds a part of it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    sharded: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.check import NotRun
+from ddpdoctor.check import BadTarget, NotRun
 from ddpdoctor.probe.checkup import Supplies
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ def _loader(jobs: Callable[[], Jobs], loader: Target) -> Any:
 
 
 def _checkpoint(path: str) -> Any:
-    from ddpdoctor.checkpoint import read
+    from ddpdoctor.checkpoint import inspect
 
-    return read(path)
+    try:
+        return inspect(path)
+    except BadTarget as exc:
+        raise BadTarget(f"--checkpoint {exc}") from None

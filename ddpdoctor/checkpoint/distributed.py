@@ -1,0 +1,126 @@
+"""Reads the metadata of a checkpoint that torch.distributed.checkpoint (DCP) wrote: one pickle for all ranks' files.
+
+Source: torch.distributed.checkpoint.metadata, and _flatten_state_dict: the name of an item is the keys on the way to it
+in the nested dict, joined by dots; ``planner_data`` has the way itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
+from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.survey import EXTRA_STATE, OPTIMIZER
+from ddpdoctor.checkpoint.tensors import dtype_of, shape_of
+from ddpdoctor.checkpoint.torchfile import Pickled
+from ddpdoctor.checkpoint.values import DamagedError, Object, UnreadableError, attributes_of, pairs_of
+
+METADATA = ".metadata"
+MOST_METADATA = 1 << 29
+KIND = "torch.distributed.checkpoint.metadata.Metadata"
+TENSOR = "TensorStorageMetadata"
+Way = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The metadata: its pickle, the way to each item by the item's name, and all the places that name an item."""
+
+    pickled: Pickled
+    ways: dict[str, Way]
+    names: tuple[str, ...]
+
+
+def read_distributed(folder: Path, blank: CheckpointFile) -> tuple[CheckpointFile, Metadata | None]:
+    """Read ``.metadata``; ``blank`` is what is known already."""
+    blank = replace(blank, format=Format.DCP)
+    try:
+        root, pickled = _root(folder / METADATA)
+        known, metadata = _described(blank, root, pickled)
+        lost = _lost_files(folder, root)
+    except DamagedError as exc:
+        return replace(blank, damage=f"{METADATA}: {exc}"), None
+    except UnreadableError as exc:
+        return replace(blank, opaque=f"{METADATA}: {exc}"), None
+    if lost:
+        return replace(known, damage=f"{len(lost)} of its files are not there, the first is {lost[0]}"), None
+    return replace(known, globals=tuple(pickled.machine.names)), metadata
+
+
+def _root(path: Path) -> tuple[Object, Pickled]:
+    with path.open("rb") as file:
+        data = file.read(MOST_METADATA + 1)
+    if len(data) > MOST_METADATA:
+        raise UnreadableError(f"it takes more than {MOST_METADATA} bytes")
+    root, machine = interpret(data)
+    if not isinstance(root, Object) or root.kind != KIND:
+        raise UnreadableError(f"it is no pickled {KIND}")
+    return root, Pickled(data, 0, machine)
+
+
+def _described(blank: CheckpointFile, root: Object, pickled: Pickled) -> tuple[CheckpointFile, Metadata]:
+    attributes = attributes_of(root)
+    items = _strings(attributes.get("state_dict_metadata"))
+    planned = _strings(attributes.get("planner_data"))
+    ways = {name: _way(planned.get(name, (name,))) for name in items}
+    indices = (attributes_of(index) for index, _ in pairs_of(attributes.get("storage_data")) or [])
+    stored = [name for index in indices if isinstance(name := index.get("fqn"), str)]
+    state_dicts = tuple(_state_dicts(items, ways))
+    top = dict.fromkeys(str(way[0]) for way in ways.values() if way)
+    known = replace(
+        blank,
+        root=f"dict of {len(top)}",
+        items=tuple(Item(name, "item" if name in items else "dict") for name in top),
+        state_dicts=state_dicts,
+    )
+    return known, Metadata(pickled, ways, (*items, *planned, *stored))
+
+
+def _strings(value: Any) -> dict[Any, Any]:
+    return {key: part for key, part in pairs_of(value) or [] if isinstance(key, str)}
+
+
+def _way(value: Any) -> Way:
+    if not isinstance(value, tuple) or not value or not all(isinstance(part, (str, int)) for part in value):
+        raise UnreadableError("the way to an item is not understood")
+    return value
+
+
+def _state_dicts(items: dict[Any, Any], ways: dict[str, Way]) -> Iterator[StateDict]:
+    groups: dict[Way, list[tuple[str, str]]] = defaultdict(list)
+    for name, way in ways.items():
+        if isinstance(way[-1], str):
+            groups[way[:-1]].append((way[-1], name))
+    optimizers = {group[:index] for group in groups for index, part in enumerate(group) if part == "param_groups"}
+    for location, keys in groups.items():
+        if any(location[: len(each) + 1] == (*each, part) for each in optimizers for part in OPTIMIZER):
+            continue
+        entries = tuple(
+            Entry(key, shape_of(about.get("size")) or (), _dtype(about))
+            for key, name in keys
+            if isinstance(items[name], Object) and items[name].kind.endswith(TENSOR)
+            for about in (attributes_of(items[name]),)
+        )
+        tensors = {entry.key for entry in entries}
+        others = tuple(key for key, _ in keys if key not in tensors)
+        if entries and sum(not key.endswith(EXTRA_STATE) for key in others) < len(entries):
+            yield StateDict(location, entries, others)
+
+
+def _dtype(about: dict[str, Any]) -> str:
+    """Read the properties of a tensor, which pickle as a tuple that begins with the dtype."""
+    properties = about.get("properties")
+    state = properties.state if isinstance(properties, Object) else None
+    return (
+        dtype_of(state[0]) if isinstance(state, tuple) and state else dtype_of(attributes_of(properties).get("dtype"))
+    )
+
+
+def _lost_files(folder: Path, root: Object) -> list[str]:
+    infos = (attributes_of(info) for _, info in pairs_of(attributes_of(root).get("storage_data")) or [])
+    names = dict.fromkeys(name for info in infos if isinstance(name := info.get("relative_path"), str))
+    return [name for name in names if not (folder / name).is_file()]
