@@ -8,6 +8,7 @@ order, at the front and inside.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ FLAT = re.compile(r"_?flat_param(_\d+)?")
 COUNTER = "n_averaged"
 MOST_FRONTS = 8  # stacks that begin differently, in one file
 DEEPEST = 8  # wrappers around each other
+SEGMENT = re.compile(rf"(?:(?<=\.)|^)(?:{'|'.join(WRAPPERS)})(?=\.)")
+FRONT = re.compile(rf"(?:(?:{'|'.join(WRAPPERS)})\.){{1,{DEEPEST}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,11 @@ class Strip:
 
     def __call__(self, key: str) -> str:
         """Take it out of one key, as far as it is there; the last segment names the tensor and stays."""
-        *path, name = key.split(".")
         for segment in self.front:
-            if path[:1] == [segment]:
-                del path[0]
+            key = key.removeprefix(f"{segment}.")
+        if not self.inside or not SEGMENT.search(key):
+            return key
+        *path, name = key.split(".")
         return ".".join([*(segment for segment in path if segment not in self.inside), name])
 
     def __str__(self) -> str:
@@ -50,17 +54,18 @@ class Strip:
 
 def wrappers_in(key: str) -> tuple[str, ...]:
     """Name the wrapper segments of a key, the outermost first; the last segment is the tensor's own name."""
-    return tuple(segment for segment in key.split(".")[:-1] if segment in WRAPPERS)
+    return tuple(SEGMENT.findall(key))
 
 
 def front_of(key: str) -> tuple[str, ...]:
     """Name the wrapper segments at the start of a key."""
-    front: list[str] = []
-    for segment in key.split(".", DEEPEST)[:-1]:
-        if segment not in WRAPPERS:
-            break
-        front.append(segment)
-    return tuple(front)
+    found = FRONT.match(key)
+    return _segments(found.group()) if found else ()
+
+
+@functools.lru_cache(1024)
+def _segments(front: str) -> tuple[str, ...]:
+    return tuple(front.split(".")[:-1])
 
 
 def is_flat(key: str) -> bool:

@@ -23,9 +23,11 @@ def interpret(data: bytes, at: int = 0, *, quick: bool = True) -> tuple[Any, Mac
     """
     machine = Machine(data, at, quick=quick)
     try:
-        return machine.run(HANDLERS), machine
+        value = machine.run(HANDLERS)
     except NotQuickError:
         return interpret(data, at, quick=False)
+    machine.memo.clear()
+    return value, machine
 
 
 def _digits(line: bytes) -> int:

@@ -77,7 +77,7 @@ def opened(path: str | os.PathLike[str]) -> Opened:
     """Look at a checkpoint that is to be changed; else as ``inspect``."""
     text = os.fspath(path)
     try:
-        with _paused_collector():
+        with paused_collector():
             if Path(text).is_dir():
                 return _directory(Path(text))
             if not Path(text).is_file():
@@ -96,8 +96,8 @@ def stamp(path: Path) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _paused_collector() -> Iterator[None]:
-    """Keep the garbage collector from walking, again and again, the millions of values of a large pickle."""
+def paused_collector() -> Iterator[None]:
+    """Keep the garbage collector from walking, again and again, the millions of values of a large checkpoint."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -125,6 +125,11 @@ def _directory(path: Path) -> Opened:
     names = [each.name for each in (indices or checkpoints_in(path))]
     offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
     raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")
+
+
+def is_one(folder: Path) -> bool:
+    """Say whether a folder is one checkpoint, rather than that it holds some."""
+    return (folder / METADATA).is_file() or len(list(folder.glob(f"*{INDEX}"))) == 1
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

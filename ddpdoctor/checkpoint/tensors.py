@@ -25,6 +25,18 @@ STORAGES = {
     "ShortStorage": ("int16", 2),
     "UntypedStorage": ("uint8", 1),
 }
+ITEM_SIZES = {
+    **dict(STORAGES.values()),
+    "complex32": 4,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+}  # bytes of an element
 SHARDED = {
     "torch.distributed._shard.sharded_tensor.api.ShardedTensor",
     "torch.distributed.tensor.DTensor",

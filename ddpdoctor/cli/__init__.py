@@ -12,7 +12,9 @@ from ddpdoctor.check import BadTarget
 from ddpdoctor.cli.check import check
 from ddpdoctor.cli.env import env
 from ddpdoctor.cli.explain import explain
+from ddpdoctor.cli.inspect import inspect
 from ddpdoctor.cli.list import list_checks
+from ddpdoctor.cli.repair import repair
 from ddpdoctor.cli.selftest import selftest
 from ddpdoctor.registry import LoadError
 
@@ -26,7 +28,7 @@ def cli() -> None:
     """
 
 
-for command in (check, list_checks, explain, selftest, env):
+for command in (check, list_checks, explain, inspect, repair, selftest, env):
     cli.add_command(command)
 
 

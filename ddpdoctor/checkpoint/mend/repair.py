@@ -19,7 +19,7 @@ from ddpdoctor.checkpoint.mend.plan import Renamed, names_of, renamed
 from ddpdoctor.checkpoint.mend.rules import Rules, new_names, rules
 from ddpdoctor.checkpoint.mend.splice import Growth, Splice
 from ddpdoctor.checkpoint.mend.verify import verify
-from ddpdoctor.checkpoint.reader import INDEX, Opened, Shards, opened, stamp
+from ddpdoctor.checkpoint.reader import INDEX, Opened, Shards, opened, paused_collector, stamp
 from ddpdoctor.checkpoint.safetensors import Header
 from ddpdoctor.checkpoint.torchfile import Pickled
 from ddpdoctor.checkpoint.values import UnreadableError
@@ -91,7 +91,7 @@ def repair(  # noqa: PLR0913 - one for each thing that a user can want
     how = rules(to, strip, add, rename, regex)
     if not dry_run and (output is None) is not in_place:
         raise BadTarget(f"{os.fspath(path)}: name either an output or in_place")
-    with one_line(os.fspath(path)):
+    with one_line(os.fspath(path)), paused_collector():
         recovered = in_place and not dry_run and _recovered(path)
         source = _usable(opened(path))
         plan = _planned(source, how, _wanted(like, model))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddpdoctor.check import BadTarget
 from ddpdoctor.checkpoint import archive
 from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
@@ -20,8 +22,7 @@ def verify(path: str, before: CheckpointFile, plan: tuple[Renamed, ...]) -> None
     file = after.file
     if file.damage or file.opaque:
         raise BadTarget(f"{path}: what was written is not what was meant: {file.damage or file.opaque}")
-    expected = [_expected(each, dict(new.renamed)) for each, new in zip(before.state_dicts, plan, strict=True)]
-    if [_told(each) for each in file.state_dicts] != expected:
+    if not _promised(before.state_dicts, plan, file.state_dicts):
         raise BadTarget(f"{path}: what was written is not what was meant: its keys are others")
     for each in after.inside.parts if isinstance(after.inside, Shards) else (after,):
         if isinstance(each.inside, Pickled) and each.inside.directory:
@@ -29,10 +30,14 @@ def verify(path: str, before: CheckpointFile, plan: tuple[Renamed, ...]) -> None
                 archive.reach(opened_file, each.inside.directory)
 
 
-def _expected(state_dict: StateDict, new: dict[str, str]) -> tuple[object, ...]:
-    entries = [entry._replace(key=new[entry.key]) if entry.key in new else entry for entry in state_dict.entries]
-    return state_dict.location, entries, [new.get(key, key) for key in state_dict.others]
+def _promised(before: Sequence[StateDict], plan: Sequence[Renamed], after: Sequence[StateDict]) -> bool:
+    return len(before) == len(after) and all(
+        old.location == new.location
+        and _names(old, dict(renamed.renamed)) == (*new.keys, *new.others)
+        and all(one[1:] == other[1:] for one, other in zip(old.entries, new.entries, strict=False))
+        for old, renamed, new in zip(before, plan, after, strict=True)
+    )
 
 
-def _told(state_dict: StateDict) -> tuple[object, ...]:
-    return state_dict.location, list(state_dict.entries), list(state_dict.others)
+def _names(state_dict: StateDict, new: dict[str, str]) -> tuple[str, ...]:
+    return tuple(new.get(key, key) for key in (*state_dict.keys, *state_dict.others))

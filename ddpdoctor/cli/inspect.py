@@ -1,0 +1,52 @@
+"""``ddpdoctor inspect``: what a checkpoint holds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ddpdoctor.check import BadTarget
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile
+
+
+@click.command()
+@click.argument("checkpoint", metavar="CKPT")
+@click.option("--like", metavar="OTHER", help="Another checkpoint: compare key by key; exit status 1 when they differ.")
+@click.option("--keys", is_flag=True, help="List each key, with shape and dtype.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None:
+    """Tell what a checkpoint holds: formats, state dicts, prefixes, imports. Its pickle is not run."""
+    from ddpdoctor.checkpoint import inspect as look
+    from ddpdoctor.report.checkpoint import inspect_data, inspect_text
+
+    file = look(checkpoint)
+    if like is None:
+        click.echo(
+            json.dumps(inspect_data(file, keys=keys), indent=2) if form == "json" else inspect_text(file, keys=keys)
+        )
+        sys.exit(2 if file.damage or not file.format.loads else 0)
+    _compare(file, look(like), form, keys=keys)
+
+
+def _compare(file: CheckpointFile, other: CheckpointFile, form: str, *, keys: bool) -> None:
+    from ddpdoctor.checkpoint.compare import pairings
+    from ddpdoctor.report.checkpoint import pairing_text
+
+    for each in (file, other):
+        if not each.state_dicts:
+            raise BadTarget(f"{each.path} has no state dict: {each.damage or each.opaque or each.format.value}")
+    found = pairings(file, other)
+    if form == "json":
+        rows = [
+            {"location": list(each.location), "other": list(each.other), "keys": [list(row) for row in each.rows]}
+            for each in found
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        click.echo("\n".join(pairing_text(each, keys=keys) for each in found))
+    sys.exit(0 if all(each.equal for each in found) else 1)

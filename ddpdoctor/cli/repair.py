@@ -1,0 +1,131 @@
+"""``ddpdoctor repair``: the keys of a checkpoint renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ddpdoctor.check import BadTarget
+from ddpdoctor.cli.interrupt import ending_on_signals
+
+MODEL_TIME = 120.0  # seconds for the user's factory
+
+
+@click.command()
+@click.argument("checkpoints", metavar="CKPT...", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="OUT", help="Write a changed copy there; of several checkpoints, a folder.")
+@click.option("--in-place", is_flag=True, help="Change the checkpoint itself; --undo takes it back.")
+@click.option("--undo", is_flag=True, help="Take back the last repair in place.")
+@click.option("--dry-run", is_flag=True, help="Show the old names and the new, and change nothing.")
+@click.option(
+    "--to",
+    default="bare",
+    show_default=True,
+    metavar="WRAPPERS",
+    help="Keys of the bare model, or of its wrappers from the outermost: ddp, compile, fabric, lightning; ddp,compile.",
+)
+@click.option("--strip", multiple=True, metavar="PREFIX", help="Take this off the front of keys.")
+@click.option("--add", default="", metavar="PREFIX", help="Put this before each key.")
+@click.option("--map", "mapped", multiple=True, metavar="OLD=NEW", help="Rename a key, or the beginning of keys.")
+@click.option("--regex", multiple=True, metavar="PATTERN=NEW", help="Rename as re.sub does.")
+@click.option("--like", metavar="OTHER", help="Another checkpoint, whose keys are wanted.")
+@click.option("--model", metavar="TARGET:NAME", help="A factory of the model whose keys are wanted: FILE.py:NAME.")
+@click.option("--force", is_flag=True, help="Replace OUT when it is there.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
+    """Rename the keys of checkpoints, without running their pickle and without reading their tensors."""
+    chosen = [options["output"] is not None, *(options[name] for name in ("in_place", "undo", "dry_run"))]
+    if sum(chosen) != 1:
+        raise click.UsageError("choose one: -o OUT, --in-place, --dry-run or --undo")
+    with ending_on_signals():
+        statuses = [0]
+        wanted = _wanted(options)
+        paths = list(_all(checkpoints))
+        for number, path in enumerate(paths):
+            if len(paths) > 1 and sys.stderr.isatty():
+                click.echo(f"[{number + 1}/{len(paths)}] {path}", err=True)
+            output = _output(path, options["output"], several=len(paths) > 1)
+            statuses.append(_one(path, output, options, wanted))
+        sys.exit(max(statuses))
+
+
+def _one(path: str, output: str | None, options: dict[str, Any], wanted: Any) -> int:
+    from ddpdoctor import checkpoint
+    from ddpdoctor.report.checkpoint import repair_data, repair_text
+
+    try:
+        if options["undo"]:
+            checkpoint.undo(path)
+            click.echo(f"{path}: as before the last repair")
+            return 0
+        done = checkpoint.repair(
+            path,
+            output,
+            in_place=options["in_place"],
+            to=options["to"],
+            strip=options["strip"],
+            add=options["add"],
+            rename=[_pair("--map", each) for each in options["mapped"]],
+            regex=[_pair("--regex", each) for each in options["regex"]],
+            like=options["like"],
+            model=wanted,
+            dry_run=options["dry_run"],
+            force=options["force"],
+        )
+    except BadTarget as exc:
+        click.echo(f"ddpdoctor: {exc}", err=True)
+        return 1 if isinstance(exc, checkpoint.NoMatch) else 2
+    as_json = options["form"] == "json"
+    click.echo(json.dumps(repair_data(done)) if as_json else repair_text(done, table=options["dry_run"]))
+    return 0
+
+
+def _all(paths: tuple[str, ...]) -> Iterator[str]:
+    """Give the checkpoints; for a folder of single files, these."""
+    from ddpdoctor.checkpoint.reader import checkpoints_in, is_one
+
+    for path in paths:
+        folder = Path(path)
+        if folder.is_dir() and not is_one(folder) and (files := checkpoints_in(folder)):
+            yield from map(str, files)
+        else:
+            yield path
+
+
+def _output(path: str, output: str | None, *, several: bool) -> str | None:
+    if output is None or not several:
+        return output
+    Path(output).mkdir(exist_ok=True)
+    return str(Path(output) / Path(path).name)
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    old, equals, new = text.rpartition("=") if option == "--regex" else text.partition("=")
+    if not equals or not old:
+        raise click.UsageError(f"{option} {text}: write {option} OLD=NEW")
+    return old, new
+
+
+def _wanted(options: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]] | None:
+    """Build the model in a rank of its own, and give its keys and shapes."""
+    if options["model"] is None:
+        return None
+    if options["like"] is not None:
+        raise click.UsageError("choose one: --like or --model")
+    from time import monotonic
+
+    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.probe.model_exam import examine_model
+    from ddpdoctor.probe.target import parse
+
+    with ExitStack() as stack:
+        jobs = stack.enter_context(Jobs(1, os.environ, monotonic() + MODEL_TIME))
+        exam = examine_model(jobs, parse(options["model"]), None)
+        return [(each.key, tuple(each.shape)) for each in exam.state]

@@ -1,0 +1,234 @@
+"""What a checkpoint holds, and what a repair does to it, as text and as data."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from ddpdoctor.checkpoint import CheckpointFile, Format, Renamed, Repair, StateDict, subscript
+from ddpdoctor.checkpoint.allowed import is_allowed
+from ddpdoctor.checkpoint.compare import Pairing
+from ddpdoctor.checkpoint.keys import Strip, assumed, common_front, is_averaged, is_flat
+from ddpdoctor.checkpoint.tensors import ITEM_SIZES
+from ddpdoctor.report.text import printable
+
+MAKERS = {
+    "module": "DataParallel or DistributedDataParallel",
+    "_orig_mod": "torch.compile",
+    "_fsdp_wrapped_module": "FullyShardedDataParallel",
+    "_fpw_module": "FullyShardedDataParallel before torch 1.13",
+    "_checkpoint_wrapped_module": "activation checkpointing",
+    "_forward_module": "Lightning Fabric",
+}
+LIGHTNING = "pytorch-lightning_version"
+MARGIN = 11
+
+
+def size_text(count: int) -> str:
+    """Give a number of bytes as people say it."""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:  # noqa: PLR2004 - the SI step
+            break
+        size, unit = size / 1000, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def inspect_text(file: CheckpointFile, *, keys: bool = False) -> str:
+    """Describe a checkpoint for people."""
+    return printable("\n".join(_lines(file, keys=keys)))
+
+
+def _lines(file: CheckpointFile, *, keys: bool) -> Iterator[str]:
+    label = f" ({file.label})" if file.label else ""
+    yield f"{file.path}: {file.format.value}{label}, {size_text(file.size)}"
+    if file.damage:
+        yield _labelled("broken", file.damage)
+    if file.opaque:
+        yield _labelled("not read", file.opaque)
+    for module in file.modules:
+        yield _labelled("module", f"{subscript('ckpt', module.location)} is a pickled {module.kind}, not a state dict")
+    for state_dict in file.state_dicts:
+        yield from _state_dict(file, state_dict, keys=keys)
+    for optimizer in file.optimizers:
+        where = subscript("ckpt", optimizer.location)
+        yield _labelled("optimizer", f"{where} is kept by names of parameters, {len(set(optimizer.names))} of them")
+    yield from _tree(file)
+    if file.globals and file.format is not Format.DCP:  # whose metadata torch unpickles in full
+        yield from _globals(file.globals)
+
+
+def _tree(file: CheckpointFile) -> Iterator[str]:
+    """Give the containers from the outermost to those that hold a state dict."""
+    if any(not state_dict.location for state_dict in file.state_dicts):
+        return
+    for item in file.items:
+        yield _labelled("holds", f"{item.key}: {item.kind}")
+        below = [each for each in file.state_dicts if each.location[0] == item.key and len(each.location) > 1]
+        yield from (
+            _labelled("", f"  {subscript('', each.location[1:])}: {len(each.entries)} tensors") for each in below
+        )
+
+
+def _state_dict(file: CheckpointFile, state_dict: StateDict, *, keys: bool) -> Iterator[str]:
+    about = state_dict_data(state_dict)
+    dtypes = ", ".join(f"{name} {count}" for name, count in about["dtypes"].items())
+    sizes = f"{about['tensors']} tensors, {about['elements']:,} elements, {size_text(about['bytes'])}"
+    yield f"{subscript('ckpt', state_dict.location)}: {sizes}: {dtypes}"
+    prefix = about["prefix"]
+    if prefix:
+        yield _labelled("prefix", f"{prefix['text']} on {prefix['keys']} of {about['tensors']} keys: {prefix['by']}")
+    if about["kind"]:
+        yield _labelled("kind", about["kind"])
+    elif prefix:
+        bare = Path(file.path).with_name(f"{Path(file.path).stem}.bare{Path(file.path).suffix}")
+        yield _labelled("bare keys", f"ddpdoctor repair {shlex.quote(file.path)} -o {shlex.quote(str(bare))}")
+    elif about["front"] == ["model"] and any(item.key == LIGHTNING for item in file.items):
+        yield _labelled("prefix", "model. on all keys: the LightningModule's attribute; --strip model. takes it off")
+    if keys:
+        rows = [(entry.key, "x".join(map(str, entry.shape)), entry.dtype) for entry in state_dict.entries]
+        yield tabulate(rows, headers=("key", "shape", "dtype"), disable_numparse=True)
+
+
+def _globals(names: Sequence[str]) -> Iterator[str]:
+    refused = [name for name in names if not is_allowed(name)]
+    yield _labelled("imports", ", ".join(name for name in names if is_allowed(name)) or "nothing that is allowed")
+    if refused:
+        yield _labelled("refused", f"{', '.join(refused)} (by torch.load with weights_only=True)")
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label.ljust(MARGIN - 2)} {text}"
+
+
+def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
+    """Describe a checkpoint for programs."""
+    return {
+        "path": file.path,
+        "format": file.format.name.lower(),
+        "size": file.size,
+        "damage": file.damage,
+        "opaque": file.opaque,
+        "label": file.label,
+        "root": file.root,
+        "items": [{"key": item.key, "kind": item.kind} for item in file.items],
+        "state_dicts": [
+            state_dict_data(each) | ({"keys": [entry._asdict() for entry in each.entries]} if keys else {})
+            for each in file.state_dicts
+        ],
+        "modules": [{"location": list(each.location), "kind": each.kind} for each in file.modules],
+        "optimizers": [{"location": list(each.location), "names": len(set(each.names))} for each in file.optimizers],
+        "globals": [{"name": name, "weights_only": is_allowed(name)} for name in file.globals],
+    }
+
+
+def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
+    """Describe a state dict: sizes, dtypes, the prefix of wrappers and who left it."""
+    keys = state_dict.keys
+    strip = assumed(keys)
+    changed = sum(strip(key) != key for key in keys)
+    counts = [math.prod(entry.shape) for entry in state_dict.entries]
+    size = sum(count * ITEM_SIZES.get(entry.dtype, 0) for count, entry in zip(counts, state_dict.entries, strict=True))
+    prefix = {"text": str(strip), "keys": changed, "by": makers(strip)} if changed and not is_averaged(keys) else None
+    return {
+        "location": list(state_dict.location),
+        "tensors": len(keys),
+        "elements": sum(counts),
+        "bytes": size,
+        "dtypes": dict(Counter(entry.dtype or "unknown" for entry in state_dict.entries).most_common()),
+        "prefix": prefix,
+        "front": _front(keys),
+        "kind": _kind(state_dict),
+        "metadata": state_dict.metadata is not None,
+        "others": list(state_dict.others),
+    }
+
+
+def _front(keys: Sequence[str]) -> list[str]:
+    """Give the segments that all keys begin with."""
+    if front := common_front(keys):
+        return list(front)
+    first = {key.partition(".")[0] for key in keys if "." in key}
+    return list(first) if len(first) == 1 and all("." in key for key in keys) else []
+
+
+def _kind(state_dict: StateDict) -> str:
+    if is_averaged(state_dict.keys):
+        return "the state of an AveragedModel: module. and n_averaged are its own"
+    if any(map(is_flat, state_dict.keys)):
+        return "flat parameters of FSDP: one rank's part"
+    sharded = sum(entry.sharded for entry in state_dict.entries)
+    return f"{sharded} of the tensors are shards (DTensor or ShardedTensor): one rank's part" if sharded else ""
+
+
+def makers(strip: Strip) -> str:
+    """Say which wrappers left the prefix."""
+    return ", ".join(dict.fromkeys(MAKERS[segment] for segment in strip.segments))
+
+
+def pairing_text(pairing: Pairing, *, keys: bool) -> str:
+    """Describe how two state dicts agree, key by key."""
+    rows = [row for row in pairing.rows if keys or row[0] != "same"]
+    counts = Counter(row[0] for row in pairing.rows)
+    head = ", ".join(f"{count} {word}" for word, count in counts.items())
+    where = f"{subscript('ckpt', pairing.location)} beside {subscript('other', pairing.other)}: {head}"
+    table = tabulate(rows, headers=("", "key", "other"), disable_numparse=True) if rows else ""
+    return printable("\n".join(part for part in (where, table) if part))
+
+
+def repair_text(done: Repair, *, table: bool) -> str:
+    """Say what a repair did, or would do."""
+    return printable("\n".join(_repair_lines(done, table=table)))
+
+
+def _repair_lines(done: Repair, *, table: bool) -> Iterator[str]:
+    if done.recovered:
+        yield f"{done.path}: a repair that was killed was taken back first"
+    total = sum(each.total for each in done.state_dicts)
+    if table:
+        yield f"{done.path}: {done.changed} of {total} keys would be renamed"
+    elif not done.changed:
+        copied = f"; {done.output} is a copy" if done.output != done.path else ""
+        yield f"{done.path}: no key needs another name{copied}"
+    else:
+        into = f" -> {done.output}" if done.output != done.path else ""
+        yield f"{done.path}{into}: {done.changed} of {total} keys renamed"
+    for each in done.state_dicts:
+        yield from _renamed_lines(each, table=table)
+
+
+def _renamed_lines(each: Renamed, *, table: bool) -> Iterator[str]:
+    where = subscript("ckpt", each.location)
+    if each.renamed and not table:
+        old, new = each.renamed[0]
+        more = f" and {len(each.renamed) - 1} more" if len(each.renamed) > 1 else ""
+        yield f"  {where}: {old} -> {new}{more}"
+    if each.note:
+        yield f"  {where}: {each.note}"
+    if each.renamed and table:
+        yield tabulate(each.renamed, headers=(where, "new"), disable_numparse=True)
+
+
+def repair_data(done: Repair) -> dict[str, Any]:
+    """Describe a repair for programs."""
+    return {
+        "path": done.path,
+        "output": done.output,
+        "changed": done.changed,
+        "recovered": done.recovered,
+        "state_dicts": [
+            {
+                "location": list(each.location),
+                "total": each.total,
+                "note": each.note,
+                "renamed": [list(pair) for pair in each.renamed],
+            }
+            for each in done.state_dicts
+        ],
+    }
