@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
 from ddpdoctor.checkpoint.keys import Strip
 
 MOST_ROWS = 10
+PICKLED = {Format.TORCH, Format.LEGACY}
 
 
 def whole(checkpoint: CheckpointFile) -> CheckpointFile:
@@ -23,7 +25,7 @@ def whole(checkpoint: CheckpointFile) -> CheckpointFile:
         raise NotRun(f"{path} is broken: {checkpoint.damage}")
     if checkpoint.opaque:
         raise NotRun(f"{path}: {checkpoint.opaque}")
-    if checkpoint.format not in {Format.TORCH, Format.LEGACY, Format.SAFETENSORS}:
+    if checkpoint.format not in {*PICKLED, Format.SAFETENSORS, Format.DCP, Format.SHARDED}:
         raise NotRun(f"{path} is a {checkpoint.format.value}")
     return checkpoint
 
@@ -64,23 +66,33 @@ def beside(path: str, word: str) -> str:
 
 def load_lines(checkpoint: CheckpointFile, state_dict: StateDict) -> list[str]:
     """Write the lines that load ``ckpt`` and ``state`` from the file."""
+    path = checkpoint.path
     if checkpoint.format is Format.SAFETENSORS:
-        return ["from safetensors.torch import load_file", f"ckpt = state = load_file({quoted(checkpoint.path)})"]
+        return ["from safetensors.torch import load_file", f"ckpt = state = load_file({quoted(path)})"]
+    if checkpoint.format is Format.SHARDED:
+        return [
+            "from pathlib import Path",
+            "from safetensors.torch import load_file",
+            f'parts = Path({quoted(path)}).glob("*.safetensors")',
+            "state = {key: value for part in parts for key, value in load_file(part).items()}",
+        ]
+    convert = [
+        "from torch.distributed.checkpoint.format_utils import dcp_to_torch_save",
+        f"dcp_to_torch_save({quoted(path)}, {quoted(f'{path}.pt')})",
+    ]
+    file = f"{path}.pt" if checkpoint.format is Format.DCP else path
     return [
+        *(convert if checkpoint.format is Format.DCP else ()),
         "import torch",
-        f'ckpt = torch.load({quoted(checkpoint.path)}, map_location="cpu", weights_only=True)',
+        f'ckpt = torch.load({quoted(file)}, map_location="cpu", weights_only=True)',
         f"state = {subscript('ckpt', state_dict.location)}",
     ]
 
 
-def save_lines(checkpoint: CheckpointFile, path: str) -> list[str]:
-    """Write the lines that save ``ckpt``."""
-    if checkpoint.format is Format.SAFETENSORS:
-        return [
-            "from safetensors.torch import save_file",
-            f'save_file(ckpt, {quoted(path)}, metadata={{"format": "pt"}})',
-        ]
-    return [f"torch.save(ckpt, {quoted(path)})"]
+def repair_command(path: str, *options: str) -> tuple[str, str]:
+    """Write the command that gives a copy of the checkpoint other keys, and name the copy."""
+    new = beside(path, "bare")
+    return shlex.join(["ddpdoctor", "repair", path, *options, "-o", new]), new
 
 
 def strip_lines(strip: Strip) -> list[str]:

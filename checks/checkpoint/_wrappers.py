@@ -11,7 +11,7 @@ from ddpdoctor.checkpoint import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.compare import Difference, explain, outermost, wrapped_keys
 from ddpdoctor.checkpoint.keys import Strip, assumed, is_averaged, is_flat
 
-from ._look import beside, few, load_lines, named, pasted, save_lines, state_dicts, strip_lines
+from ._look import few, named, repair_command, state_dicts
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.model_exam import ModelExam
@@ -60,12 +60,20 @@ def from_model(checkpoint: CheckpointFile, model: ModelExam, wrapper: Wrapper) -
     keys = found.state_dict.keys
     own = tuple(parameter.key for parameter in model.state)
     if outermost(found.file_strip, keys) in wrapper.segments:
-        yield _too_many(checkpoint, found, wrapper)
+        options = ("--model", str(model.target)) if found.complete else _spelled_out(found, keys)
+        yield _too_many(checkpoint, found, wrapper, options)
     elif not found.file_strip.segments and outermost(found.model_strip, own) in wrapper.segments:
         yield _too_few(checkpoint, found, own, wrapper)
 
 
-def _too_many(checkpoint: CheckpointFile, found: Difference, wrapper: Wrapper) -> Finding:
+def _spelled_out(found: Difference, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the options of the repair when the model's keys are not all in the file."""
+    if assumed(keys) == found.file_strip:
+        return ()
+    return tuple(option for segment in found.file_strip.front for option in ("--strip", f"{segment}."))
+
+
+def _too_many(checkpoint: CheckpointFile, found: Difference, wrapper: Wrapper, options: tuple[str, ...]) -> Finding:
     keys = found.state_dict.keys
     changed = [key for key in keys if found.file_strip(key) != key]
     evidence = [Evidence(few(changed), few(map(found.file_strip, changed)), checkpoint.path)]
@@ -77,7 +85,7 @@ def _too_many(checkpoint: CheckpointFile, found: Difference, wrapper: Wrapper) -
         f"{wrapped_keys(found)} of {len(keys)} keys of {named(found.state_dict)} carry {found.file_strip}, "
         f"which {wrapper.maker} adds; the model's own keys do not, and load_state_dict raises",
         tuple(evidence),
-        _mend(checkpoint, found.state_dict, found.file_strip, wrapper, found.collisions),
+        _mend(checkpoint, found.state_dict, found.file_strip, wrapper, *options),
         place=Place(file=checkpoint.path, key=changed[0]),
     )
 
@@ -97,17 +105,10 @@ def _too_few(checkpoint: CheckpointFile, found: Difference, own: tuple[str, ...]
     )
 
 
-def _mend(
-    checkpoint: CheckpointFile,
-    state_dict: StateDict,
-    strip: Strip,
-    wrapper: Wrapper,
-    collisions: tuple[str, ...] = (),
-) -> Fix:
-    if collisions or len({strip(key) for key in state_dict.keys}) < len(state_dict.keys):
+def _mend(checkpoint: CheckpointFile, state_dict: StateDict, strip: Strip, wrapper: Wrapper, *options: str) -> Fix:
+    if len({strip(key) for key in state_dict.keys}) < len(state_dict.keys):
         return Fix(
             "save again: the file has two tensors for one bare key, and renaming would lose one", diff=wrapper.diff
         )
-    new = beside(checkpoint.path, "bare")
-    lines = [*load_lines(checkpoint, state_dict), *strip_lines(strip), *save_lines(checkpoint, new)]
-    return Fix(f"write {new} with the bare keys, and save the bare model from now on", pasted(lines), wrapper.diff)
+    command, new = repair_command(checkpoint.path, *options)
+    return Fix(f"write {new} with the bare keys, and save the bare model from now on", command, wrapper.diff)

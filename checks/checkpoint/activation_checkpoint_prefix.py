@@ -5,10 +5,13 @@ wrapper. Its `state_dict()` takes that name out of the keys, but the `named_para
 so that a file made by `{name: p.detach() for name, p in model.named_parameters()}` (only what is trained, say) has
 keys such as `layers.0._checkpoint_wrapped_module.weight`. `load_state_dict` of the plain model finds them unexpected.
 
-To be sure, print a few keys: `list(torch.load("last.pt", map_location="cpu", weights_only=True))[:3]`. Nobody calls a
-layer of theirs so, so the name is certain.
+To be sure, `ddpdoctor inspect last.pt` names the prefix. Nobody calls a layer of theirs so, so it is certain.
 
-Choose the tensors by the keys of `state_dict()`, which are those of the plain model.
+Choose the tensors by the keys of `state_dict()`, which are those of the plain model. To mend a file that exists,
+without loading it:
+
+    ddpdoctor repair last.pt -o last.bare.pt
+    ddpdoctor repair last.pt --in-place          # ddpdoctor repair last.pt --undo takes it back
 
 Holds for torch 1.12 and later; seen with torch 2.13 CPU. Source:
 torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py.

@@ -4,11 +4,12 @@
 Its keys look like those of DDP, but for the counter, and the weights are the averaged ones. Loaded into the plain
 model they raise 'Unexpected key(s) in state_dict: "n_averaged", "module.conv1.weight"'.
 
-To be sure, look for `n_averaged` among the keys.
+To be sure, `ddpdoctor inspect last.pt` says so, or look for `n_averaged` among the keys.
 
-Load it into an AveragedModel to go on averaging; to evaluate or to deploy, take the prefix off and drop the counter,
-or save `averaged.module.state_dict()`. After SWA, BatchNorm statistics are computed anew by
-`torch.optim.swa_utils.update_bn`.
+Load it into an AveragedModel to go on averaging; to evaluate or to deploy, `ddpdoctor.load_state_dict(model,
+"last.pt")` takes the weights and leaves the counter, or save `averaged.module.state_dict()`. `ddpdoctor repair last.pt
+--strip module. -o last.bare.pt` gives the bare keys, but keeps the counter: no key is ever dropped. After SWA,
+BatchNorm statistics are computed anew by `torch.optim.swa_utils.update_bn`.
 
 Holds for torch 1.6 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.optim", weight
 averaging.
@@ -25,7 +26,7 @@ from ddpdoctor.checkpoint import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.compare import explain
 from ddpdoctor.checkpoint.keys import COUNTER, Strip, assumed, is_averaged
 
-from ._look import beside, few, load_lines, named, pasted, save_lines, state_dicts, strip_lines
+from ._look import few, named, quoted, state_dicts
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.model_exam import ModelExam
@@ -53,15 +54,13 @@ def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[F
 
 def _finding(checkpoint: CheckpointFile, state_dict: StateDict, strip: Strip, severity: Severity | None) -> Finding:
     keys = [key for key in state_dict.keys if key != COUNTER]
-    new = beside(checkpoint.path, "bare")
-    counter = [f'state.pop("{COUNTER}")']
-    mend = [*load_lines(checkpoint, state_dict), *counter, *strip_lines(strip), *save_lines(checkpoint, new)]
     return Finding(
         f"{named(state_dict)} is the state of an AveragedModel: {COUNTER}, and {len(keys)} keys with {strip}",
         (Evidence(few([COUNTER, *keys]), few(map(strip, keys)), checkpoint.path),),
         Fix(
-            f"write {new} with the averaged weights under the model's keys, or load into AveragedModel(model)",
-            pasted(mend),
+            "load it by ddpdoctor, which leaves the counter, or load it into AveragedModel(model)",
+            diff=f"- model.load_state_dict(torch.load(path))\n+ import ddpdoctor\n"
+            f"+ ddpdoctor.load_state_dict(model, {quoted(checkpoint.path)})\n"
             "- torch.save(averaged.state_dict(), path)\n+ torch.save(averaged.module.state_dict(), path)",
         ),
         place=Place(file=checkpoint.path, key=COUNTER),

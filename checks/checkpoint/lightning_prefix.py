@@ -5,12 +5,15 @@ Lightning puts the user's module into a wrapper of its own before it hands it to
 `zero_to_fp32.py`, has `_forward_module.` before every key, and `load_state_dict` of the module finds all of them
 unexpected.
 
-To be sure, print a few keys: `list(torch.load("last.pt", map_location="cpu", weights_only=True))[:3]`. A layer of
-your own may be called `_forward_module`: with `--model`, the model's own keys decide; without, the assumption is
-printed.
+To be sure, `ddpdoctor inspect last.pt` names the prefix. A layer of your own may be called `_forward_module`: with
+`--model`, the model's own keys decide; without, the assumption is printed.
 
 Save with `trainer.save_checkpoint(path)`, and put ZeRO shards together with
-`lightning.pytorch.utilities.deepspeed.convert_zero_checkpoint_to_fp32_state_dict`, which takes the prefix off.
+`lightning.pytorch.utilities.deepspeed.convert_zero_checkpoint_to_fp32_state_dict`, which takes the prefix off. To mend
+a file that exists, without loading it:
+
+    ddpdoctor repair last.pt -o last.bare.pt
+    ddpdoctor repair last.pt --in-place          # ddpdoctor repair last.pt --undo takes it back
 
 Holds for PyTorch Lightning and Fabric with every torch. Source: Lightning's own wrappers
 (`_LightningModuleWrapperBase`, `_FabricModule`). Seen with a wrapper of the same shape, torch 2.13 CPU.

@@ -5,12 +5,18 @@ has `module.` before every key. Loaded into the bare model it raises "Missing ke
 Unexpected key(s) in state_dict: "module.conv1.weight""; with `strict=False` it raises nothing and loads nothing. The
 reverse, bare keys into a wrapped model, fails the same way.
 
-To be sure, print a few keys: `list(torch.load("last.pt", map_location="cpu", weights_only=True))[:3]`. A layer of
-your own may be called `module`: with `--model`, the model's own keys decide; without, the assumption is printed.
+To be sure, `ddpdoctor inspect last.pt` names the prefix. A layer of your own may be called `module`: with `--model`,
+the model's own keys decide; without, the assumption is printed.
 
-Save the bare model, `model.module.state_dict()`, and mend a file that exists with
-`torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")`, which renames `_metadata` too: a
-dict comprehension loses it, and with it the versions of the layers. It overwrites in silence when both names exist.
+Save the bare model, `model.module.state_dict()`. To mend a file that exists, without loading it:
+
+    ddpdoctor repair last.pt -o last.bare.pt
+    ddpdoctor repair last.pt --in-place          # ddpdoctor repair last.pt --undo takes it back
+    ddpdoctor repair bare.pt --to ddp -o ddp.pt   # the other way
+
+In a script, `ddpdoctor.load_state_dict(model, "last.pt")` loads either kind into either kind of model. A dict
+comprehension that renames loses `_metadata`, and with it the versions of the layers; torch's own
+`consume_prefix_in_state_dict_if_present` renames that, too, but overwrites in silence when both names exist.
 
 Holds for every torch. Seen with torch 2.13 CPU. Source: PyTorch documentation, "Saving and Loading Models", and the
 docstring of that function.

@@ -5,10 +5,11 @@ A file saved for resuming holds a dict such as {"model": ..., "optimizer": ..., 
 "optimizer", "epoch"". With `strict=False` it raises nothing and loads nothing, and the training starts from random
 weights.
 
-To be sure, print the outermost keys: `torch.load("last.pt", map_location="cpu", weights_only=True).keys()`.
+To be sure, `ddpdoctor inspect last.pt` shows what the file holds, and where.
 
-Load the inner dict: `model.load_state_dict(ckpt["model"])`. This is a note: a training state is a good thing to have,
-as long as the script that loads it knows where the weights stand.
+Load the inner dict: `model.load_state_dict(ckpt["model"])`, or let `ddpdoctor.load_state_dict(model, "last.pt")` find
+it. `ddpdoctor repair` mends the keys of every state dict in the file, wherever it stands. This is a note: a training
+state is a good thing to have, as long as the script that loads it knows where the weights stand.
 
 Holds for every torch; seen with torch 2.13 CPU. Source: PyTorch tutorials, "Saving and Loading a General Checkpoint".
 """
@@ -23,7 +24,7 @@ from ddpdoctor.check import probe
 from ddpdoctor.checkpoint import CheckpointFile, StateDict, subscript
 from ddpdoctor.checkpoint.compare import explain
 
-from ._look import few, load_lines, state_dicts, strip_lines
+from ._look import PICKLED, few, load_lines, state_dicts, strip_lines
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.model_exam import ModelExam
@@ -35,7 +36,7 @@ CARD = Card("DDP805", Severity.NOTE)
 def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001 - an input of this name
     """Find where the weights stand."""
     found = state_dicts(checkpoint)
-    if not model_given and all(each.location for each in found):
+    if checkpoint.format in PICKLED and not model_given and all(each.location for each in found):
         yield _finding(checkpoint, max(found, key=lambda each: len(each.entries)), (), "")
 
 
@@ -44,7 +45,7 @@ def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[F
     """Find which of the inner dicts is the model's."""
     state_dicts(checkpoint)
     found = explain(checkpoint, model.state)
-    if found and found.same_network and found.state_dict.location:
+    if checkpoint.format in PICKLED and found and found.same_network and found.state_dict.location:
         own = f"; {found.matching} of its keys are the model's"
         yield _finding(checkpoint, found.state_dict, strip_lines(found.file_strip), own)
 

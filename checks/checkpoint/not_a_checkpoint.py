@@ -6,7 +6,7 @@ torch.load says "invalid load key, 'v'." for a git-lfs pointer, "invalid load ke
 Usual causes: `git clone` without git-lfs leaves the pointer; a download link answered with a page (a login, a quota,
 a file viewer instead of the raw file); the disk was full when the file was created; the name is that of another file.
 
-To be sure, look at the first bytes: `head -c 200 last.pt`.
+To be sure, `ddpdoctor inspect last.pt` says what it is; look at the first bytes: `head -c 200 last.pt`.
 
 Fetch the real file: `git lfs pull`; the raw link of the file; `huggingface-cli download`.
 

@@ -5,10 +5,14 @@ has `_orig_mod.` before every key. With DDP it stacks, in the order of the wrapp
 `_orig_mod.module.`. Loaded into the model that is not compiled, it raises "Unexpected key(s) in state_dict:
 "_orig_mod.conv1.weight"".
 
-To be sure, print a few keys: `list(torch.load("last.pt", map_location="cpu", weights_only=True))[:3]`. Nobody calls a
-layer of theirs `_orig_mod`, so the prefix is certain.
+To be sure, `ddpdoctor inspect last.pt` names the prefix. Nobody calls a layer of theirs `_orig_mod`, so it is certain.
 
-Save the model that was given to torch.compile, or compile in place with `model.compile()`, which changes no key.
+Save the model that was given to torch.compile, or compile in place with `model.compile()`, which changes no key. To
+mend a file that exists, without loading it:
+
+    ddpdoctor repair last.pt -o last.bare.pt
+    ddpdoctor repair last.pt --in-place          # ddpdoctor repair last.pt --undo takes it back
+    ddpdoctor repair bare.pt --to ddp,compile -o new.pt   # as DDP(torch.compile(model)) has them; or --to compile
 
 Holds for torch 2.0 and later (`Module.compile()` for 2.2 and later); seen with torch 2.13 CPU. Source: PyTorch
 documentation, "torch.compile", and torch/_dynamo/eval_frame.py.

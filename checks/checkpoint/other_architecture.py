@@ -1,24 +1,25 @@
 """The checkpoint is of another network than the model.
 
-Once the prefixes of wrappers are out of the way, keys are still missing or left over, or tensors of the same name
-have other shapes. `load_state_dict` raises "size mismatch for fc.weight: copying a param with shape torch.Size([1000,
-512]) from checkpoint, the shape in current model is torch.Size([10, 512])". `strict=False` overlooks missing and
-unexpected keys, and leaves those layers as they were initialised; it does not overlook shapes.
+Once the prefixes of wrappers are out of the way, keys are still missing or left over, or tensors of the same name have
+other shapes. `load_state_dict` raises "size mismatch for fc.weight: copying a param with shape torch.Size([1000, 512])
+from checkpoint, the shape in current model is torch.Size([10, 512])". `strict=False` overlooks missing and unexpected
+keys, and leaves those layers as they were initialised; it does not overlook shapes.
 
 Usual causes: other arguments of the constructor (depth, width, number of classes, vocabulary), another version of the
 code or of the library that defines the model, another file than meant. A prefix of your own before all keys, such as
 `model.` in a file of Lightning, means that the file is of a module which holds the model. Shapes of [0] or [1]
 throughout are the placeholders that `state_dict()` gives under DeepSpeed ZeRO-3.
 
-To be sure, read the table: what differs in width shows the argument, what is missing shows the layer.
+To be sure, read the table: what differs in width shows the argument, what is missing shows the layer. `ddpdoctor
+inspect last.pt --like other.pt` puts two files beside each other, key by key, and `ddpdoctor repair last.pt --model
+train.py:build_model -o new.pt` finds the renaming that makes the keys equal, or says why there is none.
 
 Build the model with the arguments of the training that wrote the file; save them beside the weights. To keep a
-backbone and replace a head, delete the head's keys from the state dict and load with `strict=False`, and print what
-it returns.
+backbone and replace a head, delete the head's keys from the state dict and load with `strict=False`, and print what it
+returns.
 
 Holds for every torch; seen with torch 2.13 CPU. `num_batches_tracked` exists since torch 0.4.1: a file that lacks
-nothing else is filled up by torch when it has no `_metadata`. Source: PyTorch documentation,
-`Module.load_state_dict`.
+nothing else is filled up by torch when it has no `_metadata`. Source: PyTorch documentation, `Module.load_state_dict`.
 """
 
 from __future__ import annotations

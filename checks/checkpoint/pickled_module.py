@@ -6,7 +6,7 @@ attribute", and attributes that newer code sets in `__init__` are not there. A m
 DDP and its process group along. Since torch 2.6, torch.load refuses such a file unless weights_only=False is passed,
 which runs whatever the pickle says.
 
-To be sure, `ddpdoctor check --checkpoint last.pt` names the class without importing anything.
+To be sure, `ddpdoctor inspect last.pt` names the class without importing anything.
 
 Save `model.state_dict()`. Turn an existing file into one where the code of the model is still importable, and where
 you trust who wrote it: weights_only=False runs code from the file.

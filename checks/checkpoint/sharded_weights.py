@@ -6,7 +6,7 @@ SHARDED_STATE_DICT or LOCAL_STATE_DICT) or a DTensor (FSDP2, `fully_shard`). A p
 keys, or "aten.copy_.default got mixed torch.Tensor and DTensor". With `strict=False` and flat parameters nothing is
 loaded and nothing is raised. If rank 0 alone saved, the other parts are lost.
 
-To be sure, print the types: `{type(v) for v in state.values()}`, and the keys that contain `_flat_param`.
+To be sure, `ddpdoctor inspect last.pt` counts the shards; `{type(v) for v in state.values()}` shows their types.
 
 Save the full state dict, gathered on rank 0 (`get_model_state_dict` with `full_state_dict=True`, called on all
 ranks), or save a distributed checkpoint with `torch.distributed.checkpoint.save`, which `python -m

@@ -8,7 +8,8 @@ Usual causes: the disk or the quota was full, the job was killed while it saved,
 or several ranks wrote the same path at once. A wrong CRC-32 means that other bytes were read than were written:
 torch.load does not look at it (seen with torch 2.13) and loads the wrong bytes in silence.
 
-To be sure, compare size and checksum with the original: `sha256sum last.pt`; `unzip -t last.pt` checks every record.
+To be sure, `ddpdoctor inspect last.pt` says how the file is broken; compare size and checksum with the original:
+`sha256sum last.pt`; `unzip -t last.pt` checks every record.
 
 No tool brings back what is not there: fetch the file again, or go back to the last whole checkpoint. Then write so
 that it cannot happen: on rank 0 only, into a temporary file, renamed when it is complete.

@@ -5,8 +5,9 @@ list of names, and raises "Weights only load failed ... Unsupported global: GLOB
 allowed global by default" for others: arguments, NumPy scalars (a loss or a metric that was never turned into a
 float), paths, enums, classes of a framework.
 
-To be sure, `torch.serialization.get_unsafe_globals_in_checkpoint("last.pt")` (torch 2.5 and later) lists the same
-names, without loading. This check asks the list of the installed torch, and runs nothing of the file.
+To be sure, `ddpdoctor inspect last.pt` lists what the file would import;
+`torch.serialization.get_unsafe_globals_in_checkpoint("last.pt")` (torch 2.5 and later) lists the same names, without
+loading. This check asks the list of the installed torch, and runs nothing of the file.
 
 Save plain values: `float(loss)`, `vars(args)`, `str(path)`. For a file that exists, allow the very names that it
 needs, when they are harmless classes: `torch.serialization.safe_globals([argparse.Namespace])` (torch 2.5 and later).
@@ -22,11 +23,11 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.checkpoint import CheckpointFile, Format
+from ddpdoctor.checkpoint import CheckpointFile
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
 
-from ._look import few, quoted, whole
+from ._look import PICKLED, few, quoted, whole
 
 CARD = Card("DDP809", Severity.WARNING)
 DEFAULT_SINCE = (2, 6)
@@ -39,7 +40,7 @@ CALLS = {"eval", "exec", "compile", "open", "__import__", "breakpoint", "input"}
 @probe
 def by_the_installed_torch(checkpoint: CheckpointFile, jobs: Jobs) -> Iterator[Finding]:
     """Ask the installed torch which of the names it refuses."""
-    if whole(checkpoint).format is Format.SAFETENSORS:
+    if whole(checkpoint).format not in PICKLED:
         return
     if checkpoint.modules and not _harmful(checkpoint.globals):
         raise NotRun("a pickled module is always refused: see pickled-module")

@@ -1,10 +1,26 @@
 """Looks into checkpoints, and renames their keys, without running a pickle, reading a tensor or importing torch."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, PickledModule, StateDict, subscript
-from ddpdoctor.checkpoint.mend.fit import NoMatch
-from ddpdoctor.checkpoint.mend.plan import Renamed
-from ddpdoctor.checkpoint.mend.repair import Repair, repair, undo
-from ddpdoctor.checkpoint.reader import inspect
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.mend.fit import NoMatch
+    from ddpdoctor.checkpoint.mend.plan import Renamed
+    from ddpdoctor.checkpoint.mend.repair import Repair, repair, undo
+    from ddpdoctor.checkpoint.reader import inspect
+
+LATER = {
+    "NoMatch": "mend.fit",
+    "Renamed": "mend.plan",
+    "Repair": "mend.repair",
+    "inspect": "reader",
+    "repair": "mend.repair",
+    "undo": "mend.repair",
+}  # where each stands; the checks need but the nouns, and a command that reads no checkpoint starts faster without
 
 __all__ = [
     "CheckpointFile",
@@ -21,3 +37,10 @@ __all__ = [
     "subscript",
     "undo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what reads and changes checkpoints when it is asked for."""
+    if name not in LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{LATER[name]}"), name)

@@ -13,6 +13,7 @@ from ddpdoctor.cli.check import check
 from ddpdoctor.cli.env import env
 from ddpdoctor.cli.explain import explain
 from ddpdoctor.cli.inspect import inspect
+from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.list import list_checks
 from ddpdoctor.cli.repair import repair
 from ddpdoctor.cli.selftest import selftest
@@ -35,7 +36,8 @@ for command in (check, list_checks, explain, inspect, repair, selftest, env):
 def main() -> None:
     """Run the command line."""
     try:
-        cli()
+        with ending_on_signals():
+            cli()
     except BadTarget as exc:
         click.echo(f"ddpdoctor: {exc}", err=True)
         sys.exit(2)

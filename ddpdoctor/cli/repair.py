@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.cli.interrupt import ending_on_signals
 
 MODEL_TIME = 120.0  # seconds for the user's factory
 
@@ -44,16 +43,15 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
     chosen = [options["output"] is not None, *(options[name] for name in ("in_place", "undo", "dry_run"))]
     if sum(chosen) != 1:
         raise click.UsageError("choose one: -o OUT, --in-place, --dry-run or --undo")
-    with ending_on_signals():
-        statuses = [0]
-        wanted = _wanted(options)
-        paths = list(_all(checkpoints))
-        for number, path in enumerate(paths):
-            if len(paths) > 1 and sys.stderr.isatty():
-                click.echo(f"[{number + 1}/{len(paths)}] {path}", err=True)
-            output = _output(path, options["output"], several=len(paths) > 1)
-            statuses.append(_one(path, output, options, wanted))
-        sys.exit(max(statuses))
+    statuses = [0]
+    wanted = _wanted(options)
+    paths = list(_all(checkpoints))
+    for number, path in enumerate(paths):
+        if len(paths) > 1 and sys.stderr.isatty():
+            click.echo(f"[{number + 1}/{len(paths)}] {path}", err=True)
+        output = _output(path, options["output"], several=len(paths) > 1)
+        statuses.append(_one(path, output, options, wanted))
+    sys.exit(max(statuses))
 
 
 def _one(path: str, output: str | None, options: dict[str, Any], wanted: Any) -> int:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 from ddpdoctor.check import BadTarget
 
 WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
@@ -72,6 +70,8 @@ def refuse_written(path: Path) -> None:
 
 
 def _writers(path: Path) -> str:
+    import psutil
+
     real = str(path.resolve())
     for process in psutil.process_iter(["pid", "name"]):
         with suppress(psutil.Error, OSError):
