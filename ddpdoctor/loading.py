@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ddpdoctor.check import BadTarget
 if TYPE_CHECKING:
     from torch import nn
 
-    from ddpdoctor.checkpoint import CheckpointFile, StateDict
+    from ddpdoctor.checkpoint import CheckpointFile
 
 LOG = logging.getLogger("ddpdoctor")
 DEEPEST = 20
@@ -55,65 +56,58 @@ def load_state_dict(model: nn.Module, source: Path | Mapping[str, Any]) -> Loade
     from ddpdoctor.checkpoint import NoMatch
     from ddpdoctor.checkpoint.keys import COUNTER, is_averaged
     from ddpdoctor.checkpoint.mend.fit import fitted, in_the_way
-    from ddpdoctor.checkpoint.mend.plan import modules, moved
+    from ddpdoctor.checkpoint.mend.plan import described, names_of
 
     named = "state_dict" if isinstance(source, Mapping) else os.fspath(source)
     value = source if isinstance(source, Mapping) else _read(named)
-    wanted = [_Parameter(key, tuple(getattr(each, "shape", ()))) for key, each in model.state_dict().items()]
+    wanted = described(model.state_dict().items())
     reasons = []
-    for state_dict, tensors in _state_dicts(value):
-        keys = list(tensors)
-        extra = COUNTER if is_averaged(keys) and all(each.key != COUNTER for each in wanted) else ""
-        keys = [key for key in keys if key != extra]
-        kept = state_dict if not extra else _without(state_dict, extra)
-        new = fitted(kept, keys, wanted)
-        if not isinstance(new, list):
-            reasons.append(in_the_way(state_dict, new))
-            continue
-        names = dict(zip(keys, new, strict=True))
-        renamed = OrderedDict((names[key], tensors[key]) for key in keys)
-        if metadata := getattr(tensors, "_metadata", None):
-            paths = modules(names)
-            setattr(renamed, "_metadata", {moved(path, paths): each for path, each in metadata.items()})  # noqa: B010 - torch's
-        model.load_state_dict(renamed, strict=True)
-        pairs = tuple((old, name) for old, name in names.items() if old != name)
-        loaded = Loaded(named, state_dict.location, len(keys), pairs, (extra,) if extra else ())
-        if pairs or extra:
-            LOG.warning("%s", loaded)
-        return loaded
+    for location, values in _state_dicts(value):
+        extra = COUNTER if is_averaged(tuple(values)) and COUNTER not in wanted.keys else ""
+        state_dict = described(((key, each) for key, each in values.items() if key != extra), location)
+        new = fitted(state_dict, wanted)
+        if isinstance(new, list):
+            names = dict(zip(names_of(state_dict), new, strict=True))
+            model.load_state_dict(_under(names, values), strict=True)
+            pairs = tuple((old, name) for old, name in names.items() if old != name)
+            loaded = Loaded(named, location, len(names), pairs, (extra,) if extra else ())
+            if pairs or extra:
+                LOG.warning("%s", loaded)
+            return loaded
+        reasons.append(in_the_way(state_dict, wanted, new))
     reason = f"no renaming makes the keys equal: {reasons[0]}" if reasons else "it holds no state dict"
     raise NoMatch(f"{named}: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
-    key: str
-    shape: tuple[int, ...]
+def _under(names: Mapping[str, str], values: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """Give the values other names; the versions of the layers, which stand beside them, too."""
+    from ddpdoctor.checkpoint.mend.plan import modules, moved
+
+    new = OrderedDict((name, values[old]) for old, name in names.items())
+    if metadata := getattr(values, "_metadata", None):
+        paths = modules(names)
+        setattr(new, "_metadata", {moved(path, paths): each for path, each in metadata.items()})  # noqa: B010 - torch's
+    return new
 
 
-def _without(state_dict: StateDict, extra: str) -> StateDict:
-    from dataclasses import replace
-
-    return replace(state_dict, entries=tuple(entry for entry in state_dict.entries if entry.key != extra))
-
-
-def _state_dicts(value: Any, location: tuple[str | int, ...] = ()) -> Iterator[tuple[StateDict, Mapping[str, Any]]]:
-    """Give all mappings from names to tensors in the value, as the checkpoint's reader describes them."""
+def _state_dicts(
+    value: Any, location: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
+    """Give all mappings from names to tensors in the value, each without what is no part of a state dict."""
     import torch
 
-    from ddpdoctor.checkpoint import Entry, StateDict
     from ddpdoctor.checkpoint.survey import EXTRA_STATE
 
     if len(location) > DEEPEST or not isinstance(value, (Mapping, list, tuple)):
         return
     items = list(value.items() if isinstance(value, Mapping) else enumerate(value))
-    tensors = [(key, part) for key, part in items if isinstance(key, str) and isinstance(part, torch.Tensor)]
-    if tensors and isinstance(value, Mapping):
-        entries = tuple(Entry(key, tuple(part.shape), str(part.dtype)[6:]) for key, part in tensors)
-        whole = all(isinstance(part, torch.Tensor) or str(key).endswith(EXTRA_STATE) for key, part in items)
-        others = () if whole else tuple(str(key) for key, part in items if not isinstance(part, torch.Tensor))
-        kept: Mapping[str, Any] = value if whole else dict(tensors)
-        yield StateDict(location, entries, others), kept
+    own = [
+        (key, part)
+        for key, part in items
+        if isinstance(key, str) and (isinstance(part, torch.Tensor) or key.endswith(EXTRA_STATE))
+    ]
+    if isinstance(value, Mapping) and any(isinstance(part, torch.Tensor) for _, part in own):
+        yield location, value if len(own) == len(items) else dict(own)
     for key, part in items:
         yield from _state_dicts(part, (*location, key))
 
@@ -123,6 +117,7 @@ def _read(path: str) -> Any:
     import torch
 
     from ddpdoctor.checkpoint import Format, inspect
+    from ddpdoctor.checkpoint.allowed import is_allowed
 
     file = inspect(path)
     if file.damage:
@@ -136,7 +131,13 @@ def _read(path: str) -> Any:
     if file.format not in {Format.TORCH, Format.LEGACY}:
         how = ": load it by torch.distributed.checkpoint.load" if file.format is Format.DCP else ""
         raise BadTarget(f"{path} is a {file.format.value}{how}")
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=file.format is Format.TORCH)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=file.format is Format.TORCH)
+    except pickle.UnpicklingError:
+        refused = ", ".join(name for name in file.globals if not is_allowed(name)) or "something"
+        raise BadTarget(
+            f"{path}: torch.load refuses {refused} with weights_only=True; load the file as you trust it, pass the dict"
+        ) from None
 
 
 def _parts(file: CheckpointFile) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpdoctor import load_state_dict
 from ddpdoctor.check import Check, NotRun
-from ddpdoctor.checkpoint import Entry, StateDict, inspect
+from ddpdoctor.checkpoint import Entry, StateDict, inspect, repair
 from ddpdoctor.checkpoint.compare import difference, explain
 from ddpdoctor.checkpoint.keys import CERTAIN, WRAPPERS, Strip, assumed, is_averaged, is_flat, wrappers_in
 from ddpdoctor.model import Finding, Severity
@@ -47,7 +50,8 @@ def small(width: int = 4) -> Any:
 def exam(model: Any) -> Any:
     """Give of the examination of a model what these checks read."""
     return SimpleNamespace(
-        state=tuple(Entry(key, tuple(value.shape), str(value.dtype)[6:]) for key, value in model.state_dict().items())
+        target="train.py:build_model",
+        state=tuple(Entry(key, tuple(value.shape), str(value.dtype)[6:]) for key, value in model.state_dict().items()),
     )
 
 
@@ -98,11 +102,19 @@ def wrapped(segments: Sequence[str], model: Any) -> Any:
     return model
 
 
-def paste(finding: Finding) -> None:
-    """Run the Python that the command of a fix hands to the interpreter."""
-    first, *lines, last = finding.fix.command.splitlines()
-    assert (first, last) == ("python3 - <<'END'", "END")
-    exec("\n".join(lines), {})  # noqa: S102
+def paste(finding: Finding, model: Any = None) -> None:
+    """Do what the command of a fix does, with the model itself where it names the model's factory."""
+    first, *lines, last = finding.fix.command.splitlines() * (1 if "\n" in finding.fix.command else 2)
+    if (first, last) == ("python3 - <<'END'", "END"):
+        exec("\n".join(lines), {})  # noqa: S102
+        return
+    words = shlex.split(finding.fix.command)
+    path, *options = words[2:]
+    assert (words[:2], options[-2]) == (["ddpdoctor", "repair"], "-o")
+    if "--model" in options:
+        assert options[:2] == ["--model", "train.py:build_model"]
+    strip = [value for option, value in pairwise(options) if option == "--strip"]
+    repair(path, options[-1], model=model if "--model" in options else None, strip=strip)
 
 
 @pytest.mark.parametrize("slug", PREFIXES)
@@ -116,7 +128,7 @@ def test_a_prefix_is_found_and_the_command_mends_it(tmp_path: Path, area: dict[s
     assert reports(area, path) == {slug: Severity.NOTE, "nested-state-dict": Severity.NOTE}
     assert reports(area, path, model) == {slug: Severity.ERROR, "nested-state-dict": Severity.NOTE}
 
-    paste(findings(area[slug], path, model)[0])
+    paste(findings(area[slug], path, model)[0], model)
     mended = torch.load(tmp_path / "last.bare.pt", weights_only=True)["net"]
     assert list(mended) == list(model.state_dict())
     assert mended._metadata.keys() >= model.state_dict()._metadata.keys()
@@ -129,7 +141,7 @@ def test_the_command_can_be_pasted_into_a_shell(tmp_path: Path, area: dict[str, 
     path = save(tmp_path / "a 'b' $HOME.pt", wrapped(["module"], small()).state_dict())
     (finding,) = findings(area["module-prefix"], path)
 
-    command = finding.fix.command.replace("python3", sys.executable, 1)
+    command = finding.fix.command.replace("ddpdoctor", f"{sys.executable} -m ddpdoctor", 1)
     subprocess.run(["bash", "-ec", command], cwd=tmp_path, check=True, capture_output=True, timeout=60)
 
     assert reports(area, tmp_path / "a 'b' $HOME.bare.pt", small()) == {}
@@ -147,7 +159,7 @@ def test_a_stack_is_reported_once_and_mended_whole(tmp_path: Path, area: dict[st
     assert reports(area, path, model) == {slug: Severity.ERROR}
     (finding,) = findings(area[slug], path, model)
     assert ".".join(segments) in finding.message
-    paste(finding)
+    paste(finding, model)
     small().load_state_dict(torch.load(tmp_path / "a'b.bare.pt", weights_only=True))
 
 
@@ -161,7 +173,7 @@ def test_a_layer_that_is_called_module_is_no_prefix(tmp_path: Path, area: dict[s
 
     assert reports(area, bare, model) == {}
     assert reports(area, held, model) == {"module-prefix": Severity.ERROR}
-    paste(findings(area["module-prefix"], held, model)[0])
+    paste(findings(area["module-prefix"], held, model)[0], model)
     model.load_state_dict(torch.load(tmp_path / "held.bare.pt", weights_only=True))
     (note,) = findings(area["module-prefix"], bare)
     assert "assuming that no layer of the model itself is called module" in note.message
@@ -203,13 +215,12 @@ def test_partial_wrappers_of_layers(tmp_path: Path, area: dict[str, Check]) -> N
     path = save(tmp_path / "last.pt", inner)
 
     assert reports(area, path, model) == {"activation-checkpoint-prefix": Severity.ERROR}
-    paste(findings(area["activation-checkpoint-prefix"], path, model)[0])
+    paste(findings(area["activation-checkpoint-prefix"], path, model)[0], model)
     small().load_state_dict(torch.load(tmp_path / "last.bare.pt", weights_only=True))
 
 
 def test_an_averaged_model_is_not_taken_for_ddp(tmp_path: Path, area: dict[str, Check]) -> None:
-    """The counter tells AveragedModel from DDP, also when the two are stacked; the command leaves bare keys."""
-    import torch
+    """The counter tells AveragedModel from DDP, also when the two are stacked; the line of the fix loads it."""
     from torch.optim.swa_utils import AveragedModel
 
     model = small()
@@ -218,8 +229,9 @@ def test_an_averaged_model_is_not_taken_for_ddp(tmp_path: Path, area: dict[str, 
 
         assert reports(area, path) == {"averaged-model": Severity.NOTE}
         assert reports(area, path, model) == {"averaged-model": Severity.ERROR}
-        paste(findings(area["averaged-model"], path, model)[0])
-        small().load_state_dict(torch.load(tmp_path / f"{name}.bare.pt", weights_only=True))
+        line = f'ddpdoctor.load_state_dict(model, "{path}")'
+        assert f"+ {line}" in findings(area["averaged-model"], path, model)[0].fix.diff.splitlines()
+        assert load_state_dict(small(), path).left_out == ("n_averaged",)
 
 
 def test_an_averaged_model_is_healthy_for_an_averaged_model(tmp_path: Path, area: dict[str, Check]) -> None:
@@ -384,15 +396,14 @@ def test_parts_of_tensors_are_not_taken_for_weights(tmp_path: Path, area: dict[s
 
 
 def test_safetensors_are_mended_as_safetensors(tmp_path: Path, area: dict[str, Check]) -> None:
-    """The lines for a safetensors file load and save with safetensors."""
+    """The command works on a safetensors file as on any other."""
     header = b'{"module.a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 4)
 
     (finding,) = findings(area["module-prefix"], tmp_path / "a.safetensors")
 
-    assert "load_file" in finding.fix.command
-    assert "save_file" in finding.fix.command
-    assert "torch.load" not in finding.fix.command
+    paste(finding)
+    assert inspect(tmp_path / "a.bare.safetensors").state_dicts[0].keys == ("a",)
 
 
 SEGMENTS = st.sampled_from(WRAPPERS)

@@ -85,12 +85,17 @@ def assumed(keys: Iterable[str]) -> Strip:
     A name that a layer can have counts only at the front, and where every key has it.
     """
     keys = [key for key in keys if key != COUNTER]
-    front = common_front(keys)
-    mixed = [key for key in keys if front_of(key)[: len(front)] != front]
-    if mixed and any(segment in USUAL for segment in front):
-        front = ()
+    front = shared_front(keys)
     inside = {segment for key in keys for segment in wrappers_in(key)[len(front) :] if segment in CERTAIN}
     return Strip(front, tuple(segment for segment in CERTAIN if segment in inside))
+
+
+def shared_front(keys: Iterable[str]) -> tuple[str, ...]:
+    """Give the wrapper segments at the start of all keys."""
+    fronts = {front_of(key) for key in keys}
+    first, last = min(fronts, default=()), max(fronts, default=())
+    count = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
+    return first[: min(len(first), len(last))] if count is None else first[:count]
 
 
 def common_front(keys: Iterable[str]) -> tuple[str, ...]:

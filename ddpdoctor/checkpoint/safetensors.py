@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
+NOTES = "__metadata__"
 PREFIX = 8  # the length of the header, little endian
 MOST_HEADER = 1 << 26
-MOST_WRITTEN = 100_000_000  # what the library reads
-ALIGNED = 8  # the library pads the header to a multiple
 DTYPES = {
     "BF16": "bfloat16",
     "BOOL": "bool",
@@ -69,20 +67,6 @@ def read_safetensors(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointF
     return known, Header(header, length)
 
 
-def packed(header: Header, names: Mapping[str, str]) -> bytes:
-    """Give the first bytes of the file with other names; as long as they are now, where that is possible.
-
-    Raises:
-        UnreadableError: the names are too long for the format.
-    """
-    content = {names.get(key, key): value for key, value in header.content.items()}
-    data = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    length = max(len(data) + -len(data) % ALIGNED, header.length)
-    if length > MOST_WRITTEN:
-        raise UnreadableError(f"its header would take {length} bytes, more than safetensors reads")
-    return length.to_bytes(PREFIX, "little") + data.ljust(length)
-
-
 def _header(file: BinaryIO, length: int, size: int) -> dict[str, Any]:
     if PREFIX + length > size:
         raise DamagedError(f"its header ends at byte {PREFIX + length}, the file at byte {size}")
@@ -114,6 +98,6 @@ def _entries(header: dict[str, Any]) -> tuple[tuple[Entry, ...], int]:
             ):
                 entries.append(Entry(key, tuple(shape), DTYPES.get(dtype, dtype)))
                 end = max(end, stop)
-            case _ if key != "__metadata__":
+            case _ if key != NOTES:
                 raise UnreadableError(f"its header does not describe the tensor {key!r} as the format says")
     return tuple(entries), end

@@ -14,6 +14,7 @@ from ddpdoctor.checkpoint.values import Name, Object, Reference, UnreadableError
 DEEPEST = 100
 MOST_PLACES = 2_000_000
 OPTIMIZER = {"state", "param_groups"}
+NAMING = ("params", "param_names")  # of a group; the latter when it was made of named_parameters(), since torch 2.6
 FLAT_OPTIMIZER = tuple(f"{name}." for name in sorted(OPTIMIZER))  # of torch.distributed.checkpoint.state_dict
 MODULE = {"_parameters", "_modules", "_buffers"}
 EXTRA_STATE = "_extra_state"
@@ -99,8 +100,9 @@ def _optimized(items: dict[str, Any]) -> tuple[str, ...]:
     names = [key for key, _ in _named(pairs_of(items["state"]) or [])]
     groups = items["param_groups"] if isinstance(items["param_groups"], list) else []
     for group in groups:
-        parameters = dict(_named(pairs_of(group) or [])).get("params")
-        names += [each for each in parameters if isinstance(each, str)] if isinstance(parameters, list) else []
+        items = dict(_named(pairs_of(group) or []))
+        listed = [items[name] for name in NAMING if isinstance(items.get(name), list)]
+        names += [each for parameters in listed for each in parameters if isinstance(each, str)]
     return tuple(names)
 
 

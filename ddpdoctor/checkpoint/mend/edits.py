@@ -9,10 +9,11 @@ from pathlib import Path
 from ddpdoctor.checkpoint.contents import Format
 from ddpdoctor.checkpoint.distributed import Metadata
 from ddpdoctor.checkpoint.mend import pickles, zips
+from ddpdoctor.checkpoint.mend.headers import annotated, packed
 from ddpdoctor.checkpoint.mend.plan import Renamed
 from ddpdoctor.checkpoint.mend.splice import Growth, Splice
 from ddpdoctor.checkpoint.reader import Opened, Shards
-from ddpdoctor.checkpoint.safetensors import PREFIX, Header, packed
+from ddpdoctor.checkpoint.safetensors import PREFIX, Header
 from ddpdoctor.checkpoint.torchfile import Pickled
 from ddpdoctor.checkpoint.values import Text, UnreadableError
 
@@ -95,7 +96,11 @@ def _shards(path: str, size: int, shards: Shards, plan: Plan, *, in_place: bool)
         yield from _changes(part, (Renamed((), own, len(own)),), in_place=in_place)
     if names:
         weight_map = {names.get(key, key): name for key, name in shards.index["weight_map"].items()}
-        data = json.dumps({**shards.index, "weight_map": weight_map}, indent=2, ensure_ascii=False) + "\n"
+        notes = shards.index.get("metadata")
+        index = {**shards.index, "weight_map": weight_map}
+        if isinstance(notes, dict):
+            index["metadata"] = annotated(notes, names)
+        data = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
         yield Splice(path, size, 0, size, data.encode())
 
 

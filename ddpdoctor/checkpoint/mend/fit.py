@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.checkpoint.compare import Difference, Parameter, difference, shifted
-from ddpdoctor.checkpoint.contents import Entry, StateDict, subscript
+from ddpdoctor.checkpoint.compare import Difference, difference, shifted
+from ddpdoctor.checkpoint.contents import StateDict, subscript
 from ddpdoctor.checkpoint.keys import COUNTER
+from ddpdoctor.checkpoint.mend.plan import names_of
 
 FEW = 3
 
@@ -17,21 +17,20 @@ class NoMatch(BadTarget):
     """No renaming makes the keys those that are wanted; the text says what is in the way."""
 
 
-def fitted(state_dict: StateDict, names: Sequence[str], wanted: Sequence[Parameter]) -> list[str] | Difference:
-    """Give the names that make the keys those that are wanted; else how they differ."""
-    found = difference(state_dict, wanted)
-    own = {found.model_strip(parameter.key): parameter.key for parameter in wanted}
-    front, missing = "", ""
-    if not found.complete:
-        front, missing = shifted(found)
-        if not front and not missing:
-            return found
+def fitted(state_dict: StateDict, wanted: StateDict) -> list[str] | Difference:
+    """Give the names, in the order of ``names_of``, that make the keys those of ``wanted``; else how they differ."""
+    names, own_names = names_of(state_dict), names_of(wanted)
+    found = difference(state_dict, wanted.entries)
+    own = {found.model_strip(name): name for name in own_names}
+    front, missing = ("", "") if found.complete else shifted(found)
+    if not found.complete and not front and not missing:
+        return found
     new = [_renamed(found.file_strip(name), front, missing, own) or name for name in names]
-    shapes = {entry.key: name for name, entry in zip(new, state_dict.entries, strict=False)}
-    result = difference(replace(state_dict, entries=_under(state_dict, shapes)), wanted)
-    if result.complete and {*new[: len(state_dict.entries)]} == {parameter.key for parameter in wanted}:
-        return new
-    return found
+    if not found.complete:
+        entries = tuple(entry._replace(key=name) for entry, name in zip(state_dict.entries, new, strict=False))
+        if not difference(replace(state_dict, entries=entries), wanted.entries).complete:
+            return found
+    return new if sorted(new) == sorted(own_names) else found
 
 
 def _renamed(bare: str, front: str, missing: str, own: dict[str, str]) -> str | None:
@@ -40,22 +39,21 @@ def _renamed(bare: str, front: str, missing: str, own: dict[str, str]) -> str | 
     return own.get(bare.removeprefix(front)) if bare.startswith(front) else None
 
 
-def _under(state_dict: StateDict, names: dict[str, str]) -> tuple[Entry, ...]:
-    return tuple(entry._replace(key=names[entry.key]) for entry in state_dict.entries)
-
-
-def in_the_way(state_dict: StateDict, found: Difference) -> str:
+def in_the_way(state_dict: StateDict, wanted: StateDict, found: Difference) -> str:
     """Say what no renaming can change."""
+    ours = {found.file_strip(name) for name in names_of(state_dict)}
+    theirs = {found.model_strip(name) for name in names_of(wanted)}
+    missing, unexpected = sorted(theirs - ours), sorted(ours - theirs)
     said = [
         f"{len(names)} {word}: {', '.join(names[:FEW])}{', ...' if len(names) > FEW else ''}"
-        for names, word in ((found.missing, "missing"), (found.unexpected, "unexpected"))
+        for names, word in ((missing, "missing"), (unexpected, "unexpected"))
         if names
     ]
+    if unexpected == [COUNTER]:
+        said.append("it is the counter of an AveragedModel, which ddpdoctor.load_state_dict leaves out")
     if found.reshaped:
         key, file, model = found.reshaped[0]
         said.append(f"{len(found.reshaped)} of another shape: {key} {list(file)} instead of {list(model)}")
     if found.collisions:
         said.append(f"{len(found.collisions)} that two tensors would get: {found.collisions[0]}")
-    if not said:
-        said = [f"1 unexpected: {COUNTER}, the counter of an AveragedModel (ddpdoctor.load_state_dict leaves it out)"]
     return f"{subscript('ckpt', state_dict.location)}: {'; '.join(said)}"

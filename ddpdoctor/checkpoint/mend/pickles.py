@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from ddpdoctor.checkpoint.contents import CheckpointFile
+from ddpdoctor.checkpoint.keys import CERTAIN, Strip
 from ddpdoctor.checkpoint.machine import Machine
 from ddpdoctor.checkpoint.mend.plan import Renamed, followed, modules, moved
 from ddpdoctor.checkpoint.opcodes import interpret
@@ -28,6 +29,8 @@ def wanted(file: CheckpointFile, plan: tuple[Renamed, ...]) -> dict[int, str]:
     for old, new in _names(file, plan):
         if not isinstance(old, Text) or old.at < 0:
             raise UnreadableError(f"its pickle makes the key {str(old)!r} by code")
+        if old == new and old.at not in found:
+            continue
         if found.setdefault(old.at, new) != new:
             raise UnreadableError(f"its pickle has one string for two keys, {found[old.at]!r} and {new!r}")
     return found
@@ -39,10 +42,20 @@ def _names(file: CheckpointFile, plan: tuple[Renamed, ...]) -> Iterator[tuple[st
             continue
         yield from each.renamed
         if state_dict.metadata:
-            new = dict(each.renamed)
-            paths = modules({key: new.get(key, key) for key in state_dict.keys})
-            yield from ((path, other) for path in state_dict.metadata if (other := moved(path, paths)) != path)
+            yield from _paths(state_dict.metadata, state_dict.keys, dict(each.renamed))
     yield from followed(file, plan)
+
+
+def _paths(old: Iterable[str], keys: Iterable[str], new: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Give old and new paths of modules, which are the keys of ``_metadata``."""
+    names = {key: new.get(key, key) for key in keys}
+    paths = modules(names)
+    bare = Strip((), CERTAIN)
+    clean = all(bare(name) == name for name in names.values())
+    for path in old:
+        other = moved(path, paths)
+        # FSDP1 takes its own name out of the keys, not out of these paths.
+        yield path, bare(f"{other}.")[:-1] if clean and other else other
 
 
 def rewritten(data: bytes, start: int, stop: int, machine: Machine, strings: Mapping[int, str]) -> bytes:

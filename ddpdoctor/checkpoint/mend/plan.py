@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.checkpoint.contents import CheckpointFile, Location, StateDict, subscript
+from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Location, StateDict, subscript
 from ddpdoctor.checkpoint.survey import EXTRA_STATE, FLAT_OPTIMIZER
 
 
@@ -24,6 +25,18 @@ class Renamed:
 def names_of(state_dict: StateDict) -> tuple[str, ...]:
     """Give the keys that name something of a model: its tensors, and extra state of its layers."""
     return (*state_dict.keys, *(key for key in state_dict.others if key.endswith(EXTRA_STATE)))
+
+
+def described(items: Iterable[tuple[str, Any]], location: Location = ()) -> StateDict:
+    """Describe the state dict that has these keys, with tensors or their shapes as values."""
+    entries, others = [], []
+    for key, value in items:
+        shape = getattr(value, "shape", value)
+        if isinstance(shape, tuple):
+            entries.append(Entry(key, tuple(shape), str(getattr(value, "dtype", "")).removeprefix("torch.")))
+        else:
+            others.append(key)
+    return StateDict(location, tuple(entries), tuple(others))
 
 
 def renamed(state_dict: StateDict, names: tuple[str, ...], new: list[str], note: str) -> Renamed:

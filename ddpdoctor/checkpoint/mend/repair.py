@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Union
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.checkpoint.compare import Parameter
-from ddpdoctor.checkpoint.contents import Entry, Format, StateDict
+from ddpdoctor.checkpoint.contents import Format, StateDict
+from ddpdoctor.checkpoint.distributed import Metadata
 from ddpdoctor.checkpoint.mend import guard, journal
 from ddpdoctor.checkpoint.mend.edits import changes, files_of
 from ddpdoctor.checkpoint.mend.files import copied, one_line, unchanged, write, write_folder
 from ddpdoctor.checkpoint.mend.fit import NoMatch, fitted, in_the_way
-from ddpdoctor.checkpoint.mend.plan import Renamed, names_of, renamed
+from ddpdoctor.checkpoint.mend.plan import Renamed, described, names_of, renamed
 from ddpdoctor.checkpoint.mend.rules import Rules, new_names, rules
 from ddpdoctor.checkpoint.mend.splice import Growth, Splice
 from ddpdoctor.checkpoint.mend.verify import verify
@@ -167,9 +167,10 @@ def _wanted(like: Where | None, model: Any) -> tuple[StateDict, ...]:
         return _usable(opened(like)).file.state_dicts
     if model is None:
         return ()
+    if isinstance(model, str):
+        raise BadTarget(f"model {model!r}: give the module itself; FILE.py:NAME is for the command line")
     named = model.state_dict().items() if hasattr(model, "state_dict") else model
-    entries = (Entry(key, tuple(getattr(value, "shape", value)), "") for key, value in named)
-    return (StateDict((), tuple(entries)),)
+    return (described(named),)
 
 
 def _planned(source: Opened, how: Rules, wanted: tuple[StateDict, ...]) -> tuple[Renamed, ...]:
@@ -177,30 +178,38 @@ def _planned(source: Opened, how: Rules, wanted: tuple[StateDict, ...]) -> tuple
     try:
         if wanted:
             return _like(state_dicts, wanted)
-        return tuple(renamed(each, names_of(each), *new_names(each, names_of(each), how)) for each in state_dicts)
+        plan = tuple(renamed(each, names_of(each), *new_names(each, names_of(each), how)) for each in state_dicts)
+        return tuple(_with_optimizer(each, source) for each in plan)
     except BadTarget as exc:
         raise type(exc)(f"{source.file.path}: {exc}") from None
+
+
+def _with_optimizer(each: Renamed, source: Opened) -> Renamed:
+    """Note the optimizer that a distributed checkpoint keeps by the old names, which stand in the ranks' files, too."""
+    if isinstance(source.inside, Metadata) and each.renamed:
+        old = {name for name, _ in each.renamed}
+        ways = (way for way in source.inside.ways.values() if way[:-1] != each.location)
+        if any(part in old for way in ways for part in way):
+            note = "the optimizer's state keeps the old names, which stand in the ranks' own files, too"
+            return replace(each, note="; ".join(filter(None, (each.note, note))))
+    return each
 
 
 def _like(state_dicts: Sequence[StateDict], wanted: Sequence[StateDict]) -> tuple[Renamed, ...]:
     """Give each state dict the names of the one that it fits: that of the same place, if it does."""
     plan, reasons = [], []
     for each in state_dicts:
-        names = names_of(each)
         others = sorted(wanted, key=lambda other: other.location != each.location)
-        found = [fitted(each, names, _parameters(other)) for other in others]
-        new = next((fit for fit in found if isinstance(fit, list)), None)
+        found = [(other, fitted(each, other)) for other in others]
+        new = next((fit for _, fit in found if isinstance(fit, list)), None)
         if new is None:
-            reasons.append(next(in_the_way(each, fit) for fit in found if not isinstance(fit, list)))
+            reasons += [in_the_way(each, other, fit) for other, fit in found if not isinstance(fit, list)][:1]
+        names = names_of(each)
         note = "" if new else "left alone: its tensors are not those that are wanted"
         plan.append(renamed(each, names, new or list(names), note))
     if len(reasons) == len(plan):
         raise NoMatch(f"no renaming makes the keys equal: {reasons[0]}")
     return tuple(plan)
-
-
-def _parameters(wanted: StateDict) -> tuple[Parameter, ...]:
-    return wanted.entries
 
 
 def _changes(source: Opened, plan: tuple[Renamed, ...], *, in_place: bool) -> tuple[Splice | Growth, ...]:

@@ -87,8 +87,8 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
         return list(names), "left alone: flat parameters of FSDP, which only the same FSDP model loads"
     strip = assumed(keys)
     front = common_front(keys)
-    mixed = [key for key in keys if front_of(key)[: len(front)] != front]
-    if front and mixed and not strip.front:
+    if not strip.front and any(segment in USUAL for segment in front):
+        mixed = [key for key in keys if front_of(key)[: len(front)] != front]
         some = f"{'.'.join(front)}. is before {len(keys) - len(mixed)} of {len(keys)} keys, not before {mixed[0]}"
         return list(names), f"left alone: {some} (--strip {'.'.join(front)}. to force)"
     prefix = "".join(f"{segment}." for segment in wanted.front)
