@@ -510,3 +510,53 @@ def test_two_hundred_thousand_tensors_are_within_the_bounds(tmp_path: Path) -> N
     for quick in (False, True):
         _, machine = interpret(data, quick=quick)
         assert (MOST_STEPS - machine._steps) * 100 < MOST_STEPS
+
+
+def _told_by(data: bytes, *, quick: bool) -> Any:
+    """Say all that is made of a pickle: state dicts with the places of their names, storages, fetches; or the error."""
+    from ddpdoctor.checkpoint.opcodes import interpret
+    from ddpdoctor.checkpoint.survey import survey
+    from ddpdoctor.checkpoint.values import UnreadableError
+
+    try:
+        root, machine = interpret(data, quick=quick)
+        found = survey(root)
+    except UnreadableError as exc:
+        return type(exc)
+    names = [[(key, key.at) for key in each.keys] for each in found.state_dicts]  # type: ignore[attr-defined]
+    return found, names, machine.storages, machine.at, set(machine.names)
+
+
+@FAST
+@given(tree=TREES, data=st.data())
+def test_the_shortcut_gives_what_the_opcodes_give(tmp_path: Path, tree: Any, data: st.DataObject) -> None:
+    """Whole or mutated, a pickle is read by the shortcut as without it: many tensors, shared storages, odd shapes."""
+    import torch
+
+    shared = torch.zeros(6)
+    value = [grown(tree), {f"layer.{index}": torch.zeros(index % 3, 2) for index in range(60)}]
+    value += [{f"tied.{index}": shared[index % 6 :] for index in range(40)}, value[-1]]
+    torch.save(value, tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as archive:
+        pickled = bytearray(archive.read("a/data.pkl"))
+
+    assert _told_by(bytes(pickled), quick=True) == _told_by(bytes(pickled), quick=False)
+    for _ in range(20):
+        at = data.draw(st.integers(0, len(pickled) - 1))
+        kept, pickled[at] = pickled[at], data.draw(st.integers(0, 255))
+        assert _told_by(bytes(pickled), quick=True) == _told_by(bytes(pickled), quick=False)
+        pickled[at] = kept
+
+
+def test_the_shortcut_is_taken(tmp_path: Path) -> None:
+    """A usual state dict is read by it: half of the steps, and less, are left out of the memo."""
+    import torch
+
+    from ddpdoctor.checkpoint.opcodes import interpret
+
+    torch.save({f"layer.{index}": torch.zeros(2, 2) for index in range(200)}, tmp_path / "a.pt")
+    with zipfile.ZipFile(tmp_path / "a.pt") as archive:
+        _, machine = interpret(archive.read("a/data.pkl"))
+
+    assert machine.quick
+    assert machine.skipped

@@ -43,15 +43,19 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The central directory: where it starts, its bytes, its records, and the end records that follow it.
+    """The central directory: where it starts, its bytes, where in them each record is told of, and its end.
 
-    ``end`` are these: the last 22 bytes and, before them, the locator of a zip64 directory where there is one.
+    ``end`` are the last 22 bytes of the file and, before them, the locator of a zip64 directory where there is one.
     """
 
     start: int
     data: bytes
-    records: dict[str, Record]
+    entries: dict[str, int]
     end: bytes
+
+    def record(self, name: str) -> Record:
+        """Give a record that is there."""
+        return _record(self.data, self.entries[name])
 
     @property
     def wide(self) -> bool:
@@ -71,19 +75,23 @@ def directory(file: BinaryIO, size: int) -> Directory:
         raise UnreadableError(f"its central directory takes {length} bytes")
     file.seek(start)
     data = file.read(length)
-    records: dict[str, Record] = {}
-    position = 0
+    entries: dict[str, int] = {}
+    position, count = 0, 0
     while position + CENTRAL_SIZE <= len(data) and data.startswith(CENTRAL, position):
-        record = _record(data, position)
-        position = record.after
-        if record.offset + LOCAL_SIZE + record.packed > start:
-            raise DamagedError(f"the record {record.name} ends behind the bytes that the file holds")
-        if record.name in records:
-            raise DamagedError(f"the zip archive holds {record.name} twice")
-        records[record.name] = record
-    if position != len(data) or not records:
+        _, _, packed, size, name, extra, comment, offset = HEADER.unpack_from(data, position)
+        if FULL in (size, packed, offset):
+            record = _record(data, position)
+            packed, offset = record.packed, record.offset
+        name_at = position + CENTRAL_SIZE
+        entries[str(data[name_at : name_at + name], "utf-8", "replace")] = position
+        position, count = name_at + name + extra + comment, count + 1
+        if offset + LOCAL_SIZE + packed > start:
+            raise DamagedError(f"the record {next(reversed(entries))} ends behind the bytes that the file holds")
+    if position != len(data) or not entries:
         raise DamagedError("the central directory of the zip archive is broken")
-    return Directory(start, data, records, end)
+    if len(entries) < count:
+        raise DamagedError("the central directory of the zip archive names a record twice")
+    return Directory(start, data, entries, end)
 
 
 def read(file: BinaryIO, record: Record) -> bytes:
@@ -119,10 +127,11 @@ def reach(file: BinaryIO, directory: Directory) -> None:
     Raises:
         DamagedError: one does not.
     """
-    for record in directory.records.values():
-        head = os.pread(file.fileno(), LOCAL_SIZE, record.offset)
-        if not head.startswith(LOCAL) or len(head) < LOCAL_SIZE:
-            raise DamagedError(f"the record {record.name} does not begin where the directory says")
+    for name, at in directory.entries.items():
+        offset = HEADER.unpack_from(directory.data, at)[-1]
+        head = os.pread(file.fileno(), len(LOCAL), offset if offset != FULL else directory.record(name).offset)
+        if head != LOCAL:
+            raise DamagedError(f"the record {name} does not begin where the directory says")
 
 
 def _inflated(data: bytes, record: Record) -> bytes:

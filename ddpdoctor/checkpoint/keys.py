@@ -70,7 +70,7 @@ def _segments(front: str) -> tuple[str, ...]:
 
 def is_flat(key: str) -> bool:
     """Recognise a flat parameter: FSDP's concatenation of the parameters of a unit."""
-    return any(FLAT.fullmatch(segment) for segment in key.split("."))
+    return "flat_param" in key and any(FLAT.fullmatch(segment) for segment in key.split("."))
 
 
 def is_averaged(keys: Iterable[str]) -> bool:
@@ -86,8 +86,9 @@ def assumed(keys: Iterable[str]) -> Strip:
     """
     keys = [key for key in keys if key != COUNTER]
     front = shared_front(keys)
-    inside = {segment for key in keys for segment in wrappers_in(key)[len(front) :] if segment in CERTAIN}
-    return Strip(front, tuple(segment for segment in CERTAIN if segment in inside))
+    possible = [segment for segment in CERTAIN if any(segment in key for key in keys)]
+    inside = {segment for key in keys if possible for segment in wrappers_in(key)[len(front) :]}
+    return Strip(front, tuple(segment for segment in possible if segment in inside))
 
 
 def shared_front(keys: Iterable[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -43,15 +44,15 @@ def read_zip(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointFile, Pic
     blank = replace(blank, format=Format.TORCH)
     try:
         directory = archive.directory(file, blank.size)
-        records = directory.records
-        folder = next(iter(records)).partition("/")[0] + "/"  # torch takes that of the first record
-        if found := _other_archive(records, folder):
+        names = directory.entries
+        folder = next(iter(names)).partition("/")[0] + "/"  # torch takes that of the first record
+        if found := _other_archive(names, folder):
             return replace(blank, format=found), None
-        record = records[f"{folder}data.pkl"]
+        record = directory.record(f"{folder}data.pkl")
         data = archive.read(file, record)
         root, machine = interpret(data)
         known = _described(blank, machine, root)
-        _check_records(machine, records, folder)
+        _check_records(machine, names, folder)
     except DamagedError as exc:
         return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
@@ -89,12 +90,12 @@ def _legacy(data: bytes, start: int, blank: CheckpointFile) -> tuple[CheckpointF
     return known, Pickled(data, start, machine)
 
 
-def _other_archive(records: dict[str, archive.Record], folder: str) -> Format | None:
-    if f"{folder}archive_format" in records or "serialized_exported_program.json" in records:
+def _other_archive(names: Collection[str], folder: str) -> Format | None:
+    if f"{folder}archive_format" in names or "serialized_exported_program.json" in names:
         return Format.EXPORT
-    if f"{folder}constants.pkl" in records and any(name.startswith(f"{folder}code/") for name in records):
+    if f"{folder}constants.pkl" in names and any(name.startswith(f"{folder}code/") for name in names):
         return Format.TORCHSCRIPT
-    return None if f"{folder}data.pkl" in records else Format.ZIP
+    return None if f"{folder}data.pkl" in names else Format.ZIP
 
 
 def _described(blank: CheckpointFile, machine: Machine, root: Any) -> CheckpointFile:
@@ -110,9 +111,9 @@ def _described(blank: CheckpointFile, machine: Machine, root: Any) -> Checkpoint
     )
 
 
-def _check_records(machine: Machine, records: dict[str, archive.Record], folder: str) -> None:
+def _check_records(machine: Machine, names: Collection[str], folder: str) -> None:
     """See that each storage of the pickle is in the archive."""
-    lost = [key for key in machine.storages if f"{folder}data/{key}" not in records]
+    lost = [key for key in machine.storages if f"{folder}data/{key}" not in names]
     if lost:
         raise DamagedError(
             f"{len(lost)} of {len(machine.storages)} tensors' data is not in the archive, the first is data/{lost[0]}"

@@ -48,21 +48,22 @@ def renamed(state_dict: StateDict, names: tuple[str, ...], new: list[str], note:
     pairs = tuple((old, name) for old, name in zip(names, new, strict=True) if old != name)
     if pairs:
         kept = {*state_dict.keys, *state_dict.others}.difference(old for old, _ in pairs)
-        counted = Counter(kept)
-        counted.update(name for _, name in pairs)
-        if doubled := [name for name, count in counted.items() if count > 1]:
-            raise BadTarget(_collision(state_dict, doubled, pairs, kept))
-        if "" in counted:
-            raise BadTarget(f"{pairs[[name for _, name in pairs].index('')][0]!r} would have no name left")
+        after = kept.union(name for _, name in pairs)
+        if len(after) < len(kept) + len(pairs):
+            raise BadTarget(_collision(state_dict, pairs, kept))
+        if "" in after:
+            raise BadTarget(f"{next(old for old, name in pairs if not name)!r} would have no name left")
     return Renamed(state_dict.location, pairs, len(state_dict.entries), note)
 
 
-def _collision(state_dict: StateDict, doubled: list[str], pairs: tuple[tuple[str, str], ...], kept: set[str]) -> str:
+def _collision(state_dict: StateDict, pairs: tuple[tuple[str, str], ...], kept: set[str]) -> str:
+    counted = Counter(kept)
+    counted.update(name for _, name in pairs)
+    doubled = [name for name, count in counted.items() if count > 1]
     name = doubled[0]
     old = [each for each, new in pairs if new == name] + ([name] if name in kept else [])
-    where = subscript("ckpt", state_dict.location)
     return (
-        f"{' and '.join(old[:2])} of {where} would both be called {name} "
+        f"{' and '.join(old[:2])} of {subscript('ckpt', state_dict.location)} would both be called {name} "
         f"({len(doubled)} such name{'s' if len(doubled) > 1 else ''}): one of the tensors would be lost"
     )
 

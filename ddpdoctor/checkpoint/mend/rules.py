@@ -86,8 +86,8 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
     if any(map(is_flat, keys)):
         return list(names), "left alone: flat parameters of FSDP, which only the same FSDP model loads"
     strip = assumed(keys)
-    front = common_front(keys)
-    if not strip.front and any(segment in USUAL for segment in front):
+    front = () if strip.front else common_front(keys)
+    if any(segment in USUAL for segment in front):
         mixed = [key for key in keys if front_of(key)[: len(front)] != front]
         some = f"{'.'.join(front)}. is before {len(keys) - len(mixed)} of {len(keys)} keys, not before {mixed[0]}"
         return list(names), f"left alone: {some} (--strip {'.'.join(front)}. to force)"
