@@ -198,7 +198,8 @@ def _repair_lines(done: Repair, *, table: bool) -> Iterator[str]:
         yield f"{done.path}: no key needs another name{copied}"
     else:
         into = f" -> {done.output}" if done.output != done.path else ""
-        yield f"{done.path}{into}: {done.changed} of {total} keys renamed"
+        back = "" if into else f" (ddpdoctor repair {shlex.quote(done.path)} --undo takes it back)"
+        yield f"{done.path}{into}: {done.changed} of {total} keys renamed{back}"
     for each in done.state_dicts:
         yield from _renamed_lines(each, table=table)
 
