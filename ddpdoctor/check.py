@@ -9,10 +9,10 @@ the card; then the facets. The file's name is the slug and its folder the area, 
     def in_a_small_job(model: ModelExam) -> Iterator[Finding]: ...
 
     @sign(r"Expected to have finished reduction in the prior iteration")
-    def in_logs(record) -> Iterator[Finding]: ...
+    def in_logs(record: Record) -> Iterator[Finding]: ...
 
-A facet's parameters name what it needs (``facts``, ``gpus``, ``jobs``, ``model``, ``loader``, ``checkpoint``);
-the engine of its instrument supplies them.
+A facet's parameters name what it needs: a probe's ``facts``, ``gpus``, ``jobs``, ``model``, ``loader`` and
+``checkpoint``; a sign's ``record``, ``match`` and ``log``. The engine of its instrument supplies them.
 """
 
 from __future__ import annotations
@@ -47,17 +47,48 @@ class BadTarget(NotRun):
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The code of a check (``DDP`` and three digits; never reused) and the usual severity of its findings."""
+    """The code of a check (``DDP`` and three digits; never reused) and the usual severity of its findings.
+
+    ``known_as`` lists other names of the ailment, which find the check as its slug does.
+    """
 
     code: str
     severity: Severity
+    known_as: tuple[str, ...] = ()
+
+
+class Role(enum.Enum):
+    """What a message in a log is to the failure that it belongs to.
+
+    A ``CAUSE`` names what is wrong. A ``SYMPTOM`` is printed for several causes: the finding's ``doubt`` lists them.
+    A ``CONSEQUENCE`` is printed by those who outlive a failure elsewhere. A ``HARMLESS`` one needs no action.
+    """
+
+    CAUSE = "cause"
+    SYMPTOM = "symptom"
+    CONSEQUENCE = "consequence"
+    HARMLESS = "harmless"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """What the ailment looks like in a log.
+
+    ``beside`` are other patterns that the facet asks the log for: a line that no declared pattern matches is not
+    kept. ``explains`` names the checks (slugs) whose signs are mere consequences where this one holds.
+    """
+
+    pattern: re.Pattern[str]
+    role: Role = Role.CAUSE
+    beside: tuple[re.Pattern[str], ...] = ()
+    explains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Facet:
     """How one instrument recognises the ailment.
 
-    ``subject`` narrows what the facet is shown: a pattern for a sign, an event type for a watch.
+    ``subject`` narrows what the facet is shown: a Sign, or the type of an event for a watch.
     """
 
     instrument: Instrument
@@ -82,6 +113,7 @@ class Check:
     page: str
     facets: tuple[Facet, ...]
     origin: str
+    known_as: tuple[str, ...] = ()
 
     def of(self, instrument: Instrument) -> tuple[Facet, ...]:
         """Give the facets of one instrument."""
@@ -98,9 +130,16 @@ def watch(event: type) -> Callable[[Examine], Facet]:
     return lambda examine: Facet(Instrument.WATCH, examine, event)
 
 
-def sign(pattern: str) -> Callable[[Examine], Facet]:
-    """Mark what is shown each log record in which ``pattern`` (a regular expression) occurs."""
-    return lambda examine: Facet(Instrument.SIGN, examine, re.compile(pattern))
+def sign(
+    pattern: str, *, role: Role = Role.CAUSE, beside: Iterable[str] = (), explains: Iterable[str] = ()
+) -> Callable[[Examine], Facet]:
+    """Mark what is shown each log record in whose text ``pattern`` (a regular expression) occurs.
+
+    The facet may ask for ``record`` (the Record), ``match`` (the match of the pattern in its text) and ``log`` (the
+    Log: everything else that was said). It yields nothing where the message has another cause.
+    """
+    subject = Sign(re.compile(pattern), role, tuple(map(re.compile, beside)), tuple(explains))
+    return lambda examine: Facet(Instrument.SIGN, examine, subject)
 
 
 def lint(examine: Examine) -> Facet:

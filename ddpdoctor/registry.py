@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Card, Check, Facet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
 BUILT_IN = "ddpdoctor.checks"
@@ -34,20 +34,24 @@ def load_checks() -> tuple[Check, ...]:
     others = sorted(entry.value for entry in importlib.metadata.entry_points(group=GROUP))
     packages = [_imported(name) for name in (BUILT_IN, *others)]
     checks = sorted((check for package in packages for check in _walk(package)), key=lambda check: check.code)
-    for attribute in ("code", "slug"):
-        taken: dict[str, Check] = {}
-        for check in checks:
-            name = getattr(check, attribute)
-            if name in taken:
-                raise LoadError(f"{check.origin} and {taken[name].origin} both claim {attribute} {name}")
-            taken[name] = check
+    _require_unique(checks, lambda check: (check.code,))
+    _require_unique(checks, lambda check: (check.slug, *check.known_as))
     return tuple(checks)
 
 
+def _require_unique(checks: list[Check], names: Callable[[Check], tuple[str, ...]]) -> None:
+    taken: dict[str, Check] = {}
+    for check in checks:
+        for name in names(check):
+            if name in taken:
+                raise LoadError(f"{check.origin} and {taken[name].origin} both claim {name}")
+            taken[name] = check
+
+
 def find(checks: tuple[Check, ...], name: str) -> Check | None:
-    """Find a check by its code or slug, whatever the case; None when there is none."""
+    """Find a check by its code, its slug or another name of it, whatever the case; None when there is none."""
     wanted = name.lower().replace("_", "-")
-    return next((check for check in checks if wanted in (check.code.lower(), check.slug)), None)
+    return next((check for check in checks if wanted in (check.code.lower(), check.slug, *check.known_as)), None)
 
 
 def _imported(name: str) -> ModuleType:
@@ -102,4 +106,5 @@ def _check(module: ModuleType) -> Check:
         page=page,
         facets=facets,
         origin=module.__name__,
+        known_as=cards[0].known_as,
     )

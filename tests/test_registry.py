@@ -19,6 +19,7 @@ AREAS = {
     "machine": 1,
     "gpu": 2,
     "network": 3,
+    "launching": 4,
     "model": 5,
     "data": 6,
     "collectives": 7,
@@ -47,14 +48,12 @@ class TestEachCheck:
         assert not re.search(r"\b(please|something went wrong)\b", check.page, re.IGNORECASE)
         assert re.search(r"torch|NCCL|NVML|Linux|PyTorch|CUDA", check.page)
 
-    def test_it_has_a_probe(self, check: Check) -> None:
-        """The checkup can look for it."""
-        assert check.of(Instrument.PROBE)
-
-    def test_it_has_a_patient_and_a_control(self, check: Check) -> None:
-        """Both twins are there."""
-        assert fixture(check, "patient.py").is_file()
-        assert fixture(check, "control.py").is_file()
+    def test_it_has_a_patient_and_a_control_for_each_instrument(self, check: Check) -> None:
+        """Both twins are there: scripts where something is run, logs where only a log can show it."""
+        run = check.of(Instrument.PROBE) or check.of(Instrument.WATCH)
+        for twin in ("patient", "control"):
+            assert not run or fixture(check, f"{twin}.py").is_file()
+            assert not check.of(Instrument.SIGN) or fixture(check, f"{twin}.log").is_file()
 
     def test_code_and_slug_find_it(self, check: Check) -> None:
         """Users type either, in any case."""
@@ -64,7 +63,7 @@ class TestEachCheck:
 
 def test_every_fixture_folder_belongs_to_a_check() -> None:
     """No patient is left from a check that is gone."""
-    folders = {path.parent.name.replace("_", "-") for path in (ROOT / "fixtures").glob("*/patient.py")}
+    folders = {path.parent.name.replace("_", "-") for path in (ROOT / "fixtures").glob("*/patient.*")}
 
     assert folders == {check.slug for check in ALL}
 
@@ -133,7 +132,7 @@ def test_a_third_partys_check_with_all_four_facets_loads(plugin_path: Path) -> N
         ("import no_such_module\n", "no_such_module"),
         ("1/0\n", "ZeroDivisionError"),
         (GOOD.format(code="DDP1"), "code"),
-        (GOOD.format(code="DDP701"), "both claim code DDP701"),
+        (GOOD.format(code="DDP701"), "both claim DDP701"),
         (GOOD.replace("    Page.\n", "").format(code="ACME001"), "docstring"),
         ('"""Title.\n\nPage.\n"""\n', "0 cards"),
     ],

@@ -1,0 +1,1 @@
+"""Ailments of launching: launchers, schedulers, the ends of processes."""

@@ -1,0 +1,119 @@
+"""What a log says, as signs read it: records, and the log that they stand in."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddpdoctor.model import Evidence, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUOTED = 300  # characters of a line that a report quotes
+
+
+class Kind(enum.Enum):
+    """What a record is: a line of its own, or a whole traceback (chained ones are one record)."""
+
+    LINE = "line"
+    TRACEBACK = "traceback"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a traceback, as Python prints it; ``line`` counts from 1."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_users(self) -> bool:
+        """Say whether it is the user's own code: no installed package, no standard library, no ``<frozen>``."""
+        return not re.search(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<", self.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One thing that a program said: a line, or a traceback with all its lines.
+
+    ``text`` has no colours, no rank prefix and no timestamp of a launcher; the lines of a traceback are joined by
+    newlines, the exceptions that it ends in among them. ``time`` is in seconds since the epoch (UTC), ``rank`` the
+    global rank, ``node`` a host's name; each is None where the log does not tell. ``source`` is the file that it was
+    read from and ``line`` the number of its first line there, from 1. A live exception is a record too: its source is
+    the rank.
+    """
+
+    text: str
+    source: str = ""
+    line: int = 0
+    rank: int | None = None
+    node: str | None = None
+    time: float | None = None
+    kind: Kind = Kind.LINE
+    frames: tuple[Frame, ...] = ()
+    error: str = ""
+    """The type of the exception that a traceback ends in, as printed: ``RuntimeError``, ``torch.OutOfMemoryError``."""
+
+    @property
+    def users(self) -> Frame | None:
+        """Give the innermost frame of the user's own code."""
+        return next((frame for frame in reversed(self.frames) if frame.is_users), None)
+
+    @property
+    def place(self) -> Place:
+        """Say where it happened: the user's line, the rank, the host."""
+        frame = self.users
+        return Place(
+            file=frame.file if frame else None, line=frame.line if frame else None, rank=self.rank, host=self.node
+        )
+
+    def proof(self, match: re.Match[str] | None = None, expected: str = "") -> Evidence:
+        """Quote the line that the match lies in (the last line without one), and say where it stands."""
+        lines = self.text.splitlines() or [""]
+        number = self.text.count("\n", 0, match.start()) if match else len(lines) - 1
+        said = " ".join(lines[min(number, len(lines) - 1)].split())
+        where = f"{self.source}:{self.line + number}" if self.line else self.source
+        return Evidence(
+            said if len(said) <= QUOTED else said[: QUOTED - 1] + "…",
+            expected,
+            where if self.rank is None or not self.line else f"{where}, rank {self.rank}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Everything that was said and that a declared pattern (of a sign, or beside one) matches, in order."""
+
+    records: tuple[Record, ...]
+
+    def find(self, pattern: str) -> Iterator[tuple[Record, re.Match[str]]]:
+        """Yield the records in which a declared pattern occurs, each with the match."""
+        for record in self.records:
+            if match := re.search(pattern, record.text):
+                yield record, match
+
+    def first(self, pattern: str) -> tuple[Record, re.Match[str]] | None:
+        """Give the first of them."""
+        return next(self.find(pattern), None)
+
+    def ranks(self, pattern: str) -> frozenset[int]:
+        """Give the ranks that said it."""
+        return frozenset(record.rank for record, _ in self.find(pattern) if record.rank is not None)
+
+    def before(self, record: Record, pattern: str) -> tuple[Record, re.Match[str]] | None:
+        """Give the first record in which the pattern occurs and that is earlier: by time where both have one."""
+        for other, match in self.find(pattern):
+            if other is record:
+                continue
+            earlier = (
+                other.time < record.time
+                if other.time is not None and record.time is not None and other.time != record.time
+                else self.records.index(other) < self.records.index(record)
+            )
+            if earlier:
+                return other, match
+        return None
