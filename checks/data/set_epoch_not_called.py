@@ -24,12 +24,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
+from ddpdoctor.model import Place
 from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.watch.events import EpochSet, EpochStarted, OrderSeen
+from ddpdoctor.watch.training import Training
 
 from ._words import at, shown
 
 CARD = Card("DDP604", Severity.WARNING)
+DISTRIBUTED = "DistributedSampler"
+TELLING = 4  # samples in an order: fewer could agree by chance
 
 
 @probe
@@ -70,4 +75,46 @@ def by_two_epochs(loader: LoaderExam) -> Iterator[Finding]:
         at(loader, sampler=True),
         severity=Severity.NOTE if doubt else None,
         doubt=doubt,
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the order of an epoch with that of the epoch before."""
+    before = next(training.before(event, loader=event.loader, number=event.number - 1), None)
+    passes = training.of(EpochStarted, pid=event.pid, loader=event.loader)
+    if before is None or before.indices != event.indices or len(set(event.indices)) < TELLING:
+        return
+    last, this = passes[-2:]
+    if not this.training or this.sampler is None or not (this.sampler.shuffle and this.sampler.kind == DISTRIBUTED):
+        return
+    calls = training.of(EpochSet, pid=event.pid)
+    if (
+        last.sampler is None
+        or last.sampler.epoch != this.sampler.epoch
+        or any(call.sampler == this.sampler.number for call in calls)
+    ):  # called, if with the same value: another check's
+        return
+    evidence = [
+        Evidence(
+            f"epochs {last.number} and {this.number} both begin {shown(event.indices)}",
+            "two orders",
+            f"rank {event.rank}",
+        ),
+        Evidence(
+            f"its sampler's epoch is {this.sampler.epoch} in both", "another number in each epoch", str(this.site)
+        ),
+    ]
+    if calls:
+        evidence.append(
+            Evidence(f"set_epoch({calls[-1].epoch}) on another sampler", "on this one", str(calls[-1].site))
+        )
+    yield Finding(
+        "every epoch has the same order: set_epoch is never called on this loader's sampler",
+        tuple(evidence),
+        Fix(
+            "tell the sampler the epoch, first thing in the loop over epochs",
+            diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
+        ),
+        Place(file=this.site.file, line=this.site.line) if this.site else Place(),
     )

@@ -23,9 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
+from ddpdoctor.model import Place
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import UNUSED
+from ddpdoctor.watch.events import Failed
 
 from ._words import SHOWN, counted, end, listed
 
@@ -66,6 +68,27 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
             "TORCH_DISTRIBUTED_DEBUG=INFO torchrun --nproc_per_node=2 train.py",
         ),
     )
+
+
+@watch(Failed)
+def while_training(event: Failed) -> Iterator[Finding]:
+    """Name what had no gradient when DDP stopped."""
+    if event.unused and UNUSED in event.text:
+        yield Finding(
+            f"{counted(len(event.unused), 'parameter')} got no gradient, so DDP stops: " + listed(event.unused),
+            (
+                Evidence(
+                    f"no gradient: {listed(event.unused)}", "a gradient", f"rank {event.rank}, before this forward"
+                ),
+            ),
+            Fix(
+                "use these parameters in forward or delete them; else freeze them, or let DDP look for them",
+                diff=_diff(event.unused),
+            ),
+            Place(file=event.site.file, line=event.site.line, rank=event.rank)
+            if event.site
+            else Place(rank=event.rank),
+        )
 
 
 def _diff(unused: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from ddpdoctor.cli.inspect import inspect
 from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.list import list_checks
 from ddpdoctor.cli.repair import repair
+from ddpdoctor.cli.run import run
 from ddpdoctor.cli.selftest import selftest
 from ddpdoctor.registry import LoadError
 
@@ -29,7 +30,7 @@ def cli() -> None:
     """
 
 
-for command in (check, list_checks, explain, inspect, repair, selftest, env):
+for command in (check, run, list_checks, explain, inspect, repair, selftest, env):
     cli.add_command(command)
 
 

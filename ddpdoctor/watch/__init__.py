@@ -1,0 +1,1 @@
+"""The instrument that watches a running training: ranks record, a monitor beside them compares and speaks."""

@@ -1,0 +1,341 @@
+"""What a watched process tells the monitor: plain facts, one dataclass an event; no torch.
+
+Numbers that name an object (``model``, ``loader``, ``optimizer``) hold within one process: the first loader that a
+process iterates is its loader 0. Ranks that run the same script number alike.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+
+class Site(NamedTuple):
+    """A line of the user's own code; ``line`` counts from 1."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        """Render as editors open it."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """One communication that a rank began: ``number`` counts those of the process from 1.
+
+    ``group`` is the process group's name; ``shapes`` are of what this rank gave.
+    """
+
+    number: int
+    time: float
+    operation: str
+    group: str
+    shapes: str
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What every event has: the process, its global rank where it is known, seconds since the epoch, the line."""
+
+    pid: int
+    time: float
+    rank: int | None = None
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Event):
+    """A process has imported torch that was told a rank, or that calls init_process_group."""
+
+    program: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining(Event):
+    """A rank enters init_process_group; Joined follows when it returns."""
+
+    world_size: int
+    backend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined(Event):
+    """A rank has its default process group."""
+
+    world_size: int
+    backend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left(Event):
+    """A rank has called destroy_process_group, or its interpreter ends."""
+
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapped(Event):
+    """A module was wrapped in DistributedDataParallel.
+
+    ``inner`` is the identity of the bare module, ``group`` the global ranks that share the gradients, ``trainable`` the
+    names of the parameters that DDP reduces.
+    """
+
+    model: int
+    inner: int
+    kind: str
+    group: tuple[int, ...]
+    trainable: tuple[str, ...]
+    buffers: int
+    broadcast_buffers: bool
+    find_unused_parameters: bool
+    static_graph: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampler:
+    """What a loader's sampler says of itself; None where it does not have the attribute."""
+
+    number: int
+    kind: str
+    replicas: int | None = None
+    rank: int | None = None
+    shuffle: bool | None = None
+    seed: int | None = None
+    epoch: int | None = None
+    length: int | None = None
+    drop_last: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStarted(Event):
+    """A DataLoader is iterated from its start: ``number`` counts its passes from 0, ``site`` is the for loop.
+
+    ``training`` says that gradients are on and a model that was wrapped is in training mode. ``length`` is that of the
+    data set, ``batches`` what len() of the loader says; each None where it has none. ``keeper`` names who made the
+    loader where that is a framework that splits data by itself.
+    """
+
+    loader: int
+    number: int
+    training: bool
+    dataset: str
+    length: int | None
+    batches: int | None
+    batch_size: int | None
+    workers: int
+    iterable: bool
+    sampler: Sampler | None
+    keeper: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSet(Event):
+    """set_epoch was called on a sampler (the number that Sampler has)."""
+
+    sampler: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSeen(Event):
+    """The first indices that an epoch drew, or a digest of the first batches of an iterable data set."""
+
+    loader: int
+    number: int
+    indices: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnded(Event):
+    """A pass over a loader is over: ``complete`` when the sampler, or the data set, had no more."""
+
+    loader: int
+    number: int
+    batches: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSeen(Event):
+    """An optimizer takes its first step.
+
+    Of its parameters, ``names`` are those of wrapped models (``model``), ``foreign`` the number of others; ``missing``
+    are trainable parameters of that model that no optimizer of this process holds, ``frozen`` those that it holds and
+    that do not train.
+    """
+
+    optimizer: int
+    kind: str
+    model: int | None
+    names: tuple[str, ...]
+    foreign: int
+    missing: tuple[str, ...]
+    frozen: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSampled(Event):
+    """Norms right before a step of an optimizer, by the order of OptimizerSeen.names; None where there is no gradient.
+
+    ``forwards`` counts the wrapped model's forwards with gradients since the step before, ``synced`` those of them in
+    which DDP was to reduce. ``changes`` tells what differs from the time of wrapping.
+    """
+
+    optimizer: int
+    number: int
+    gradients: tuple[float | None, ...]
+    parameters: tuple[float, ...]
+    forwards: int
+    synced: int
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandReduced(Event):
+    """A collective was called on gradients of a wrapped model that DDP had reduced: in the first steps only."""
+
+    model: int
+    operation: str
+    reduction: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Event):
+    """load_state_dict(strict=False) left something out: keys, and how many matched."""
+
+    kind: str
+    matched: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWritten(Event):
+    """torch.save has written a path; ``began`` and ``time`` are when it began and ended."""
+
+    path: str
+    began: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRead(Event):
+    """torch.load begins to read a path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unwaited(Event):
+    """Handles of asynchronous collectives that were dropped without a wait."""
+
+    operation: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Event):
+    """An exception is about to leave a process: its type, its traceback as printed.
+
+    ``unused`` names the parameters that got no gradient where DDP complains of that.
+    """
+
+    error: str
+    text: str
+    unused: tuple[str, ...] = ()
+
+
+class Doing(enum.Enum):
+    """What a rank does while others wait."""
+
+    WAITING = "waiting"
+    WORKING = "working"
+    STANDING = "standing still"
+    STOPPED = "stopped by a signal"
+    FAILED = "failed"
+    ENDED = "ended"
+    DIED = "died"
+    NEVER_JOINED = "never joined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a rank is, seen from outside while nothing moves.
+
+    ``site`` is the user's line, ``operation`` the communication it waits in (``backward`` where DDP averages
+    gradients), ``function`` the innermost Python function. ``began`` are the communications that it began, in all;
+    ``recent`` the last of them, oldest first. ``seconds``: since its counters last moved, or since it is gone.
+    """
+
+    rank: int
+    pid: int
+    doing: Doing
+    seconds: float
+    began: int
+    site: Site | None = None
+    operation: str = ""
+    function: str = ""
+    recent: tuple[Communication, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled(Event):
+    """Made by the monitor: a rank has waited for others longer than --hang-after. All ranks, by rank."""
+
+    ranks: tuple[Position, ...]
+    world_size: int
+
+    def doing(self, *doings: Doing) -> tuple[Position, ...]:
+        """Give the ranks that do one of these."""
+        return tuple(position for position in self.ranks if position.doing in doings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Event):
+    """The command has ended, with this exit status: what is known now is all there is."""
+
+    status: int
+
+
+TYPES = {
+    each.__name__: each
+    for each in (
+        Started, Joining, Joined, Left, Wrapped, EpochStarted, EpochSet, OrderSeen, EpochEnded, OptimizerSeen,
+        StepSampled, HandReduced, Loaded, FileWritten, FileRead, Unwaited, Failed, Ended,
+    )
+}  # fmt: skip
+
+
+def packed(event: Event) -> list[Any]:
+    """Give an event as JSON writes it."""
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    if isinstance(sampler := values.get("sampler"), Sampler):
+        values["sampler"] = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
+    return [type(event).__name__, values]
+
+
+def unpacked(parts: list[Any]) -> Event:
+    """Give back what ``packed`` was given.
+
+    Raises:
+        KeyError, TypeError: it is no event.
+    """
+    kind, values = parts
+    values = {name: _tuples(value) for name, value in values.items()}
+    if values.get("site") is not None:
+        values["site"] = Site(*values["site"])
+    if isinstance(values.get("sampler"), dict):
+        values["sampler"] = Sampler(**values["sampler"])
+    event: Event = TYPES[kind](**values)
+    return event
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

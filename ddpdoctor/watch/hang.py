@@ -1,0 +1,136 @@
+"""Finds out where each rank is when one of them has waited too long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psutil
+
+from ddpdoctor.watch import ledger
+from ddpdoctor.watch.events import Doing, Failed, Joined, Left, Position, Site, Stalled
+from ddpdoctor.watch.ledger import Reader
+from ddpdoctor.watch.stacks import Frame, stacks
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.users import is_users
+
+BUSY = 0.2  # of a core: a rank that waits in gloo uses none
+LOOK = 1.0  # seconds between two looks at a rank
+# Frames of torch that wait for others, by the end of their file's path.
+WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
+BACKWARD = "_engine_run_backward"
+
+
+@dataclass(slots=True)
+class Rank:
+    """A process that the monitor follows; ``since`` is when its counters last moved (time.monotonic)."""
+
+    reader: Reader
+    rank: int
+    process: psutil.Process | None
+    counters: tuple[int, ...] = ()
+    since: float = 0.0
+
+    def moved(self) -> bool:
+        """Look at the counters; say whether they moved."""
+        counters = self.reader.counters()[: ledger.SAMPLING_MICROSECONDS]
+        if counters != self.counters:
+            self.counters, self.since = counters, time.monotonic()
+            return True
+        return False
+
+    @property
+    def alive(self) -> bool:
+        """Say whether the process is there and no zombie."""
+        try:
+            return self.process is not None and self.process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled | None:
+    """Look at all ranks, if one has not moved for long; None unless one of them waits for others."""
+    ranks = sorted(ranks, key=lambda each: each.rank)
+    now = time.monotonic()
+    if not any(each.alive and now - each.since >= after for each in ranks):
+        return None
+    files = {each.reader.pid: each.reader.stack for each in ranks if each.alive and not _stopped(each)}
+    used = {each.reader.pid: _cpu(each) for each in ranks}
+    first = stacks(files)
+    time.sleep(LOOK)
+    second = stacks(files)
+    busy = {each.reader.pid: _cpu(each) - used[each.reader.pid] > BUSY * LOOK for each in ranks}
+    gloo = any(event.backend == "gloo" for event in training.of(Joined))
+
+    def position(each: Rank) -> Position:
+        pid = each.reader.pid
+        frames = second.get(pid, ())
+        operation = _waits(frames)
+        moved = each.moved() or first.get(pid) != frames
+        if not each.alive:
+            doing = _gone(pid, training)
+        elif _stopped(each):
+            doing = Doing.STOPPED
+        elif operation and not moved and not (busy[pid] and gloo):
+            doing = Doing.WAITING
+        else:
+            doing = Doing.WORKING if moved or busy[pid] else Doing.STANDING
+        users = next((frame for frame in frames if is_users(frame.file)), None)
+        return Position(
+            rank=each.rank,
+            pid=pid,
+            doing=doing,
+            seconds=now - each.since,
+            began=each.counters[ledger.COMMUNICATIONS] if each.counters else 0,
+            site=Site(users.file, users.line, users.function) if users else None,
+            operation=operation if doing is Doing.WAITING else "",
+            function=frames[0].function if frames else "",
+            recent=each.reader.communications(),
+        )
+
+    found = tuple(map(position, ranks))
+    waiting = [each for each in found if each.doing is Doing.WAITING and each.seconds >= after]
+    if not waiting:
+        return None
+    return Stalled(pid=0, time=time.time(), ranks=found, world_size=training.world_size or _told(training))
+
+
+def _told(training: Training) -> int:
+    from ddpdoctor.watch.events import Joining
+
+    return max((event.world_size for event in training.of(Joining)), default=0)
+
+
+def _gone(pid: int, training: Training) -> Doing:
+    if training.of(Failed, pid=pid):
+        return Doing.FAILED
+    return Doing.ENDED if any(event.ended for event in training.of(Left, pid=pid)) else Doing.DIED
+
+
+def _stopped(rank: Rank) -> bool:
+    try:
+        return rank.process is not None and rank.process.status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _cpu(rank: Rank) -> float:
+    try:
+        times = rank.process.cpu_times() if rank.process is not None else None
+    except psutil.NoSuchProcess:
+        return 0.0
+    return times.user + times.system if times else 0.0
+
+
+def _waits(frames: tuple[Frame, ...]) -> str:
+    """Name the communication that a stack is inside of; empty when it is in none."""
+    name = ""
+    for frame in frames:
+        if is_users(frame.file):
+            break
+        if frame.function == BACKWARD:
+            return "backward"
+        if frame.file.endswith(WAITS):
+            name = frame.function
+    return {"__init__": "DistributedDataParallel()", "forward": "forward of DistributedDataParallel"}.get(name, name)

@@ -1,0 +1,70 @@
+"""Checkpoint files: who writes which path, and when it is read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.watch.events import FileRead, FileWritten
+from ddpdoctor.watch.patch import Patch, patch
+from ddpdoctor.watch.recorder import Recorder
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace torch.save and torch.load."""
+    import torch
+
+    return [patch(torch, "save", _saving(recorder)), patch(torch, "load", _loading(recorder))]
+
+
+def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+            path = _path(f) if recorder.is_rank else None
+            if path is None:
+                return original(obj, f, *args, **kwargs)
+            began = time.time()
+            if recorder.settings.rehearsal is not None:
+                f = _aside(recorder, path)
+            result = original(obj, f, *args, **kwargs)
+            recorder.emit(FileWritten, path=path, began=began)
+            return result
+
+        return save
+
+    return wrap
+
+
+def _aside(recorder: Recorder, path: str) -> str:
+    """Give where a rehearsal writes instead: a file of the user's is not touched, a new one is left to the script."""
+    if not Path(path).exists():
+        with (Path(recorder.settings.session) / "written").open("a", encoding="utf-8") as list_of_new:
+            list_of_new.write(f"{path}\n")  # the monitor removes it at the end
+        return path
+    return str(Path(recorder.settings.session) / f"{os.getpid()}.checkpoint")
+
+
+def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.is_rank and (path := _path(f)) is not None:
+                recorder.emit(FileRead, path=path)
+            try:
+                return original(f, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc)
+                raise
+
+        return load
+
+    return wrap
+
+
+def _path(file: Any) -> str | None:
+    try:
+        return str(os.path.realpath(os.fspath(file)))
+    except TypeError:  # a stream
+        return None

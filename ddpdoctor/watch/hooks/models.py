@@ -1,0 +1,90 @@
+"""Wrapped models: what was wrapped, each forward through the wrapper, and load_state_dict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ddpdoctor.watch.events import Loaded
+from ddpdoctor.watch.patch import Patch, patch
+from ddpdoctor.watch.recorder import Recorder
+from ddpdoctor.watch.users import user_site
+
+MOST = 20  # keys that an event names
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace DistributedDataParallel's constructor and forward, and Module.load_state_dict."""
+    from torch.nn import Module
+    from torch.nn.parallel import DistributedDataParallel
+
+    return [
+        patch(DistributedDataParallel, "__init__", _wrapping(recorder)),
+        patch(DistributedDataParallel, "forward", _forward(recorder)),
+        patch(Module, "load_state_dict", _loading(recorder)),
+    ]
+
+
+def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(model: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
+            if recorder.is_rank:
+                recorder.writer.communication(time.time(), "DistributedDataParallel()", "", "", user_site())
+            try:
+                original(model, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc)
+                raise
+            if recorder.is_rank:
+                recorder.safely(recorder.models.wrapped, model)
+
+        return __init__
+
+    return wrap
+
+
+def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.is_rank:
+                recorder.models.forward(model)
+            try:
+                return original(model, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc, model)
+                raise
+
+        return forward
+
+    return wrap
+
+
+def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(module, state_dict, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc)
+                raise
+            if recorder.is_rank:
+                recorder.safely(_left_out, recorder, module, state_dict, result)
+            return result
+
+        return load_state_dict
+
+    return wrap
+
+
+def _left_out(recorder: Recorder, module: Any, state_dict: Any, result: Any) -> None:
+    missing = tuple(getattr(result, "missing_keys", ()))
+    unexpected = tuple(getattr(result, "unexpected_keys", ()))
+    if missing or unexpected:
+        recorder.emit(
+            Loaded,
+            kind=type(module).__name__,
+            matched=len(state_dict) - len(unexpected),
+            missing=missing[:MOST],
+            unexpected=unexpected[:MOST],
+        )

@@ -1,0 +1,44 @@
+"""Shows each event to the checks that watch for its type; the same finding is made once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ddpdoctor.check import Check, Instrument
+from ddpdoctor.model import Finding
+from ddpdoctor.watch.events import Event
+from ddpdoctor.watch.training import Training
+
+
+class Found(NamedTuple):
+    """A finding and the check that made it."""
+
+    check: Check
+    finding: Finding
+
+
+class Judge:
+    """All checks' watch facets, and the training that they look at."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        """Sort the facets by the event that they ask for."""
+        self.training = Training()
+        self._facets = [(check, facet) for check in checks for facet in check.of(Instrument.WATCH)]
+        self._made: set[tuple[str, str, str | None, int | None]] = set()
+
+    def see(self, event: Event) -> Iterator[Found]:
+        """Take up an event and yield what checks find in it."""
+        self.training.add(event)
+        inputs = {"event": event, "training": self.training}
+        for check, facet in self._facets:
+            if facet.subject is not type(event):
+                continue
+            wanted = {name: inputs[name] for name in inspect.signature(facet.examine).parameters}
+            for finding in facet.examine(**wanted):
+                key = (check.code, finding.message, finding.place.file, finding.place.line)
+                if key not in self._made:
+                    self._made.add(key)
+                    yield Found(check, replace(finding, severity=finding.severity or check.severity))

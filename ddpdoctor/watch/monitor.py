@@ -1,0 +1,92 @@
+"""Reads what all watched processes write, and speaks as soon as a check finds something; runs without torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ddpdoctor.check import Check
+from ddpdoctor.watch.events import Doing, Ended, Event, Stalled
+from ddpdoctor.watch.hang import Rank, stalled
+from ddpdoctor.watch.judge import Found, Judge
+from ddpdoctor.watch.ledger import Reader
+from ddpdoctor.watch.settings import Settings
+
+AGAIN = 10.0  # seconds between two looks at a training that still stands
+
+
+class Monitor:
+    """Follows one run; ``say`` is called with each finding as soon as it is made."""
+
+    def __init__(self, settings: Settings, checks: Iterable[Check], say: Callable[[Found], None]) -> None:
+        """Begin with an empty session."""
+        self.found: list[Found] = []
+        self._settings, self._say = settings, say
+        self._judge = Judge(checks)
+        self._ranks: dict[int, Rank] = {}
+        self._looked = 0.0
+        self._stands: tuple[tuple[int, Doing, str], ...] = ()
+
+    def poll(self) -> None:
+        """Read what is new, and look for a hang."""
+        for path in Path(self._settings.session).glob("*.events"):
+            if int(path.stem) not in self._ranks:
+                self._ranks[int(path.stem)] = _rank(path)
+        for each in self._ranks.values():
+            for event in each.reader.new():
+                if event.rank is not None:
+                    each.rank = event.rank
+                self._see(event)
+            each.moved()
+        self._look()
+
+    def end(self, status: int) -> None:
+        """Take the end of the command into account: what no rank will tell any more."""
+        self.poll()
+        self._see(Ended(pid=0, time=time.time(), status=status))
+
+    def stop_ranks(self, text: str) -> None:
+        """Ask all ranks to end at their next batch or step."""
+        (Path(self._settings.session) / "finding").write_text(text, encoding="utf-8")
+        for each in self._ranks.values():
+            with suppress(FileNotFoundError):
+                each.reader.stop()
+
+    @property
+    def hung(self) -> bool:
+        """Say whether the training stands: all that is left waits, and nobody works."""
+        return bool(self._stands) and all(doing is not Doing.WORKING for _, doing, _ in self._stands)
+
+    def _see(self, event: Event) -> None:
+        for found in self._judge.see(event):
+            self.found.append(found)
+            self._say(found)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < (AGAIN if self._stands else 1.0):
+            return
+        self._looked = now
+        joined = [each for each in self._ranks.values() if each.rank >= 0]
+        event = stalled(joined, self._judge.training, self._settings.hang_after)
+        stands = _signature(event)
+        if event is not None and stands != self._stands:
+            self._see(event)
+        self._stands = stands
+
+
+def _rank(events: Path) -> Rank:
+    reader = Reader(events)
+    try:
+        process: psutil.Process | None = psutil.Process(reader.pid)
+    except psutil.NoSuchProcess:
+        process = None
+    return Rank(reader, -1, process, since=time.monotonic())
+
+
+def _signature(event: Stalled | None) -> tuple[tuple[int, Doing, str], ...]:
+    return tuple((each.rank, each.doing, each.operation) for each in event.ranks) if event else ()

@@ -1,0 +1,38 @@
+"""Functions of torch replaced for the time of a watch, and put back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One attribute that was replaced: what stood there before (MISSING where it was inherited), and what does now."""
+
+    owner: Any
+    name: str
+    before: Any
+    now: Any
+
+    def undo(self) -> None:
+        """Put back what stood there; where somebody else has replaced it since, leave theirs in place."""
+        if vars(self.owner).get(self.name) is not self.now:
+            return
+        if self.before is MISSING:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.before)
+
+
+def patch(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Patch:
+    """Replace ``owner.name`` by what ``wrap`` makes of it; the new function keeps name, docstring and signature."""
+    original = getattr(owner, name)
+    now = functools.wraps(original)(wrap(original))
+    before = vars(owner).get(name, MISSING)
+    setattr(owner, name, now)
+    return Patch(owner, name, before, now)

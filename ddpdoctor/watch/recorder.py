@@ -1,0 +1,197 @@
+"""The watched process's own record: who it is, its ledger, and what must never disturb the training."""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.watch import ledger
+from ddpdoctor.watch.events import Event, Failed, HandReduced, Joined, Joining, Left, Started
+from ddpdoctor.watch.explained import explain
+from ddpdoctor.watch.models import Models
+from ddpdoctor.watch.rehearse import RehearsalOver
+from ddpdoctor.watch.settings import Settings
+from ddpdoctor.watch.users import innermost, user_site
+
+# A real-time signal that neither training code nor launchers use; its default action is never taken, as it is
+# sent only to processes that have written their ``.stack`` file.
+STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else None
+
+
+HAND_STEPS = 2
+SHOWN = 20
+
+
+class FaultFoundError(RuntimeError):
+    """The watch found a fault and was asked to end the training (``on_finding="raise"``); the text is the finding."""
+
+
+class Recorder:
+    """One watched process; after a fork the child is another one, which is watched once it joins a process group."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Begin with nothing written: a process that is no rank leaves no trace."""
+        self.settings = settings
+        self.rank: int | None = None
+        self.active = True
+        self.models = Models(self)
+        self.held_by_optimizers: set[str] = set()
+        self._explained: dict[int, tuple[str, ...]] = {}
+        self._writer: ledger.Writer | None = None
+        self._stacks: Any = None
+        self._complained = False
+        self._numbers: dict[tuple[str, int], int] = {}
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self._ends)
+
+    @property
+    def is_rank(self) -> bool:
+        """Say whether this process was told a rank, or joins a process group."""
+        return self.active and self._writer is not None
+
+    @property
+    def writer(self) -> ledger.Writer:
+        """Give the ledger of a process that is a rank."""
+        assert self._writer is not None, "only a rank writes"  # noqa: S101 - the hooks ask is_rank first
+        return self._writer
+
+    def become_rank(self, rank: int | None) -> None:
+        """Open the ledger; from now on the monitor sees this process."""
+        if not self.active or threading.current_thread() is not threading.main_thread():
+            return
+        if rank is not None:
+            self.rank = rank
+        if self._writer is None:
+            self._writer = ledger.Writer(self.settings.session)
+            if STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) is signal.SIG_DFL:
+                self._stacks = self._writer.stack.open("w")
+                self._stacks.write(f"{threading.main_thread().ident:x}\n")
+                self._stacks.flush()
+                faulthandler.register(STACK_SIGNAL, file=self._stacks, all_threads=True)
+            self.emit(Started, program=" ".join(sys.argv))
+
+    def emit(self, event: type[Event], /, **values: Any) -> None:
+        """Write an event of this process, if it is a rank; the line of the user's is added unless it is given."""
+        if self.is_rank:
+            values.setdefault("site", user_site())
+            self.writer.event(event(pid=self.writer.pid, time=time.time(), rank=self.rank, **values))
+
+    def joining(self, world_size: int, rank: int, backend: str) -> None:
+        """Tell that init_process_group was entered."""
+        self.become_rank(rank if rank >= 0 else None)
+        self.emit(Joining, world_size=world_size, backend=backend)
+
+    def joined(self) -> None:
+        """Tell that there is a default process group."""
+        import torch.distributed as dist
+
+        self.become_rank(dist.get_rank())
+        self.emit(Joined, world_size=dist.get_world_size(), backend=str(dist.get_backend()))
+
+    def count(self, counter: int) -> None:
+        """Add one to a counter."""
+        if self._writer is not None:
+            self._writer.counters[counter] += 1
+
+    def number(self, what: str, thing: object) -> int:
+        """Number the objects of a kind in the order in which they are first seen.
+
+        An object that takes the place of one that was freed is the same one here: what is numbered lives long.
+        """
+        known = self._numbers
+        key = (what, id(thing))
+        if key not in known:
+            known[key] = sum(kind == what for kind, _ in known)
+        return known[key]
+
+    def safely(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function of the watch; if it fails itself, training goes on, and one line says so."""
+        try:
+            function(*args)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it is the watch's fault and not the training's
+            if not self._complained:
+                self._complained = True
+                with suppress(OSError, ValueError):
+                    text = f"ddpdoctor: the watch failed in {function.__qualname__}: {type(exc).__name__}: {exc}\n"
+                    os.write(2, text.encode())
+
+    def explain(self, exc: BaseException, wrapper: object = None) -> None:
+        """Add the explanation of an error, once, as a note; its type and its traceback stay."""
+        if self.is_rank and id(exc) not in self._explained:
+            unused = self.models.unused(wrapper) if wrapper is not None and "finished reduction" in str(exc) else ()
+            self._explained[id(exc)] = unused
+            self.safely(explain, exc, self.rank, unused)
+
+    def failed(self, exc: BaseException) -> None:
+        """Tell that an exception is about to leave the process."""
+        if isinstance(exc, Exception):
+            self.explain(exc)
+            text = "".join(traceback.format_exception(exc))
+            unused = self._explained.get(id(exc), ())
+            self.emit(Failed, error=type(exc).__name__, text=text, unused=unused, site=innermost(exc))
+
+    def left(self) -> None:
+        """Tell that the default process group is given up."""
+        self.emit(Left, ended=False)
+
+    def obey(self) -> None:
+        """End here if the monitor asks for it: at a batch or a step, where nothing is half done.
+
+        Raises:
+            FaultFoundError: a finding is to end the training.
+            RehearsalOver: the rehearsal has seen enough.
+        """
+        if self._writer is not None and self._writer.counters[ledger.STOP]:
+            if self.settings.rehearsal is not None:
+                raise RehearsalOver(0)
+            raise FaultFoundError((Path(self.settings.session) / "finding").read_text(encoding="utf-8"))
+
+    def over(self, number: int, *, training: bool) -> None:
+        """End a rehearsal at the start of an epoch, which all ranks reach together.
+
+        Raises:
+            RehearsalOver: this would be one epoch too many.
+        """
+        if self.settings.rehearsal is not None and training and number >= self.settings.rehearsal.epochs:
+            raise RehearsalOver(0)
+
+    def reduced_by_hand(self, operation: str, args: tuple[Any, ...]) -> None:
+        """Tell where gradients that DDP has reduced are given to another reduction, in the first steps."""
+        if operation != "all_reduce" or self.writer.counters[ledger.STEPS] > HAND_STEPS or not self.models.known:
+            return
+        given = {tensor.data_ptr() for tensor in args[0] if tensor.numel()}
+        for model in self.models.known.values():
+            names = model.whose_gradients(given) if model.synced else ()
+            if names:
+                reduction = str(getattr(args[1], "reduceOp", "")) if len(args) > 1 else ""
+                self.emit(
+                    HandReduced, model=model.number, operation=operation, reduction=reduction, names=names[:SHOWN]
+                )
+
+    def stop(self) -> None:
+        """Write nothing any more."""
+        self.active = False
+        if self._stacks is not None and STACK_SIGNAL is not None:
+            faulthandler.unregister(STACK_SIGNAL)
+            signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+            self._stacks = None
+
+    def _forked(self) -> None:
+        if self._stacks is not None and STACK_SIGNAL is not None:
+            faulthandler.unregister(STACK_SIGNAL)
+        self._writer, self._stacks, self.rank = None, None, None
+        self._numbers = {}
+        self.models = Models(self)
+
+    def _ends(self) -> None:
+        self.safely(lambda: self.emit(Left, ended=True))

@@ -1,0 +1,47 @@
+"""How a training is watched: chosen where it is started, handed to every process by one environment variable."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import MutableMapping
+from dataclasses import asdict, dataclass
+
+VARIABLE = "DDPDOCTOR_WATCH"
+ON_FINDING = ("warn", "raise", "log")
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """How much of a training is rehearsed: batches of an epoch, and epochs of the first loader."""
+
+    batches: int = 4
+    epochs: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the watched processes and the monitor agree on.
+
+    ``session`` is a folder of this run alone, ``hang_after`` in seconds. ``on_finding``: ``warn`` prints a finding at
+    once, ``raise`` also ends the training, ``log`` only writes the report.
+    """
+
+    session: str
+    hang_after: float = 30.0
+    on_finding: str = "warn"
+    rehearsal: Rehearsal | None = None
+
+    def export(self, environ: MutableMapping[str, str]) -> None:
+        """Hand the settings to the processes that are started with this environment."""
+        environ[VARIABLE] = json.dumps(asdict(self))
+
+
+def inherited() -> Settings | None:
+    """Give the settings that this process was started with; None when it is not watched."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    values = json.loads(text)
+    rehearsal = values.pop("rehearsal")
+    return Settings(**values, rehearsal=Rehearsal(**rehearsal) if rehearsal else None)

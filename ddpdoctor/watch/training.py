@@ -1,0 +1,49 @@
+"""What the watch knows of a running training: all events of all ranks, as checks ask for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ddpdoctor.watch.events import Event, Joined
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """All events so far; a check reads, the monitor adds."""
+
+    _events: dict[type[Event], list[Event]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, event: Event) -> None:
+        """Take up one more event."""
+        self._events[type(event)].append(event)
+
+    def of(self, kind: type[AnyEvent], **having: Any) -> list[AnyEvent]:
+        """List the events of a type, in the order in which they were read, that have these values."""
+        found: list[Any] = self._events.get(kind, [])
+        return [event for event in found if all(getattr(event, name) == value for name, value in having.items())]
+
+    def by_rank(self, kind: type[AnyEvent], **having: Any) -> dict[int, AnyEvent]:
+        """Give each rank's last event of a type that has these values, by rank."""
+        found = {event.rank: event for event in self.of(kind, **having) if event.rank is not None}
+        return dict(sorted(found.items()))
+
+    def complete(self, kind: type[AnyEvent], **having: Any) -> dict[int, AnyEvent]:
+        """Give ``by_rank`` once every rank of the training has told; empty until then."""
+        found = self.by_rank(kind, **having)
+        return found if len(found) == self.world_size > 1 else {}
+
+    @property
+    def world_size(self) -> int:
+        """Give the number of ranks, as init_process_group was told; 0 before."""
+        return max((event.world_size for event in self.of(Joined)), default=0)
+
+    def before(self, event: AnyEvent, **having: Any) -> Iterator[AnyEvent]:
+        """Yield the earlier events of the same type, process and values, latest first."""
+        for other in reversed(self.of(type(event), pid=event.pid, **having)):
+            if other is not event and other.time <= event.time:
+                yield other

@@ -1,0 +1,46 @@
+"""Which frames are the user's own code."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+
+from ddpdoctor.watch.events import Site
+
+LIBRARIES = tuple(
+    f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))} if path
+)
+PACKAGE = f"{Path(__file__).parents[1]}/"
+PATIENTS = f"{PACKAGE}fixtures/"  # in an installed package they lie below it
+
+
+@functools.cache
+def is_users(file: str) -> bool:
+    """Say whether a file is neither of the interpreter, nor of an installed package, nor of this one."""
+    if file.startswith(PATIENTS):
+        return True
+    if "/site-packages/" in file or "/dist-packages/" in file or file.startswith("<frozen"):
+        return False
+    return not file.startswith((PACKAGE, *LIBRARIES))
+
+
+def user_site() -> Site | None:
+    """Give the innermost line of the user's code that is being executed in this thread; None where there is none."""
+    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return None
+
+
+def innermost(exc: BaseException) -> Site | None:
+    """Give the innermost line of the user's code in an exception's traceback."""
+    found = None
+    for frame, line in traceback.walk_tb(exc.__traceback__):
+        if is_users(frame.f_code.co_filename):
+            found = Site(frame.f_code.co_filename, line, frame.f_code.co_name)
+    return found
