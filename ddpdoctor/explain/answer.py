@@ -62,3 +62,8 @@ class Answer:
     lines: int = 0
     faults: tuple[str, ...] = ()
     """What could not be read, and checks that failed."""
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """Give all that the log names, the first cause first."""
+        return (*((self.cause,) if self.cause else ()), *self.others, *self.followed, *self.harmless)
