@@ -56,7 +56,7 @@ def main() -> None:
     every = list(cases(options.cases))
     right = 0
     for case in every:
-        answer = explain([(Origin(case.name), case.log.encode().splitlines(keepends=True))], checks)
+        answer = explain([(Origin(case.name), [case.log.encode()])], checks)
         right += case.is_right(answer)
         if options.misses and not case.is_right(answer):
             known = "" if find(checks, case.label) else "  (no check has this name)"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import click
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import BadTarget, Check
 from ddpdoctor.cli.list import needs
 from ddpdoctor.registry import find, load_checks
 
@@ -23,13 +24,23 @@ def explain(names: tuple[str, ...], *, everything: bool) -> None:
     if len(names) == 1 and not Path(names[0]).exists():
         _page(checks, names[0])
         return
-    from ddpdoctor.explain.engine import explain as explained
-    from ddpdoctor.explain.sources import Origin
+    from ddpdoctor.explain.engine import examination
+    from ddpdoctor.explain.sources import blocks, sources
     from ddpdoctor.report.answer import answer_text
 
-    answer = explained([(Origin(name), Path(name).read_bytes().splitlines(keepends=True)) for name in names], checks)
+    examined = examination(checks)
+    for name in names:
+        try:
+            for source in sources(name):
+                examined.read(source.origin, blocks(source))
+        except BadTarget as exc:
+            examined.faults.append(str(exc))
+    answer = examined.answer()
+    for fault in answer.faults:
+        click.echo(f"ddpdoctor: {fault}", err=True)
     width = shutil.get_terminal_size((100, 24)).columns
-    click.echo(answer_text(answer, width=width, colour=sys.stdout.isatty(), verbose=everything))
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(answer_text(answer, width=width, colour=colour, verbose=everything))
     sys.exit(1 if answer.cause or answer.unknown else 0)
 
 

@@ -2,51 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import BadTarget
 from ddpdoctor.explain.answer import Answer
-from ddpdoctor.explain.ranking import Tier, confidence, gathered, ranked, unknown
-from ddpdoctor.explain.reader import in_order, read
-from ddpdoctor.explain.records import Log
-from ddpdoctor.explain.signs import declared, kept, suspects
+from ddpdoctor.explain.finder import finder
+from ddpdoctor.explain.kept import Keeper
+from ddpdoctor.explain.ranking import judged
+from ddpdoctor.explain.signs import Declared, declared, patterns, suspects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ddpdoctor.check import Check
-    from ddpdoctor.explain.records import Record
+    from ddpdoctor.explain.reader import Reader
     from ddpdoctor.explain.sources import Origin
 
 
-def explain(sources: Iterable[tuple[Origin, Iterable[bytes]]], checks: Iterable[Check]) -> Answer:
-    """Read all sources, each an origin and its lines, and find the first cause."""
+@dataclass(slots=True)
+class Examination:
+    """One look at the output of a training, which can be asked at any time what it has seen so far."""
+
+    signs: tuple[Declared, ...]
+    keeper: Keeper
+    faults: list[str] = field(default_factory=list)
+
+    def begin(self, origin: Origin) -> Reader:
+        """Begin a source that is fed piece by piece."""
+        return self.keeper.reader(origin)
+
+    def feed(self, reader: Reader, data: bytes) -> None:
+        """Take a piece of it; the empty one is its end."""
+        self.keeper.keep(reader.feed(data) if data else reader.finish())
+
+    def read(self, origin: Origin, blocks: Iterable[bytes]) -> None:
+        """Read a whole source; where that fails, what was read before counts."""
+        reader = self.begin(origin)
+        try:
+            for block in blocks:
+                self.feed(reader, block)
+        except BadTarget as exc:
+            self.faults.append(str(exc))
+        self.feed(reader, b"")
+
+    def answer(self) -> Answer:
+        """Say what the first cause is."""
+        kept = self.keeper.kept()
+        return judged(kept, suspects(kept, self.signs), tuple(self.faults))
+
+
+def examination(checks: Iterable[Check]) -> Examination:
+    """Prepare to look for the signs of these checks."""
     signs = declared(checks)
-    records = (record for origin, lines in sources for record in kept(read(lines, origin), signs))
-    return judged(records, checks)
+    return Examination(signs, Keeper(finder(patterns(signs))))
 
 
-def judged(records: Iterable[Record], checks: Iterable[Check]) -> Answer:
-    """Find the first cause among records."""
-    log = Log(in_order(records))
-    ordered = ranked(suspects(log, declared(checks)))
-    named = gathered(ordered)
-    stranger = unknown(log, ordered)
-    first = next(iter(ordered), None)
-    if stranger is not None and first is not None:
-        place, suspect = first
-        if place < Tier.UNKNOWN or (place == Tier.SYMPTOM and suspect.position < stranger[0]):
-            stranger = None
-    candidates = [each for place, each in named if place < Tier.CONSEQUENCE]
-    followed = [each for place, each in named if place == Tier.CONSEQUENCE]
-    harmless = tuple(each for place, each in named if place == Tier.HARMLESS)
-    if stranger is None and not candidates:
-        candidates, followed = followed[:1], followed[1:]
-    best = None if stranger is not None or not candidates else candidates.pop(0)
-    return Answer(
-        cause=best,
-        confidence=confidence(best, candidates) if best else None,
-        unknown=stranger[1] if stranger else None,
-        others=tuple(candidates),
-        followed=tuple(followed),
-        harmless=harmless,
-    )
+def explain(logs: Iterable[tuple[Origin, Iterable[bytes]]], checks: Iterable[Check]) -> Answer:
+    """Read all logs, each an origin and its bytes in blocks, and find the first cause."""
+    examined = examination(checks)
+    for origin, blocks in logs:
+        examined.read(origin, blocks)
+    return examined.answer()

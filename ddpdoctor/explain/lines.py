@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ddpdoctor.explain.clock import Moment, find_moment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LONGEST = 20_000  # characters of a line that are read: a tensor that was printed proves nothing
 DEEPEST = 8  # prefixes of one line: a launcher within a launcher within a container
@@ -49,11 +45,9 @@ class Line:
     stream: str = ""
 
 
-def read_line(raw: bytes, number: int) -> Iterator[Line]:
-    """Give what a terminal would show for a line: a progress bar that returns to its start is several."""
-    for part in raw.rstrip(b"\r\n").split(b"\r"):
-        if part or b"\r" not in raw:
-            yield _parsed(_decoded(part), number)
+def read_line(raw: bytes, number: int) -> Line:
+    """Give what a program said in a line."""
+    return _parsed(_decoded(raw), number)
 
 
 def _decoded(raw: bytes) -> str:

@@ -6,12 +6,13 @@ import enum
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Role
-from ddpdoctor.explain.answer import Confidence, Named, Unknown
+from ddpdoctor.explain.answer import Answer, Confidence, Named, Unknown
 from ddpdoctor.model import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ddpdoctor.explain.kept import Kept
     from ddpdoctor.explain.records import Log, Record
     from ddpdoctor.explain.signs import Suspect
 
@@ -48,14 +49,10 @@ def ranked(suspects: Iterable[Suspect]) -> list[tuple[Tier, Suspect]]:
     ordered = sorted(((tier(each), each) for each in suspects), key=lambda pair: (pair[0], *order(pair[1])))
     explained: set[str] = set()
     for place, each in ordered:
-        names = {each.check.slug, *each.check.known_as}
-        if place <= Tier.WARNING and not names & explained:
-            explained |= set(each.sign.explains) - names
+        if place <= Tier.WARNING and not each.names & explained:
+            explained |= set(each.sign.explains) - each.names
     return sorted(
-        (
-            (max(place, Tier.CONSEQUENCE) if {each.check.slug, *each.check.known_as} & explained else place, each)
-            for place, each in ordered
-        ),
+        ((max(place, Tier.CONSEQUENCE) if each.names & explained else place, each) for place, each in ordered),
         key=lambda pair: (pair[0], *order(pair[1])),
     )
 
@@ -71,21 +68,52 @@ def order(suspect: Suspect) -> tuple[int, int, bool, int]:
     )
 
 
-def gathered(ordered: Iterable[tuple[Tier, Suspect]]) -> list[tuple[Tier, Named]]:
-    """Make one of all suspects of a check: its best, with the count of the records and their ranks."""
+def judged(kept: Kept, suspects: Iterable[Suspect], faults: tuple[str, ...] = ()) -> Answer:
+    """Find the first cause among the suspects, and tell it from what followed."""
+    ordered = ranked(suspects)
+    named = _gathered(kept, ordered)
+    stranger = _stranger(kept.log, ordered)
+    if stranger is not None and ordered and not _comes_first(stranger[0], ordered[0]):
+        stranger = None
+    candidates = [each for place, each in named if place < Tier.CONSEQUENCE]
+    followed = [each for place, each in named if place == Tier.CONSEQUENCE]
+    if stranger is None and not candidates:
+        candidates, followed = followed[:1], followed[1:]
+    best = candidates.pop(0) if candidates and stranger is None else None
+    return Answer(
+        cause=best,
+        confidence=_confidence(best, candidates) if best else None,
+        unknown=stranger[1] if stranger else None,
+        others=tuple(candidates),
+        followed=tuple(followed),
+        harmless=tuple(each for place, each in named if place == Tier.HARMLESS),
+        lines=kept.lines,
+        faults=faults,
+    )
+
+
+def _comes_first(position: int, best: tuple[Tier, Suspect]) -> bool:
+    """Say whether an unknown error at this position is the cause rather than the best suspect."""
+    place, suspect = best
+    return place > Tier.SYMPTOM or (place == Tier.SYMPTOM and position < suspect.position)
+
+
+def _gathered(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> list[tuple[Tier, Named]]:
+    """Make one of all suspects of a check: its best, with the count of what its signs matched."""
     groups: dict[str, list[tuple[Tier, Suspect]]] = {}
     for pair in ordered:
         groups.setdefault(pair[1].check.code, []).append(pair)
-    return [(group[0][0], _named([each for _, each in group])) for group in groups.values()]
+    return [(group[0][0], _named(kept, [each for _, each in group])) for group in groups.values()]
 
 
-def _named(group: list[Suspect]) -> Named:
+def _named(kept: Kept, group: list[Suspect]) -> Named:
     best = group[0]
     records = {each.position: each.record for each in group}
-    return Named(best.check, best.role, best.finding, best.record, len(records), _ranks(records.values()))
+    capped = sum(kept.counts[pattern] - len(kept.matched[pattern]) for pattern in {each.sign.pattern for each in group})
+    return Named(best.check, best.role, best.finding, best.record, len(records) + capped, _ranks(records.values()))
 
 
-def unknown(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:
+def _stranger(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:
     """Give the first exception that no sign matches, with its position."""
     known = {each.position for place, each in ordered if place < Tier.HARMLESS}
     records = [
@@ -100,7 +128,7 @@ def unknown(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unk
     return position, Unknown(first, len(alike), _ranks(alike))
 
 
-def confidence(named: Named, others: Iterable[Named]) -> Confidence:
+def _confidence(named: Named, others: Iterable[Named]) -> Confidence:
     """Say how sure it is that this is the first cause."""
     if named.finding.doubt is not None:
         return Confidence.UNDECIDABLE

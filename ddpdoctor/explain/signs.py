@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Instrument, Role, Sign
-from ddpdoctor.explain.records import Log
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator
 
     from ddpdoctor.check import Check, Facet
+    from ddpdoctor.explain.kept import Kept
     from ddpdoctor.explain.records import Record
     from ddpdoctor.model import Finding
 
-SHOWN = 16  # records of one rank in which a sign is examined; the others are counted
+EXAMINED = 16  # records of one rank in which a sign is examined; more of them say the same
 
 
 class Declared(NamedTuple):
@@ -44,6 +44,11 @@ class Suspect:
         """Give the role of the sign."""
         return self.sign.role
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Give all names of the check."""
+        return frozenset({self.check.slug, *self.check.known_as})
+
 
 def declared(checks: Iterable[Check]) -> tuple[Declared, ...]:
     """List the signs of the checks."""
@@ -55,24 +60,24 @@ def declared(checks: Iterable[Check]) -> tuple[Declared, ...]:
     )
 
 
-def kept(records: Iterable[Record], signs: Iterable[Declared]) -> Iterator[Record]:
-    """Give the records in which a pattern of a sign, or one beside it, occurs, and the tracebacks."""
-    patterns = {pattern for each in signs for pattern in (each.sign.pattern, *each.sign.beside)}
-    for record in records:
-        if record.error or any(pattern.search(record.text) for pattern in patterns):
-            yield record
+def patterns(signs: Iterable[Declared]) -> Iterator[re.Pattern[str]]:
+    """Give all that has to be looked for: each sign's pattern, and those beside it."""
+    for each in signs:
+        yield each.sign.pattern
+        yield from each.sign.beside
 
 
-def suspects(log: Log, signs: Iterable[Declared]) -> Iterator[Suspect]:
+def suspects(kept: Kept, signs: Iterable[Declared]) -> Iterator[Suspect]:
     """Ask each facet about the records that its sign occurs in."""
     for each in signs:
-        seen: Counter[int | None] = Counter()
-        for position, record in enumerate(log.records):
+        examined: Counter[int | None] = Counter()
+        for position in kept.matched.get(each.sign.pattern, ()):
+            record = kept.log.records[position]
             match = each.sign.pattern.search(record.text)
-            if match is None or seen[record.rank] >= SHOWN:
+            if match is None or examined[record.rank] >= EXAMINED:
                 continue
-            seen[record.rank] += 1
-            offers = {"record": record, "match": match, "log": log}
+            examined[record.rank] += 1
+            offers = {"record": record, "match": match, "log": kept.log}
             for finding in each.facet.examine(**{name: offers[name] for name in each.facet.needs}):
                 known = replace(finding, severity=finding.severity or each.check.severity)
                 yield Suspect(each.check, each.sign, known, record, match, position)

@@ -33,6 +33,7 @@ OTHER = re.compile(
 )
 LONGEST = 2000  # lines of a traceback; a recursion is abridged by Python itself
 MESSAGE = 40  # lines of an exception's message
+PATIENCE = 400  # lines of others after which a process that stopped in its traceback says no more
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Open:
     lines: list[Line]
     said: int = 0
     """How many lines its message has so far; 0 while the stack is printed."""
+    touched: int = 0
     error: str = ""
     blank: bool = False
     frames: list[Frame] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Assembler:
         """Take the name of the source, and the rank and node that it belongs to."""
         self._origin = origin
         self._open: dict[str, Open] = {}
+        self._fed = 0
 
     @property
     def is_idle(self) -> bool:
@@ -63,13 +66,19 @@ class Assembler:
 
     def feed(self, line: Line) -> Iterator[Record]:
         """Take the next line and give what it completes."""
+        self._fed += 1
+        if self._fed % PATIENCE == 0:
+            for stream in [key for key, each in self._open.items() if each.touched + PATIENCE <= self._fed]:
+                yield self._close(stream)
         opened = self._open.get(line.stream)
         if opened is not None:
             if len(opened.lines) < LONGEST and _continues(opened, line.text):
                 opened.lines.append(line)
+                opened.touched = self._fed
                 return
             yield self._close(line.stream)
         if started := _start(line):
+            started.touched = self._fed
             self._open[line.stream] = started
         elif line.text:
             yield self._record([line], line.text)
