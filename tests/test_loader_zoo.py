@@ -14,9 +14,9 @@ from ddpdoctor.model import Finding, Severity
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.loader_exam import LoaderExam, examine_loader
 from ddpdoctor.probe.outcome import Returned
-from ddpdoctor.probe.selftest import fixture
 from ddpdoctor.probe.target import Target
 from ddpdoctor.registry import load_checks
+from ddpdoctor.trial import fixture
 
 HEAD = """
 import itertools, os, random, sys, time

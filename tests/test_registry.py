@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.check import Check, Instrument
-from ddpdoctor.probe.selftest import fixture
 from ddpdoctor.registry import LoadError, find, load_checks
+from ddpdoctor.trial import fixture
 
 ROOT = Path(__file__).parents[1]
 ALL = load_checks()

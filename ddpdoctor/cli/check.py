@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpdoctor.check import Instrument
 from ddpdoctor.cli.env import as_mapping
 from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.select import select
@@ -100,9 +101,9 @@ def _chosen(only: str, skip: str) -> tuple[Check, ...]:
     checks = load_checks()
     chosen = select(checks, only, "--only") if only else checks
     left_out = select(checks, skip, "--skip")
-    chosen = tuple(check for check in chosen if check not in left_out)
+    chosen = tuple(check for check in chosen if check not in left_out and check.of(Instrument.PROBE))
     if not chosen:
-        raise click.UsageError("--only and --skip leave no check")
+        raise click.UsageError("--only and --skip leave no check that examines a machine or a target")
     return chosen
 
 

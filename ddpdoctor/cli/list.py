@@ -35,7 +35,9 @@ def rows(checks: tuple[Check, ...]) -> list[tuple[str, str, str, str, str]]:
 
 
 def needs(check: Check) -> str:
-    """Say what the check cannot run without: a target, GPUs, real jobs."""
+    """Say what the check cannot run without: a target, GPUs, real jobs; or a log, where nothing else shows it."""
+    if not check.of(Instrument.PROBE) and check.of(Instrument.SIGN):
+        return "log"
     asked = [set(facet.needs) for facet in check.of(Instrument.PROBE)]
     always = set.intersection(*asked) if asked else set()
     return ", ".join(label for name, label in OPTIONS.items() if name in always)

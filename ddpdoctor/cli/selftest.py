@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import chain
 from queue import SimpleQueue
 
 import click
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Instrument
 from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.select import select
 from ddpdoctor.model import Result, Status
 from ddpdoctor.registry import load_checks
+from ddpdoctor.trial import Trial
 
 POOLS = 2  # a job of two ranks leaves two cores idle for a third of its time
 
@@ -24,15 +27,37 @@ POOLS = 2  # a job of two ranks leaves two cores idle for a third of its time
 @click.option("--verbose", is_flag=True, help="Also show what was found in each patient.")
 def selftest(checks: tuple[str, ...], *, verbose: bool) -> None:
     """Run each check on a broken case and on its healthy twin, on this machine."""
-    from ddpdoctor.probe.facts import gather
-    from ddpdoctor.probe.jobs import Jobs
-    from ddpdoctor.probe.selftest import Trial, try_check
-
-    chosen = load_checks()
-    if checks:
-        chosen = select(chosen, ",".join(checks), "CHECK")
+    every = load_checks()
+    chosen = select(every, ",".join(checks), "CHECK") if checks else every
     started = time.monotonic()
     verdicts: list[str] = []
+    for trial in chain(_in_jobs(chosen), _in_logs(chosen, every)):
+        verdicts.append(trial.verdict)
+        log = " (log)" if trial.instrument == "log" else ""
+        click.echo(f"{trial.verdict:8}{trial.check.code}  {trial.check.slug}{log}")
+        for name, result in (("patient", trial.patient), ("control", trial.control)):
+            if trial.verdict != "ok" or (verbose and name == "patient"):
+                click.echo(f"          {name}: {_said(result)}")
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("ok", "wrong", "not run"))
+    click.echo(f"{counts}; {time.monotonic() - started:.1f} s")
+    sys.exit(1 if "wrong" in verdicts else 0)
+
+
+def _in_logs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Trial]:
+    from ddpdoctor.explain.selftest import try_logs
+
+    return (try_logs(check, every) for check in chosen if check.of(Instrument.SIGN))
+
+
+def _in_jobs(chosen: tuple[Check, ...]) -> Iterator[Trial]:
+    """Try the checks that have a probe, on a few pools at once; without such a check none is started."""
+    from ddpdoctor.probe.facts import gather
+    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.probe.selftest import try_check
+
+    probed = [check for check in chosen if check.of(Instrument.PROBE)]
+    if not probed:
+        return
     with ending_on_signals(), ExitStack() as stack:
         facts = gather()
         pools: SimpleQueue[Jobs] = SimpleQueue()
@@ -48,15 +73,7 @@ def selftest(checks: tuple[str, ...], *, verbose: bool) -> None:
 
         workers = ThreadPoolExecutor(POOLS)
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
-        for trial in workers.map(run, chosen):
-            verdicts.append(trial.verdict)
-            click.echo(f"{trial.verdict:8}{trial.check.code}  {trial.check.slug}")
-            for name, result in (("patient", trial.patient), ("control", trial.control)):
-                if trial.verdict != "ok" or (verbose and name == "patient"):
-                    click.echo(f"          {name}: {_said(result)}")
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("ok", "wrong", "not run"))
-    click.echo(f"{counts}; {time.monotonic() - started:.1f} s")
-    sys.exit(1 if "wrong" in verdicts else 0)
+        yield from workers.map(run, probed)
 
 
 def _said(result: Result) -> str:

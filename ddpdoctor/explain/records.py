@@ -57,6 +57,8 @@ class Record:
     frames: tuple[Frame, ...] = ()
     error: str = ""
     """The type of the exception that a traceback ends in, as printed: ``RuntimeError``, ``torch.OutOfMemoryError``."""
+    numbers: tuple[int, ...] = ()
+    """The number of each line in the source, where ranks are interleaved; else they follow ``line``."""
 
     @property
     def users(self) -> Frame | None:
@@ -76,7 +78,8 @@ class Record:
         lines = self.text.splitlines() or [""]
         number = self.text.count("\n", 0, match.start()) if match else len(lines) - 1
         said = " ".join(lines[min(number, len(lines) - 1)].split())
-        where = f"{self.source}:{self.line + number}" if self.line else self.source
+        counted = self.numbers[number] if number < len(self.numbers) else self.line + number
+        where = f"{self.source}:{counted}" if self.line else self.source
         return Evidence(
             said if len(said) <= QUOTED else said[: QUOTED - 1] + "…",
             expected,

@@ -14,7 +14,6 @@ the check is shown:
 from __future__ import annotations
 
 import ast
-import importlib.resources
 import importlib.util
 import tempfile
 from contextlib import ExitStack
@@ -28,6 +27,7 @@ from ddpdoctor.probe.checkup import examine, result
 from ddpdoctor.probe.outcome import Returned
 from ddpdoctor.probe.supplies import Named, supplies
 from ddpdoctor.probe.target import Target, build
+from ddpdoctor.trial import Trial, fixture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,25 +36,6 @@ if TYPE_CHECKING:
     from ddpdoctor.probe.facts import Facts
     from ddpdoctor.probe.jobs import Jobs
     from ddpdoctor.probe.outcome import Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What a check said of its patient and of its control."""
-
-    check: Check
-    patient: Result
-    control: Result
-
-    @property
-    def verdict(self) -> str:
-        """Say ``ok``, ``not run`` or ``wrong``."""
-        if Status.CRASHED in (self.patient.status, self.control.status):
-            return "wrong"
-        if Status.NOT_RUN in (self.patient.status, self.control.status):
-            return "not run"
-        ok = self.patient.status is Status.FAILED and self.control.status is Status.PASSED
-        return "ok" if ok else "wrong"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +67,8 @@ def prepared(prepare: Target, function: Callable[..., Any], args: tuple[Any, ...
 
 def try_check(check: Check, facts: Facts, jobs: Jobs) -> Trial:
     """Run a check on its patient and on its control."""
-    return Trial(check, *(_examine_case(check, name, facts, jobs) for name in ("patient", "control")))
+    patient, control = (_examine_case(check, name, facts, jobs) for name in ("patient", "control"))
+    return Trial(check, patient, control)
 
 
 def _examine_case(check: Check, name: str, facts: Facts, jobs: Jobs) -> Result:
@@ -115,12 +97,6 @@ def _examine_case(check: Check, name: str, facts: Facts, jobs: Jobs) -> Result:
 
 
 TARGETS = (("model", "build_model"), ("batch", "example_batch"), ("loader", "build_loader"))
-
-
-def fixture(check: Check, name: str) -> Path:
-    """Give the path of a file in the check's fixture folder."""
-    folder = check.slug.replace("-", "_")
-    return Path(str(importlib.resources.files("ddpdoctor.fixtures"))) / folder / name
 
 
 def _loaded(path: Path) -> Any:

@@ -1,0 +1,139 @@
+"""Which of the things that a log shows came first, and which only followed from it."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Role
+from ddpdoctor.explain.answer import Answer, Confidence, Named, Unknown
+from ddpdoctor.model import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ddpdoctor.explain.kept import Kept
+    from ddpdoctor.explain.records import Log, Record
+    from ddpdoctor.explain.signs import Suspect
+
+ENDED = ("KeyboardInterrupt", "SystemExit")  # somebody ended the program, which is no error of its own
+
+
+class Tier(enum.IntEnum):
+    """How near to a first cause: a log's answer is of the lowest tier that it shows."""
+
+    CAUSE = 0
+    UNKNOWN = 1
+    SYMPTOM = 2
+    WARNING = 3
+    CONSEQUENCE = 4
+    HARMLESS = 5
+
+
+TIERS = {
+    Role.CAUSE: Tier.CAUSE,
+    Role.SYMPTOM: Tier.SYMPTOM,
+    Role.CONSEQUENCE: Tier.CONSEQUENCE,
+    Role.HARMLESS: Tier.HARMLESS,
+}
+
+
+def tier(suspect: Suspect) -> Tier:
+    """Say what a suspect is before any other is known."""
+    minor = suspect.finding.severity is not None and suspect.finding.severity < Severity.ERROR
+    return Tier.WARNING if minor and suspect.role in {Role.CAUSE, Role.SYMPTOM} else TIERS[suspect.role]
+
+
+def ranked(suspects: Iterable[Suspect]) -> list[tuple[Tier, Suspect]]:
+    """Sort by tier, then by order in the log; those that a better one explains come down to the consequences."""
+    ordered = sorted(((tier(each), each) for each in suspects), key=lambda pair: (pair[0], *order(pair[1])))
+    explained: set[str] = set()
+    for place, each in ordered:
+        if place <= Tier.WARNING and not each.names & explained:
+            explained |= set(each.sign.explains) - each.names
+    return sorted(
+        ((max(place, Tier.CONSEQUENCE) if each.names & explained else place, each) for place, each in ordered),
+        key=lambda pair: (pair[0], *order(pair[1])),
+    )
+
+
+def order(suspect: Suspect) -> tuple[int, int, bool, int]:
+    """Earlier in the log first; in the same line what leaves no doubt, then what more of the line says."""
+    match = suspect.match
+    return (
+        suspect.position,
+        match.string.count("\n", 0, match.start()),
+        suspect.finding.doubt is not None,
+        match.start() - match.end(),
+    )
+
+
+def judged(kept: Kept, suspects: Iterable[Suspect], faults: tuple[str, ...] = ()) -> Answer:
+    """Find the first cause among the suspects, and tell it from what followed."""
+    ordered = ranked(suspects)
+    named = _gathered(kept, ordered)
+    stranger = _stranger(kept.log, ordered)
+    if stranger is not None and ordered and not _comes_first(stranger[0], ordered[0]):
+        stranger = None
+    candidates = [each for place, each in named if place < Tier.CONSEQUENCE]
+    followed = [each for place, each in named if place == Tier.CONSEQUENCE]
+    if stranger is None and not candidates:
+        candidates, followed = followed[:1], followed[1:]
+    best = candidates.pop(0) if candidates and stranger is None else None
+    return Answer(
+        cause=best,
+        confidence=_confidence(best, candidates) if best else None,
+        unknown=stranger[1] if stranger else None,
+        others=tuple(candidates),
+        followed=tuple(followed),
+        harmless=tuple(each for place, each in named if place == Tier.HARMLESS),
+        lines=kept.lines,
+        faults=faults,
+    )
+
+
+def _comes_first(position: int, best: tuple[Tier, Suspect]) -> bool:
+    """Say whether an unknown error at this position is the cause rather than the best suspect."""
+    place, suspect = best
+    return place > Tier.SYMPTOM or (place == Tier.SYMPTOM and position < suspect.position)
+
+
+def _gathered(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> list[tuple[Tier, Named]]:
+    """Make one of all suspects of a check: its best, with the count of what its signs matched."""
+    groups: dict[str, list[tuple[Tier, Suspect]]] = {}
+    for pair in ordered:
+        groups.setdefault(pair[1].check.code, []).append(pair)
+    return [(group[0][0], _named(kept, [each for _, each in group])) for group in groups.values()]
+
+
+def _named(kept: Kept, group: list[Suspect]) -> Named:
+    best = group[0]
+    records = {each.position: each.record for each in group}
+    capped = sum(kept.counts[pattern] - len(kept.matched[pattern]) for pattern in {each.sign.pattern for each in group})
+    return Named(best.check, best.role, best.finding, best.record, len(records) + capped, _ranks(records.values()))
+
+
+def _stranger(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:
+    """Give the first exception that no sign matches, with its position."""
+    known = {each.position for place, each in ordered if place < Tier.HARMLESS}
+    records = [
+        (position, record)
+        for position, record in enumerate(log.records)
+        if record.error and record.error not in ENDED and position not in known
+    ]
+    if not records:
+        return None
+    position, first = records[0]
+    alike = [record for _, record in records if record.error == first.error]
+    return position, Unknown(first, len(alike), _ranks(alike))
+
+
+def _confidence(named: Named, others: Iterable[Named]) -> Confidence:
+    """Say how sure it is that this is the first cause."""
+    if named.finding.doubt is not None:
+        return Confidence.UNDECIDABLE
+    return Confidence.LIKELY if any(others) else Confidence.CERTAIN
+
+
+def _ranks(records: Iterable[Record]) -> tuple[int, ...]:
+    return tuple(sorted({record.rank for record in records if record.rank is not None}))

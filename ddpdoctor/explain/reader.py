@@ -1,0 +1,72 @@
+"""Reads a log into records, in one pass and without holding it: lines that nobody looks for stay bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddpdoctor.explain.lines import read_line
+from ddpdoctor.explain.tracebacks import Assembler
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from ddpdoctor.explain.finder import Finder
+    from ddpdoctor.explain.records import Record
+    from ddpdoctor.explain.sources import Origin
+
+LONGEST = 4 << 20  # bytes of a line that does not end; then what there is of it is a line
+
+
+class Reader:
+    """Takes the bytes of one source as they come and gives the records that they complete."""
+
+    def __init__(self, origin: Origin, finder: Finder) -> None:
+        """Take the source's name, rank and node, and what to look for."""
+        self._finder = finder
+        self._assembler = Assembler(origin)
+        self._rest = b""
+        self.lines = 0
+
+    def feed(self, data: bytes) -> Iterator[Record]:
+        """Take more bytes."""
+        data = self._rest + data
+        end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1  # a last \r can be half of a line's end
+        if not end and len(data) > LONGEST:
+            end = len(data)
+        self._rest = data[end:]
+        if end:
+            yield from self._read(data[:end])
+
+    def finish(self) -> Iterator[Record]:
+        """Give what is left when no more bytes come."""
+        if self._rest:
+            yield from self._read(self._rest)
+            self._rest = b""
+        yield from self._assembler.finish()
+
+    def _read(self, block: bytes) -> Iterator[Record]:
+        position = 0
+        if not self._assembler.is_idle:
+            position = yield from self._lines(block, 0)
+        for offset in self._finder.offsets(block):
+            if offset >= position:
+                begin = max(
+                    position, block.rfind(b"\n", position, offset) + 1, block.rfind(b"\r", position, offset) + 1
+                )
+                self.lines += block.count(b"\n", position, begin)
+                position = yield from self._lines(block, begin)
+        self.lines += block.count(b"\n", position)
+
+    def _lines(self, block: bytes, position: int) -> Generator[Record, None, int]:
+        """Read a line, and on to where no traceback is open; give the position behind."""
+        while position < len(block):
+            end = block.find(b"\n", position)
+            end = len(block) if end < 0 else end
+            back = block.find(b"\r", position, end - 1)  # a progress bar goes on in the same line
+            stop = end if back < 0 else back
+            yield from self._assembler.feed(read_line(block[position:stop], self.lines + 1))
+            position = stop + 1
+            self.lines += block[stop:position] == b"\n"
+            if self._assembler.is_idle:
+                break
+        return position

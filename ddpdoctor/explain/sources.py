@@ -1,0 +1,115 @@
+"""Where logs come from: files, compressed or not, and folders of them; each with what its path tells of its origin."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from ddpdoctor.check import BadTarget
+
+BLOCK = 1 << 20
+LOGS = re.compile(
+    r"\.(?:log|out|err|txt|json|stdout|stderr|o\d+|e\d+)(?:\.\d+)?(?:\.gz)?$|(?:^|[-_.])(?:log|trace_rank)[_.]?\d*$"
+)
+# torchrun --log-dir: RUN/attempt_0/LOCAL_RANK/stderr.log; Slurm's %t, and what people name a file of a rank.
+RANK = re.compile(
+    r"(?:^|/)attempt_\d+/(\d+)/|(?:^|[^A-Za-z])(?:rank|task|worker|proc)[-_.]?(\d+)"
+    r"|-\d{3,}[-_.](\d+)\.(?:out|err)$",
+    re.IGNORECASE,
+)
+NODE = re.compile(r"(?:^|[/_.-])((?:node|host|worker-host|gpu)[-_]?\w*\d+)(?=[/_.-])", re.IGNORECASE)
+GZIP = b"\x1f\x8b"
+CONTROL = bytes({*range(32)} - {7, 8, 9, 10, 13, 27})
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The name of a source as reports give it, and the rank and node whose output it is, where its path tells."""
+
+    name: str
+    rank: int | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A log to read: where it comes from, and what opens it."""
+
+    origin: Origin
+    open: Callable[[], BinaryIO]
+
+
+def sources(path: str) -> list[Source]:
+    """Give the logs that a path names: itself, or those in a folder.
+
+    Raises:
+        BadTarget: nothing is there, or no log in the folder.
+    """
+    if not Path(path).is_dir():
+        if not Path(path).exists():
+            raise BadTarget(f"{path}: no such file")
+        return [_source(path)]
+    inside = (each.relative_to(path) for each in sorted(Path(path).rglob("*")) if each.is_file())
+    found = [
+        str(Path(path, each))
+        for each in inside
+        if LOGS.search(each.name) and not any(part.startswith(".") for part in each.parts)
+    ]
+    if not found:
+        raise BadTarget(f"{path}: no log in this folder (*.log, *.out, *.err, *.txt, error.json, *.gz)")
+    return [_source(each) for each in found]
+
+
+def _source(path: str) -> Source:
+    tail = "/".join(Path(path).parts[-4:])
+    rank = next((group for match in [RANK.search(tail)] if match for group in match.groups() if group), None)
+    node = NODE.search(tail)
+    return Source(Origin(path, int(rank) if rank else None, node[1] if node else None), lambda: opened(path))
+
+
+def blocks(source: Source) -> Iterator[bytes]:
+    """Give a log's bytes, in blocks, decompressed and as UTF-8 or what comes close to it.
+
+    Raises:
+        BadTarget: it cannot be opened, it is no text, or it ends in the middle; what was read before was given.
+    """
+    try:
+        with source.open() as file:
+            yield from _text(file, source.origin.name)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+        raise BadTarget(f"{source.origin.name}: damaged or cut short: {exc}") from exc
+    except OSError as exc:
+        raise BadTarget(f"{source.origin.name}: {exc.strerror or exc}") from exc
+
+
+def _text(file: BinaryIO, name: str) -> Iterator[bytes]:
+    head = file.read(BLOCK)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell redirects
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        while head:
+            yield decoder.decode(head).encode()
+            head = file.read(BLOCK)
+        return
+    if is_binary(head):
+        raise BadTarget(f"{name}: no text")
+    while head:
+        yield head
+        head = file.read(BLOCK)
+
+
+def is_binary(head: bytes) -> bool:
+    """Say whether these are no lines that a program printed: every tenth byte is a control character."""
+    head = head[:8192]
+    return len(head.translate(None, CONTROL)) < len(head) * 0.9
+
+
+def opened(path: str) -> BinaryIO:
+    """Open a file; where it is compressed, what is in it."""
+    file = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if file.peek(2)[:2] == GZIP else file
