@@ -122,16 +122,22 @@ def read(file: BinaryIO, record: Record) -> bytes:
 
 
 def reach(file: BinaryIO, directory: Directory) -> None:
-    """See that each record begins where the directory says.
+    """See that each record is where the directory says, and ends before the next one: its own header tells, too.
 
     Raises:
-        DamagedError: one does not.
+        DamagedError: it is not so.
     """
-    for name, at in directory.entries.items():
-        offset = HEADER.unpack_from(directory.data, at)[-1]
-        head = os.pread(file.fileno(), len(LOCAL), offset if offset != FULL else directory.record(name).offset)
-        if head != LOCAL:
-            raise DamagedError(f"the record {name} does not begin where the directory says")
+    records = sorted((directory.record(name) for name in directory.entries), key=lambda record: record.offset)
+    stops = [*(record.offset for record in records[1:]), directory.start]
+    for record, stop in zip(records, stops, strict=True):
+        name_at = record.entry + CENTRAL_SIZE
+        name = directory.data[name_at : name_at + struct.unpack_from("<H", directory.data, record.entry + 28)[0]]
+        head = os.pread(file.fileno(), LOCAL_SIZE + len(name), record.offset)
+        if head[: len(LOCAL)] != LOCAL or head[LOCAL_SIZE:] != name:
+            raise DamagedError(f"the record {record.name} does not begin where the directory says")
+        length, extra = struct.unpack_from("<HH", head, 26)
+        if length != len(name) or record.offset + LOCAL_SIZE + length + extra + record.packed > stop:
+            raise DamagedError(f"the record {record.name} does not end before the next one")
 
 
 def _inflated(data: bytes, record: Record) -> bytes:

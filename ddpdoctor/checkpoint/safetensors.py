@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
+from ddpdoctor.checkpoint.tensors import ITEM_SIZES
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 NOTES = "__metadata__"
@@ -20,7 +21,10 @@ DTYPES = {
     "F32": "float32",
     "F64": "float64",
     "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
     "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
     "I16": "int16",
     "I32": "int32",
     "I64": "int64",
@@ -30,6 +34,8 @@ DTYPES = {
     "U64": "uint64",
     "U8": "uint8",
 }
+NARROW = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}  # bits; torch has no such element
+BITS = NARROW | {name: 8 * ITEM_SIZES[dtype] for name, dtype in DTYPES.items()}
 
 
 def looks_like(head: bytes, size: int) -> bool:
@@ -53,12 +59,12 @@ def read_safetensors(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointF
         file.seek(0)
         length = int.from_bytes(file.read(PREFIX), "little")
         header = _header(file, length, blank.size)
-        entries, end = _entries(header)
+        entries, end = _entries(header, blank.size)
     except DamagedError as exc:
         return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
         return replace(blank, opaque=str(exc)), None
-    if PREFIX + length + end > blank.size:
+    if PREFIX + length + end != blank.size:
         damage = f"its tensors end at byte {PREFIX + length + end}, the file at byte {blank.size}"
         return replace(blank, damage=damage), None
     items = tuple(Item(entry.key, "tensor") for entry in entries)
@@ -88,16 +94,34 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entries(header: dict[str, Any]) -> tuple[tuple[Entry, ...], int]:
+def _entries(header: dict[str, Any], most: int) -> tuple[tuple[Entry, ...], int]:
+    """Give the tensors, and where they end: one follows the other without a gap, as the library demands."""
     entries: list[Entry] = []
-    end = 0
+    spans: list[tuple[int, int, str]] = []
     for key, value in header.items():
         match value:
-            case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(), int(stop)]} if all(
-                isinstance(each, int) for each in shape
+            case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [start, stop]} if dtype in BITS and all(
+                type(each) is int and each >= 0 for each in (*shape, start, stop)
             ):
+                if _bits(shape, dtype, most) != 8 * (stop - start):
+                    raise DamagedError(f"{stop - start} bytes are no {dtype} of shape {shape[:9]}: {key!r}")
                 entries.append(Entry(key, tuple(shape), DTYPES.get(dtype, dtype)))
-                end = max(end, stop)
+                spans.append((start, stop, key))
             case _ if key != NOTES:
                 raise UnreadableError(f"its header does not describe the tensor {key!r} as the format says")
+    end = 0
+    for start, stop, key in sorted(spans):
+        if start != end:
+            raise DamagedError(f"the tensor {key!r} begins at byte {start} of the data, the one before ends at {end}")
+        end = stop
     return tuple(entries), end
+
+
+def _bits(shape: list[int], dtype: str, most: int) -> int:
+    """Give the length of a tensor, or any above that of the file: a product of many numbers would take long."""
+    count = 0 if 0 in shape else BITS[dtype]
+    for each in shape:
+        count *= each
+        if count > 8 * most:
+            break
+    return count

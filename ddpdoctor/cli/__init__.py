@@ -19,6 +19,7 @@ from ddpdoctor.cli.repair import repair
 from ddpdoctor.cli.run import run
 from ddpdoctor.cli.selftest import selftest
 from ddpdoctor.registry import LoadError
+from ddpdoctor.report.text import printable
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,7 +41,7 @@ def main() -> None:
         with ending_on_signals():
             cli()
     except BadTarget as exc:
-        click.echo(f"ddpdoctor: {exc}", err=True)
+        click.echo(f"ddpdoctor: {printable(str(exc))}", err=True)
         sys.exit(2)
     except LoadError as exc:
         click.echo(f"ddpdoctor: {exc}", err=True)

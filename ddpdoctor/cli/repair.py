@@ -100,7 +100,10 @@ def _all(paths: tuple[str, ...]) -> Iterator[str]:
 def _output(path: str, output: str | None, *, several: bool) -> str | None:
     if output is None or not several:
         return output
-    Path(output).mkdir(exist_ok=True)
+    try:
+        Path(output).mkdir(exist_ok=True)
+    except OSError as exc:
+        raise BadTarget(f"{output} cannot be the folder of several checkpoints: {exc.strerror}") from None
     return str(Path(output) / Path(path).name)
 
 

@@ -19,15 +19,23 @@ SAME = 1 << 30  # bytes that the kernel copies at a time
 UNSUPPORTED = {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.ENOTTY, errno.EISDIR}
 CHUNK = 1 << 24  # where it does not
 TEMPORARY = "ddpdoctor-new"
+LONGEST = 900  # characters of a line; a key can have millions
 
 
 @contextmanager
 def one_line(path: str) -> Iterator[None]:
-    """Turn what the operating system refuses into one line about ``path``."""
+    """Make of what is refused, by the operating system too, one line about ``path``, whatever its keys hold."""
     try:
         yield
     except OSError as exc:
-        raise BadTarget(f"{path}: {exc.strerror or exc}; nothing was changed") from None
+        raise BadTarget(_one_line(f"{path}: {exc.strerror or exc}; nothing was changed")) from None
+    except BadTarget as exc:
+        raise type(exc)(_one_line(str(exc))) from None
+
+
+def _one_line(text: str) -> str:
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:LONGEST])
+    return line if len(text) <= LONGEST else f"{line}..."
 
 
 def temporary(path: Path) -> Path:

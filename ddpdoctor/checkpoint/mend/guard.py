@@ -27,14 +27,23 @@ def refuse_unwritable_folder(folder: Path) -> None:
         raise BadTarget(f"{folder} is a read-only folder")
 
 
+def refuse_link(path: Path) -> None:
+    """Refuse a symbolic link: what it leads to is known by another name, to others, too.
+
+    Raises:
+        BadTarget: it is one.
+    """
+    if path.is_symlink():
+        raise BadTarget(f"{path} is a symbolic link to {path.resolve()}: name that, or write a copy with -o")
+
+
 def refuse_in_place(path: Path) -> None:
     """Refuse a file that is not to be changed where it is.
 
     Raises:
         BadTarget: it is a link, has other names, is read-only, or is open for writing in another process.
     """
-    if path.is_symlink():
-        raise BadTarget(f"{path} is a symbolic link to {path.resolve()}: name that file, or write a copy with -o")
+    refuse_link(path)
     known = path.stat()
     if stat.S_ISREG(known.st_mode) and known.st_nlink > 1:
         raise BadTarget(f"{path} has {known.st_nlink} names (hard links), all of which would change: use -o")

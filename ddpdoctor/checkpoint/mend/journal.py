@@ -26,7 +26,7 @@ class Step:
     """One change of one file, ``name``, beside the journal: ``old`` bytes at ``start`` became ``new`` ones.
 
     ``size`` is the length of the file before, ``after`` that behind the change. A file that has grown is cut back, any
-    other written again.
+    other written again; ``old`` is what stands at the end of a growing one until all is there.
     """
 
     name: str
@@ -47,9 +47,11 @@ class Step:
                 found = file.read(max(len(self.old), len(self.new)))
         except OSError:
             return "else"
+        if self.grown and size == self.after:
+            # After a power failure, zeros can stand where nothing has reached the disk.
+            return {self.new: "after", self.old: "between", bytes(len(self.old)): "between"}.get(found, "else")
         if self.grown:
-            states = {self.size: "before", self.after: "after" if found == self.new else "between"}
-            return states.get(size, "else")
+            return "before" if size == self.size else "else"
         if size == self.after and found.startswith(self.new):
             return "after"
         return "before" if size == self.size and found.startswith(self.old) else "else"
@@ -128,7 +130,7 @@ def _step(change: Splice | Growth) -> Step:
     name = Path(change.path).name
     if isinstance(change, Growth):
         after = change.size + len(change.data)
-        return Step(name, change.size, after, after - len(change.last), b"", change.last, grown=True)
+        return Step(name, change.size, after, after - len(change.last), change.before, change.last, grown=True)
     with Path(change.path).open("rb") as file:
         file.seek(change.start)
         old = file.read(change.stop - change.start)
@@ -160,9 +162,14 @@ def _sync(path: Path) -> None:
 
 def _load(main: Path) -> list[list[Step]]:
     path = journal_of(main)
-    temporary(main).unlink(missing_ok=True)  # of a run that was killed
-    if not path.exists():
-        return []
+    runs = _read_runs(path) if path.exists() else []
+    changed = {main.parent / step.name for run in runs for step in run}
+    for each in {main, path, *changed}:
+        temporary(each).unlink(missing_ok=True)  # of a run that was killed
+    return runs
+
+
+def _read_runs(path: Path) -> list[list[Step]]:
     try:
         told = json.loads(path.read_bytes())
         if told["version"] != VERSION:

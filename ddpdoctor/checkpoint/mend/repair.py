@@ -18,7 +18,7 @@ from ddpdoctor.checkpoint.mend.fit import NoMatch, fitted, in_the_way
 from ddpdoctor.checkpoint.mend.plan import Renamed, described, names_of, renamed
 from ddpdoctor.checkpoint.mend.rules import Rules, new_names, rules
 from ddpdoctor.checkpoint.mend.splice import Growth, Splice
-from ddpdoctor.checkpoint.mend.verify import verify
+from ddpdoctor.checkpoint.mend.verify import reach, verify
 from ddpdoctor.checkpoint.reader import INDEX, Opened, Shards, opened, paused_collector, stamp
 from ddpdoctor.checkpoint.safetensors import Header
 from ddpdoctor.checkpoint.torchfile import Pickled
@@ -94,6 +94,7 @@ def repair(  # noqa: PLR0913 - one for each thing that a user can want
     with one_line(os.fspath(path)), paused_collector():
         recovered = in_place and not dry_run and _recovered(path)
         source = _usable(opened(path))
+        reach(source)
         plan = _planned(source, how, _wanted(like, model))
         if dry_run:
             return Repair(source.file.path, "", plan)
@@ -109,8 +110,8 @@ def undo(path: Where) -> None:
     Raises:
         BadTarget: there was none, or the checkpoint was changed since.
     """
-    main = _main(Path(path))
     with one_line(os.fspath(path)):
+        main = _main(Path(path))
         if not main.exists():
             raise BadTarget(f"{main}: there is no such file")
         guard.refuse_in_place(main)
@@ -220,6 +221,7 @@ def _changes(source: Opened, plan: tuple[Renamed, ...], *, in_place: bool) -> tu
 
 
 def _in_place(source: Opened, plan: tuple[Renamed, ...]) -> str:
+    guard.refuse_link(Path(source.file.path))
     steps = _changes(source, plan, in_place=True)
     for step in steps:
         guard.refuse_in_place(Path(step.path))

@@ -8,8 +8,9 @@ from ddpdoctor.check import BadTarget
 from ddpdoctor.checkpoint import archive
 from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.mend.plan import Renamed
-from ddpdoctor.checkpoint.reader import Shards, opened
+from ddpdoctor.checkpoint.reader import Opened, Shards, opened
 from ddpdoctor.checkpoint.torchfile import Pickled
+from ddpdoctor.checkpoint.values import DamagedError
 
 
 def verify(path: str, before: CheckpointFile, plan: tuple[Renamed, ...]) -> None:
@@ -24,10 +25,23 @@ def verify(path: str, before: CheckpointFile, plan: tuple[Renamed, ...]) -> None
         raise BadTarget(f"{path}: what was written is not what was meant: {file.damage or file.opaque}")
     if not _promised(before.state_dicts, plan, file.state_dicts):
         raise BadTarget(f"{path}: what was written is not what was meant: its keys are others")
-    for each in after.inside.parts if isinstance(after.inside, Shards) else (after,):
+    reach(after)
+
+
+def reach(checkpoint: Opened) -> None:
+    """See that each record of its archives begins where the directory says, as a reader of tensors needs it.
+
+    Raises:
+        BadTarget: one does not.
+    """
+    inside = checkpoint.inside
+    for each in inside.parts if isinstance(inside, Shards) else (checkpoint,):
         if isinstance(each.inside, Pickled) and each.inside.directory:
-            with each.main.open("rb") as opened_file:
-                archive.reach(opened_file, each.inside.directory)
+            try:
+                with each.main.open("rb") as file:
+                    archive.reach(file, each.inside.directory)
+            except DamagedError as exc:
+                raise BadTarget(f"{each.main} is broken: {exc}") from None
 
 
 def _promised(before: Sequence[StateDict], plan: Sequence[Renamed], after: Sequence[StateDict]) -> bool:
