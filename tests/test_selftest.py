@@ -8,9 +8,11 @@ from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.selftest import try_check
 from ddpdoctor.registry import load_checks
+from ddpdoctor.watch.selftest import try_watch
 
 ALL = load_checks()
 PROBED = [check for check in ALL if check.of(Instrument.PROBE)]
+WATCHED = [check for check in ALL if check.of(Instrument.WATCH)]
 SIGNED = [check for check in ALL if check.of(Instrument.SIGN)]
 
 
@@ -25,6 +27,19 @@ def test_the_patient_is_found_and_the_control_is_clean(check: Check, facts: Fact
     for finding in trial.patient.findings:
         assert "\n" not in finding.message
         assert finding.fix.summary
+
+
+@pytest.mark.parametrize("check", WATCHED, ids=lambda check: check.slug)
+def test_the_watch_finds_the_patient_and_leaves_the_control_in_peace(check: Check, jobs: Jobs) -> None:
+    """Each check sees its patient while it trains, and no check says anything of its control."""
+    trial = try_watch(check, ALL, jobs)
+
+    assert trial.verdict == "ok", (trial.patient, trial.control)
+    for finding in trial.patient.findings:
+        assert "\n" not in finding.message
+        assert finding.fix.summary
+        assert finding.place.file
+        assert finding.place.line
 
 
 @pytest.mark.parametrize("check", SIGNED, ids=lambda check: check.slug)

@@ -31,10 +31,10 @@ def selftest(checks: tuple[str, ...], *, verbose: bool) -> None:
     chosen = select(every, ",".join(checks), "CHECK") if checks else every
     started = time.monotonic()
     verdicts: list[str] = []
-    for trial in chain(_in_jobs(chosen), _in_logs(chosen, every)):
+    for trial in chain(_in_jobs(chosen, every), _in_logs(chosen, every)):
         verdicts.append(trial.verdict)
-        log = " (log)" if trial.instrument == "log" else ""
-        click.echo(f"{trial.verdict:8}{trial.check.code}  {trial.check.slug}{log}")
+        other = "" if trial.instrument == "probe" else f" ({trial.instrument})"
+        click.echo(f"{trial.verdict:8}{trial.check.code}  {trial.check.slug}{other}")
         for name, result in (("patient", trial.patient), ("control", trial.control)):
             if trial.verdict != "ok" or (verbose and name == "patient"):
                 click.echo(f"          {name}: {_said(result)}")
@@ -49,14 +49,20 @@ def _in_logs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Tr
     return (try_logs(check, every) for check in chosen if check.of(Instrument.SIGN))
 
 
-def _in_jobs(chosen: tuple[Check, ...]) -> Iterator[Trial]:
-    """Try the checks that have a probe, on a few pools at once; without such a check none is started."""
+def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Trial]:
+    """Try the checks that have a probe or watch, on a few pools at once; without such a check none is started."""
     from ddpdoctor.probe.facts import gather
     from ddpdoctor.probe.jobs import Jobs
     from ddpdoctor.probe.selftest import try_check
+    from ddpdoctor.watch.selftest import try_watch
 
-    probed = [check for check in chosen if check.of(Instrument.PROBE)]
-    if not probed:
+    trials = [
+        (check, instrument)
+        for instrument in (Instrument.PROBE, Instrument.WATCH)
+        for check in chosen
+        if check.of(instrument)
+    ]
+    if not trials:
         return
     with ending_on_signals(), ExitStack() as stack:
         facts = gather()
@@ -64,16 +70,19 @@ def _in_jobs(chosen: tuple[Check, ...]) -> Iterator[Trial]:
         for _ in range(POOLS):
             pools.put(stack.enter_context(Jobs(2, facts.environ)))
 
-        def run(check: Check) -> Trial:
+        def run(trial: tuple[Check, Instrument]) -> Trial:
             pool = pools.get()
+            check, instrument = trial
             try:
-                return try_check(check, facts, pool)
+                return (
+                    try_check(check, facts, pool) if instrument is Instrument.PROBE else try_watch(check, every, pool)
+                )
             finally:
                 pools.put(pool)
 
         workers = ThreadPoolExecutor(POOLS)
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
-        yield from workers.map(run, probed)
+        yield from workers.map(run, trials)
 
 
 def _said(result: Result) -> str:

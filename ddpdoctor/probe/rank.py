@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.probe.outcome import Frame, Outcome, Raised, Returned
+from ddpdoctor.watch.install import attach
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.job import Job
@@ -105,11 +106,18 @@ def _call(job: Job, rank: int, directory: Path) -> Any:
     if job.payload is None:
         sys.argv = list(job.argv)
         sys.path.insert(0, str(Path(job.argv[0]).parent))
+        watch = attach()
         try:
             runpy.run_path(job.argv[0], run_name="__main__")
         except SystemExit as exc:
             if exc.code not in (None, 0):
                 raise
+        except BaseException as exc:
+            if watch is not None:
+                watch.recorder.failed(exc)
+            raise
+        if watch is not None:
+            watch.recorder.ends()  # this process itself stays until the others are done
         return None
     function, args = pickle.loads(job.payload)  # noqa: S301 - made by this tool's own client
     if job.backend is not None:

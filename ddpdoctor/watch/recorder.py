@@ -52,7 +52,7 @@ class Recorder:
         self._complained = False
         self._numbers: dict[tuple[str, int], int] = {}
         os.register_at_fork(after_in_child=self._forked)
-        atexit.register(self._ends)
+        atexit.register(self.ends)
 
     @property
     def is_rank(self) -> bool:
@@ -193,5 +193,6 @@ class Recorder:
         self._numbers = {}
         self.models = Models(self)
 
-    def _ends(self) -> None:
+    def ends(self) -> None:
+        """Tell that the program has come to its end."""
         self.safely(lambda: self.emit(Left, ended=True))

@@ -1,0 +1,74 @@
+"""Each check's patient and control, run on real ranks with the watch on: found in the one, silent on the other."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import NotRun
+from ddpdoctor.model import Result, Status
+from ddpdoctor.trial import Trial, fixture
+from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.monitor import Monitor
+from ddpdoctor.watch.settings import Settings
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
+    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.watch.judge import Found
+
+POLL = 0.05  # seconds
+HANG_AFTER = 2.0
+DEADLINE = 20.0
+LOOKS_FOR_HANGS = 8.0  # seconds for a patient that hangs: --hang-after, two looks, and time to start
+
+
+def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> Trial:
+    """Watch both scripts with all checks there are."""
+    hangs = any(facet.subject is Stalled for facet in check.facets)
+    try:
+        patient = [
+            found
+            for found in watched(fixture(check, "patient.py"), checks, jobs, LOOKS_FOR_HANGS if hangs else DEADLINE)
+            if found.check is check
+        ]
+        control = watched(fixture(check, "control.py"), checks, jobs, DEADLINE)
+    except NotRun as exc:
+        absent = _result(check, Status.NOT_RUN, [], str(exc))
+        return Trial(check, absent, absent, "watch")
+    others = ", ".join(found.check.slug for found in control)
+    return Trial(
+        check,
+        _result(check, Status.FAILED if patient else Status.PASSED, patient),
+        _result(check, Status.FAILED if control else Status.PASSED, control, others),
+        "watch",
+    )
+
+
+def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, deadline: float = DEADLINE) -> list[Found]:
+    """Run a script on two ranks of the pool, and give what the watch finds.
+
+    Raises:
+        NotRun: the pool cannot run anything.
+    """
+    if problem := jobs.problem():
+        raise NotRun(f"torch cannot be imported: {problem.strip().splitlines()[-1]}")
+    with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder, ThreadPoolExecutor(1) as thread:
+        settings = Settings(session=folder, hang_after=HANG_AFTER)
+        environ: dict[str, str] = {}
+        settings.export(environ)
+        monitor = Monitor(settings, checks, lambda _: None)
+        job = thread.submit(jobs.run_script, script, ranks=2, deadline=deadline, environ=environ)
+        while not job.done():
+            monitor.poll()
+            wait([job], POLL)
+        job.result()
+        monitor.end(0)
+    return monitor.found
+
+
+def _result(check: Check, status: Status, found: list[Found], reason: str = "") -> Result:
+    findings = tuple(each.finding for each in found)
+    return Result(check.code, check.slug, check.area, check.title, status, findings, reason)
