@@ -10,7 +10,7 @@ from ddpdoctor.explain.answer import Answer
 from ddpdoctor.explain.finder import finder
 from ddpdoctor.explain.kept import Keeper
 from ddpdoctor.explain.ranking import judged
-from ddpdoctor.explain.signs import Declared, declared, patterns, suspects
+from ddpdoctor.explain.signs import Declared, declared, suspects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +55,8 @@ class Examination:
 def examination(checks: Iterable[Check]) -> Examination:
     """Prepare to look for the signs of these checks."""
     signs = declared(checks)
-    return Examination(signs, Keeper(finder(patterns(signs))))
+    beside = (pattern for each in signs for pattern in each.sign.beside)
+    return Examination(signs, Keeper(finder((each.sign.pattern for each in signs), beside)))
 
 
 def explain(logs: Iterable[tuple[Origin, Iterable[bytes]]], checks: Iterable[Check]) -> Answer:

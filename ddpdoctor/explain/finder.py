@@ -24,8 +24,8 @@ STRUCTURE = (
 class Finder:
     """All patterns, searched for at once by their needles."""
 
-    always: tuple[re.Pattern[str], ...]
-    """Those that no literal text announces: every line has to be tried."""
+    everywhere: tuple[re.Pattern[str], ...]
+    """Those that no literal text announces."""
     owners: tuple[tuple[re.Pattern[str], ...], ...]
     """For each needle, the patterns that need it."""
     in_bytes: Callable[[bytes], Iterator[int]]
@@ -38,24 +38,35 @@ class Finder:
     def matching(self, text: str) -> tuple[re.Pattern[str], ...]:
         """Give the patterns that match the text."""
         owned = (pattern for index in sorted(self.in_text(text)) for pattern in self.owners[index])
-        candidates = dict.fromkeys((*self.always, *owned))
+        candidates = dict.fromkeys((*self.everywhere, *owned))
         return tuple(pattern for pattern in candidates if pattern.search(text))
 
 
-def finder(patterns: Iterable[re.Pattern[str]]) -> Finder:
-    """Prepare the search for some patterns."""
+def finder(signs: Iterable[re.Pattern[str]], beside: Iterable[re.Pattern[str]] = ()) -> Finder:
+    """Prepare the search for the patterns of signs, and for those beside them.
+
+    A sign's pattern without a literal text has to be tried on each line, which takes its time; one beside a sign is
+    only looked for in what is kept for another reason.
+    """
+    signs = tuple(signs)
     owners: dict[str, list[re.Pattern[str]]] = {}
-    always = []
-    for pattern in dict.fromkeys(patterns):
+    everywhere = []
+    for pattern in dict.fromkeys((*signs, *beside)):
         wanted = needles(pattern)
         for needle in wanted:
             owners.setdefault(needle, []).append(pattern)
         if not wanted:
-            always.append(pattern)
-    lines = dict.fromkeys((*owners, *STRUCTURE)) if not always else {"\n": None}
-    return Finder(
-        tuple(always), tuple(map(tuple, owners.values())), _bytes_search(tuple(lines)), _text_search(tuple(owners))
-    )
+            everywhere.append(pattern)
+    search = _each_line if set(everywhere) & set(signs) else _bytes_search(tuple(dict.fromkeys((*owners, *STRUCTURE))))
+    return Finder(tuple(everywhere), tuple(map(tuple, owners.values())), search, _text_search(tuple(owners)))
+
+
+def _each_line(block: bytes) -> Iterator[int]:
+    position = 0
+    while position < len(block):
+        yield position
+        end = block.find(b"\n", position)
+        position = len(block) if end < 0 else end + 1
 
 
 def _bytes_search(texts: tuple[str, ...]) -> Callable[[bytes], Iterator[int]]:

@@ -60,13 +60,6 @@ def declared(checks: Iterable[Check]) -> tuple[Declared, ...]:
     )
 
 
-def patterns(signs: Iterable[Declared]) -> Iterator[re.Pattern[str]]:
-    """Give all that has to be looked for: each sign's pattern, and those beside it."""
-    for each in signs:
-        yield each.sign.pattern
-        yield from each.sign.beside
-
-
 def suspects(kept: Kept, signs: Iterable[Declared]) -> Iterator[Suspect]:
     """Ask each facet about the records that its sign occurs in."""
     for each in signs:
