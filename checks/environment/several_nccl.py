@@ -7,6 +7,9 @@ else, "undefined symbol: ncclCommRegister", or hangs between hosts of different 
 LD_LIBRARY_PATH does nothing to torch's wheels for CUDA: their libtorch_cuda.so names the folder of its NCCL by
 DT_RPATH, which the loader follows first. Where it does, only LD_PRELOAD is reported.
 
+NCCL 2.22 and later compare the versions of all ranks: "Mismatched NCCL version detected : rank 3 version 21805 rank 0
+version 22105".
+
 To be sure: `NCCL_DEBUG=VERSION` prints the version that was loaded, on each host.
 
 Source: ld.so(8), order of search; pytorch/builder, pull request 1150 (RPATH since 2022); NCCL documentation,
@@ -15,13 +18,21 @@ Source: ld.so(8), order of search; pytorch/builder, pull request 1150 (RPATH sin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 
-CARD = Card("DDP112", Severity.WARNING)
+CARD = Card("DDP112", Severity.WARNING, known_as=("nccl-version-mismatch",))
+CONSEQUENCES = ("nccl-invalid-usage-unspecified", "remote-rank-died-or-network", "collective-timeout")
+FIX = Fix(
+    "have the same torch, and no other NCCL, on all hosts",
+    command='unset LD_PRELOAD; export LD_LIBRARY_PATH=; python -c "import torch; print(torch.cuda.nccl.version())"',
+)
+PRINTED = r"NCCL version (\d+\.\d+\.\d+)\+cuda"
 
 
 @probe
@@ -43,3 +54,53 @@ def libraries(facts: Facts) -> Iterator[Finding]:
             Fix("take the other one off the loader's path", command="unset LD_PRELOAD; export LD_LIBRARY_PATH="),
             Place(variable="LD_LIBRARY_PATH"),
         )
+
+
+@sign(r"Mismatched NCCL version detected ?: rank (\d+) version (\d+) rank (\d+) version (\d+)", explains=CONSEQUENCES)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """NCCL itself compared the ranks."""
+    one, version, other, others = match.groups()
+    yield Finding(
+        f"rank {one} has NCCL {_version(version)}, and rank {other} has NCCL {_version(others)}",
+        (record.proof(match, "one version"),),
+        FIX,
+        record.place,
+        severity=Severity.ERROR,
+    )
+
+
+@sign(r"undefined symbol: (nccl[A-Z]\w+)", explains=CONSEQUENCES)
+def at_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Torch was built with a newer NCCL than the one that is loaded."""
+    yield Finding(
+        f"an older NCCL is loaded than the one torch was built with: it has no {match[1]}",
+        (record.proof(match, "the NCCL that came with torch"),),
+        FIX,
+        record.place,
+        severity=Severity.ERROR,
+    )
+
+
+@sign(
+    r"ncclInvalidUsage: This usually reflects invalid usage|\binvalid usage(?: \(run with [^)\n]*\))?, NCCL version",
+    role=Role.SYMPTOM,
+    beside=(PRINTED,),
+    explains=CONSEQUENCES,
+)
+def by_what_was_printed(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Each rank 0 of a host prints its version; two versions in one log are two libraries."""
+    printed = {found[1]: each.proof(found, "one version") for each, found in log.find(PRINTED)}
+    if len(printed) > 1:
+        yield Finding(
+            f"different versions of NCCL take part: {', '.join(sorted(printed))}",
+            (record.proof(match, "no error"), *printed.values()),
+            FIX,
+            record.place,
+            severity=Severity.ERROR,
+        )
+
+
+def _version(code: str) -> str:
+    """Read NCCL's number: 21805 is 2.18.5."""
+    number = int(code)
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"

@@ -6,19 +6,25 @@ supported between these two devices".
 
 To be sure: `nvidia-smi topo -p2p r`.
 
+In a log the message, or NCCL's "Cuda failure 217" and "failed to open CUDA IPC handle", is an error: the training has
+stopped. NCCL_P2P_DISABLE=1 makes NCCL go through host memory; code that shares CUDA tensors between processes by
+itself (CUDA IPC) must be told by its own setting. Where a launcher shows each worker one GPU only, show it all.
+
 Source: NVML, nvmlDeviceGetP2PStatus; NCCL documentation, "NCCL_P2P_LEVEL". Whether advertised access really works is
 proven by the check nccl-collectives. Holds for all versions of torch.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.gpus import Gpus
 
-CARD = Card("DDP211", Severity.NOTE)
+CARD = Card("DDP211", Severity.NOTE, known_as=("gpu-p2p-unsupported",))
 STATUS = {
     1: "the chipset does not support it",
     2: "the GPU does not support it",
@@ -48,3 +54,18 @@ def by_pair(gpus: Gpus) -> Iterator[Finding]:
             Fix("see how the GPUs are connected", command="nvidia-smi topo -m"),
             table=Table(("GPU", "GPU", "why"), tuple(without)),
         )
+
+
+@sign(
+    r"peer access is not supported between these two devices|Cuda failure 217\b|failed to open CUDA IPC handle",
+    explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read CUDA's own words; here something has insisted on peer access."""
+    yield Finding(
+        "the training needs peer access between two GPUs, and these have none",
+        (record.proof(match, "peer access, or a transport that goes through host memory"),),
+        Fix("let NCCL go through host memory", command="export NCCL_P2P_DISABLE=1"),
+        record.place,
+        severity=Severity.ERROR,
+    )

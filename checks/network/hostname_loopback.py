@@ -13,16 +13,19 @@ interface to use". Holds for torch 2.2 to 2.13.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import is_loopback, several_hosts
 
 from ._hosts import routable_interfaces
+from ._peers import GLOO_REFUSED, loopback
 
-CARD = Card("DDP301", Severity.ERROR)
+CARD = Card("DDP301", Severity.ERROR, known_as=("gloo-hostname-loopback",))
 
 
 @probe
@@ -49,3 +52,20 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
         Place(host=network.hostname),
         severity=Severity.ERROR if several else Severity.NOTE,
     )
+
+
+@sign(GLOO_REFUSED, explains=("remote-rank-died-or-network", "interface-unreachable", "gloo-peer-refused"))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A rank was told to connect to itself: the peer's host name is a loopback address there."""
+    address = match["old"] or match["new"]
+    if loopback(address):
+        yield Finding(
+            f"a peer told this rank to connect to {address}, which is this host itself: the peer's host name "
+            "resolves to loopback",
+            (record.proof(match, "the peer's address on the network"),),
+            Fix(
+                "name the interface to the other hosts, on each host",
+                command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the interface that reaches the others",
+            ),
+            record.place,
+        )

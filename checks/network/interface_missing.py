@@ -2,7 +2,8 @@
 
 GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the interface. If none matches, gloo raises "Unable
 to find address for: X", and NCCL "no socket interface found" (as "Bootstrap : no socket interface found" and
-ncclInvalidUsage). Names differ between hosts: eth0 here is ens5 there.
+ncclInvalidUsage; before 2.14 also "connecting to address ... with family 59936 is neither AF_INET(2) nor
+AF_INET6(10)"). Names differ between hosts: eth0 here is ens5 there.
 
 NCCL reads a list of prefixes, with `=` for exact names and `^` to exclude; gloo reads exact names.
 
@@ -15,16 +16,25 @@ Source: torch.distributed documentation, "Choosing the network interface to use"
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import wanted
 
-CARD = Card("DDP303", Severity.ERROR)
+CARD = Card("DDP303", Severity.ERROR, known_as=("nccl-ifname-not-found",))
 GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 NCCL = "NCCL_SOCKET_IFNAME"
+SETTING = r"NCCL_SOCKET_IFNAME set (?:by environment )?to (\S+)"
+CONSEQUENCES = (
+    "nccl-invalid-usage-unspecified",
+    "nccl-system-error-unspecified",
+    "remote-rank-died-or-network",
+    "collective-timeout",
+)
 
 
 @probe
@@ -53,4 +63,40 @@ def _finding(facts: Facts, variable: str, name: str, usable: tuple[str, ...]) ->
         Fix("name one that is there", command=f"export {variable}={close[0]}"),
         Place(variable=variable, host=facts.network.hostname),
         severity=Severity.NOTE if variable == NCCL and not facts.gpus.devices else None,
+    )
+
+
+@sign(
+    r"Bootstrap : no socket interface found|No usable listening interface found"
+    r"|with family \d+ is neither AF_INET\(\d+\) nor AF_INET6\(\d+\)"
+    r"|no device found (?:matching|after excluding) (?P<oob>\S.*), verify NCCL_OOB_NET_IFNAME",
+    beside=(SETTING,),
+    explains=CONSEQUENCES,
+)
+def in_logs_of_nccl(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """NCCL found no interface of the wanted name; without a name it would have taken loopback."""
+    setting = log.first(SETTING)
+    value = match.groupdict()["oob"] or (setting[1][1] if setting else "")
+    variable = "NCCL_OOB_NET_IFNAME" if match.groupdict()["oob"] else NCCL
+    yield Finding(
+        f"{variable}={value} matches no interface of this host"
+        if value
+        else f"NCCL found no interface to use: {variable} matches none of this host",
+        (
+            record.proof(match, "the name of an interface that is up"),
+            *((setting[0].proof(setting[1]),) if setting else ()),
+        ),
+        Fix("name one that is there, or leave the choice to NCCL", command=f"ip -brief address; unset {variable}"),
+        Place(variable=variable, rank=record.rank, host=record.node),
+    )
+
+
+@sign(r"Unable to find address for:? (\S+)")
+def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo names the interface that it looked for."""
+    yield Finding(
+        f"gloo finds no address on interface {match[1]}, which GLOO_SOCKET_IFNAME or the host's name leads to",
+        (record.proof(match, "an interface that is up and has an address"),),
+        Fix("name one that is there", command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # one of these"),
+        Place(variable=GLOO[0], rank=record.rank, host=record.node),
     )

@@ -1,0 +1,32 @@
+"""What NCCL says of itself in a log, and the finding for an error of which it says no more than the class."""
+
+from __future__ import annotations
+
+import re
+
+from ddpdoctor import Doubt, Evidence, Finding, Fix
+from ddpdoctor.explain.records import Log, Record
+
+WARN = r"NCCL WARN \S"
+LAST_ERROR = re.compile(r"Last error:[ \t]*\n?[ \t]*(\S[^\n]*)")
+ASK = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET torchrun ... 2>&1 | grep -m1 'NCCL WARN'"
+
+
+def says_more(record: Record, log: Log) -> Evidence | None:
+    """Quote the first NCCL WARN of the log, or else what the record gives as NCCL's last error."""
+    if warned := log.first(WARN):
+        return warned[0].proof(warned[1])
+    last = LAST_ERROR.search(record.text)
+    return Evidence(last[1], "", f"{record.source}, NCCL's last error") if last else None
+
+
+def unspecified(what: str, causes: tuple[str, ...], record: Record, match: re.Match[str], log: Log) -> Finding:
+    """Report an error of NCCL's that names its class only."""
+    more = says_more(record, log)
+    return Finding(
+        f"{what}: {more.seen}" if more else f"{what}, and the log has no NCCL WARN line that says why",
+        (record.proof(match, "an NCCL WARN line before it, which names the call"), *((more,) if more else ())),
+        Fix("run once more with NCCL's own log, and read its first WARN line", command="export NCCL_DEBUG=INFO"),
+        record.place,
+        doubt=Doubt(causes, ASK),
+    )

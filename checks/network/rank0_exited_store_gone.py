@@ -1,0 +1,47 @@
+"""Rank 0 has ended, and with it the store that the other ranks still ask.
+
+The TCPStore lives in rank 0's process, or in torchrun's agent on the first host. When it ends before the others,
+their watchdogs say so for every question that they ask: 'Failed to check the "should dump" flag on TCPStore, (maybe
+TCPStore server has shut down too early)', "recvValue failed on SocketImpl(...)", "sendBytes failed ... Broken pipe".
+None of these lines is the cause. At the end of a training that worked they are noise: rank 0 was a moment faster.
+
+How to be sure: rank 0's log ends before the first of these lines; its last lines tell why.
+
+How to mend it: mend rank 0's own error. If there is none, end all ranks together: `dist.barrier()`, then
+`dist.destroy_process_group()` on every rank.
+
+Holds for torch 2.2 to 2.13 (the "should dump" flag since 2.3). Source: torch's ProcessGroupNCCL.cpp, TCPStore.cpp and
+Utils.hpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Record
+
+CARD = Card("DDP344", Severity.WARNING)
+FIX = Fix(
+    "read rank 0's last lines; where it ended well, let all ranks end together",
+    diff="+torch.distributed.barrier()\n+torch.distributed.destroy_process_group()",
+)
+
+
+@sign(
+    r'Failed to check the "should dump" flag on TCPStore'
+    r"|(?:recvValue\w*|recvVector|recvBytes|sendBytes|sendValue) failed on SocketImpl\("
+    r"|Did the remote server shutdown or crash"
+    r"|store->get\('[^'\n]*'\) got error: (?:Connection reset by peer|[Ff]ailed to recv, got 0 bytes|Broken pipe)",
+    role=Role.CONSEQUENCE,
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say whose end it is that the line speaks of."""
+    yield Finding(
+        "the store is gone: rank 0 (or torchrun on its host) ended before this rank",
+        (record.proof(match, "the store outlives all ranks"),),
+        FIX,
+        record.place,
+    )

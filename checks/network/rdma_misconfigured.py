@@ -1,0 +1,87 @@
+"""The InfiniBand or RoCE path does not work on a host.
+
+NCCL found RDMA devices ("NET/IB : Using [0]mlx5_0:1/RoCE"), prefers them to sockets, and fails in a call of
+libibverbs or in the first transfer: a GID index that is not the RoCE v2 one, a port that is down, an OFED that does
+not fit the kernel, a device that the container does not have, hosts whose InfiniBand networks are not connected. "Got
+completion from peer ... with status=12" says that the peer never answered over RDMA.
+
+How to be sure: with `NCCL_IB_DISABLE=1` the same training runs over sockets. `ibv_devinfo` shows ports and states;
+`show_gids` the index to choose.
+
+How to mend it: compare OFED, GIDs and link states of the host that fails with a good one; NCCL_IB_HCA to choose
+devices, NCCL_IB_GID_INDEX for RoCE. NCCL_IB_DISABLE=1 is a slow stop-gap.
+
+Holds for NCCL 2.4 to 2.30, torch 2.2 to 2.13. Source: NCCL, src/misc/ibvwrap.cc and src/transport/net_ib.cc; NCCL
+documentation, "NCCL_IB_GID_INDEX".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._nccl import WARN
+
+CARD = Card("DDP337", Severity.ERROR)
+CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")
+FIX = Fix(
+    "show that RDMA is at fault, then mend it; sockets are slower and work",
+    command="export NCCL_IB_DISABLE=1   # runs: RDMA is broken\nibv_devinfo | grep -E 'hca_id|state'; show_gids",
+)
+BROKEN = "the RDMA path of a host is broken (GID index, link, OFED, devices of the container)"
+UNLOCKED = "the limit on locked memory is too low"
+
+
+@sign(
+    r"(?<!INFO )Call to (ibv_(?!fork|query_ece|set_ece|reg_mr)\w+) failed with (?:error )?"
+    r"(?!Cannot allocate memory)(?:\d+ )?(?!Cannot allocate memory)([A-Z][^\n,]*)",
+    explains=CONSEQUENCES,
+)
+def by_a_call(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Libibverbs says no, and not for want of memory."""
+    yield Finding(
+        f"InfiniBand does not work on this host: {match[1]} failed with {match[2].strip()}",
+        (record.proof(match, f"{match[1]} succeeds"),),
+        FIX,
+        record.place,
+    )
+
+
+@sign(
+    r"Got completion from peer (\S+) with (?:error |status=)(?:\w+\()?12\b",
+    role=Role.SYMPTOM,
+    explains=CONSEQUENCES,
+)
+def by_a_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Status 12 is "transport retry counter exceeded": no answer."""
+    peer = match[1].partition("<")[0]
+    yield Finding(
+        f"{peer} did not answer over InfiniBand (status 12, retries exceeded)",
+        (record.proof(match, "the peer answers"),),
+        FIX,
+        record.place,
+        doubt=Doubt((BROKEN, f"the rank at {peer} has died"), f"ddpdoctor explain LOG_OF_{peer}; ibping {peer}"),
+    )
+
+
+@sign(
+    r"ncclSystemError: System call|unhandled system error",
+    role=Role.SYMPTOM,
+    beside=(r"NET/IB : Using", WARN),
+    explains=CONSEQUENCES,
+)
+def by_what_was_chosen(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """A bare system error right after NCCL chose RDMA; a WARN line would say more, and then decides."""
+    used = log.first(r"NET/IB : Using")
+    if used and not log.first(WARN):
+        yield Finding(
+            "NCCL chose InfiniBand and stopped at a system error",
+            (record.proof(match, "no error"), used[0].proof(used[1])),
+            FIX,
+            record.place,
+            doubt=Doubt((BROKEN, UNLOCKED), "NCCL_IB_DISABLE=1 torchrun ...   # then ulimit -l in the same shell"),
+        )

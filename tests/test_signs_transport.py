@@ -1,0 +1,292 @@
+# ruff: noqa: E501 - messages stand in one line, as they are printed
+"""What NCCL, gloo and torch print about transport and collectives, and the check that it belongs to."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ddpdoctor.check import Instrument, Role
+from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.model import Finding
+from ddpdoctor.registry import load_checks
+
+OWN = re.compile(r"DDP(112|152|211|23\d|24\d|30[134]|3[3-7]\d|607|7[123]\d)")
+SIGNS = [
+    (check.slug, facet) for check in load_checks() for facet in check.of(Instrument.SIGN) if OWN.fullmatch(check.code)
+]
+RANK = re.compile(r"\[rank(\d+)\]:(?= |\[)")
+
+
+def records(text: str) -> tuple[Record, ...]:
+    """Make a record of each line, and one of each block that a lone ``|`` begins its lines with."""
+    blocks = re.split(r"\n(?!\|)", text.strip("\n"))
+    found = []
+    for number, block in enumerate(blocks, 1):
+        rank = RANK.match(block)
+        said = RANK.sub("", block).replace("\n|", "\n").strip()
+        found.append(Record(text=said, source="log", line=number, rank=int(rank[1]) if rank else None))
+    return tuple(found)
+
+
+def findings(text: str) -> list[tuple[str, Role, Finding]]:
+    """Show a log to every sign of this part, roles in order, what another finding explains last."""
+    log = Log(records(text))
+    found = []
+    explained: set[str] = set()
+    for slug, facet in SIGNS:
+        subject = facet.subject
+        for record in log.records:
+            if match := subject.pattern.search(record.text):  # type: ignore[attr-defined]  # a Sign
+                given = {"record": record, "match": match, "log": log}
+                for finding in facet.examine(**{name: given[name] for name in facet.needs}):
+                    found.append((slug, subject.role, finding))  # type: ignore[attr-defined]  # a Sign
+                    explained |= set(subject.explains)  # type: ignore[attr-defined]  # a Sign
+    order = list(Role)
+    return sorted(found, key=lambda each: (order.index(each[1]), each[0] in explained))
+
+
+def first(text: str) -> str:
+    """Name the check that comes first."""
+    found = findings(text)
+    return found[0][0] if found else ""
+
+
+NCCL = "node-a:41211:41402 [1] "
+TRANSPORT = [
+    ("duplicate-gpu", "Duplicate GPU detected : rank 5 and rank 1 both on CUDA device e2000"),
+    (
+        "duplicate-gpu",
+        NCCL + "init.cc:512 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000",
+    ),
+    ("duplicate-gpu", "Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable"),
+    ("no-peer-access", "RuntimeError: CUDA error: peer access is not supported between these two devices"),
+    ("no-peer-access", NCCL + "transport/p2p.cc:237 NCCL WARN failed to open CUDA IPC handle : 217 peer access"),
+    ("nccl-driver-incompatibility", "transport/nvls.cc:169 NCCL WARN Cuda failure 'invalid argument'"),
+    ("nccl-driver-incompatibility", "transport/nvls.cc:254 NCCL WARN Cuda failure 801 'operation not supported'"),
+    (
+        "nccl-driver-incompatibility",
+        "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 1",
+    ),
+    ("container-same-hostid", "misc/nvmlwrap.cc:181 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found"),
+    (
+        "nccl-shm-too-small",
+        NCCL + "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
+    ),
+    ("nccl-shm-too-small", NCCL + "NCCL WARN Error: failed to extend /dev/shm/nccl-mR3cJd to 9637892 bytes"),
+    (
+        "nccl-shm-too-small",
+        "Error while creating shared memory segment /dev/shm/nccl-f (size 512), error: No space left on device (28)",
+    ),
+    ("nccl-shm-too-small", " 1 0x000000000008170d ncclGroupEnd()  ???:0\nfailed (exitcode: -7) local_rank: 2 (pid: 5)"),
+    (
+        "nccl-system-error-unspecified",
+        "NCCL error in: ProcessGroupNCCL.cpp:825, unhandled system error, NCCL version 2.7.8",
+    ),
+    (
+        "nccl-system-error-unspecified",
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error. \n|Last error:",
+    ),
+    ("nccl-unhandled-cuda-unspecified", "ProcessGroupNCCL.cpp:260, unhandled cuda error"),
+    ("nccl-unhandled-cuda-unspecified", "ncclUnhandledCudaError: Call to CUDA function failed.\n|Last error:\n|"),
+    ("nccl-invalid-usage-unspecified", "ncclInvalidUsage: This usually reflects invalid usage of NCCL library."),
+    (
+        "nccl-invalid-usage-unspecified",
+        "NCCL error in: c10d/NCCLUtils.hpp:219, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.20.5",
+    ),
+    (
+        "nccl-comm-broken-zero-params",
+        "DDP expects same model across all ranks, but Rank 7 has 12 params, while rank 3 has inconsistent 0 params.",
+    ),
+    (
+        "nccl-no-ip-interface",
+        NCCL + "NCCL WARN Net : Socket creation failed : Address family not supported by protocol",
+    ),
+    ("nccl-no-ip-interface", NCCL + "NCCL WARN Call to socket failed: Address family not supported by protocol"),
+    ("interface-missing", NCCL + "bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found"),
+    ("interface-missing", "Net : connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)"),
+    ("interface-missing", "RuntimeError: Unable to find address for: enp9s0"),
+    ("interface-missing", "NCCL WARN no device found matching exactly ib7, verify NCCL_OOB_NET_IFNAME"),
+    ("interface-unreachable", NCCL + "include/socket.h:360 NCCL WARN Call to connect failed : Connection timed out"),
+    (
+        "interface-unreachable",
+        (
+            "NCCL WARN socketPollConnect: connect to 10.0.0.3<41002> returned Connection timed out, "
+            "exceeded error retry count after 35 attempts"
+        ),
+    ),
+    (
+        "interface-unreachable",
+        "Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+    ),
+    (
+        "interface-unreachable",
+        "Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: SO_ERROR: Connection timed out, remote=[10.0.0.3]:1",
+    ),
+    (
+        "firewall-blocks-nccl-ports",
+        "NCCL WARN socketStartConnect: Connect to 10.0.0.3<41002> failed : No route to host",
+    ),
+    ("memlock-limit", NCCL + "NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory"),
+    ("memlock-limit", NCCL + "misc/ibvwrap.cc:268 NCCL WARN Call to ibv_create_cq failed"),
+    ("memlock-limit", NCCL + "NCCL WARN Call to ibv_create_qp failed with error Cannot allocate memory errno 12"),
+    ("rdma-misconfigured", NCCL + "NCCL WARN Call to ibv_modify_qp failed with error Invalid argument errno 22"),
+    (
+        "rdma-misconfigured",
+        NCCL + "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1",
+    ),
+    (
+        "rdma-misconfigured",
+        "NET/IB : Got completion from peer 10.0.0.3<4100> with error 12, opcode 0, len 0, vendor err 129",
+    ),
+    (
+        "rdma-misconfigured",
+        "NET/IB: Got completion from peer 10.0.0.3<4100> with status=IBV_WC_RETRY_EXC_ERR(12) opcode=0",
+    ),
+    ("several-nccl", "NCCL WARN Mismatched NCCL version detected : rank 3 version 21805 rank 0 version 22105"),
+    ("several-nccl", "ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister"),
+    (
+        "nccl-not-on-windows",
+        'File "D:\\\\a\\\\train.py", line 3\n|RuntimeError: Distributed package doesn\'t have NCCL built in',
+    ),
+    ("nccl-not-built", "RuntimeError: Distributed package doesn't have NCCL built in"),
+    ("nccl-cpu-tensor", "RuntimeError: No backend type associated with device type cpu"),
+    ("nccl-cpu-tensor", "RuntimeError: Tensors must be CUDA and dense"),
+    ("hostname-loopback", "connect [127.0.1.1]:3210: Connection refused"),
+    (
+        "hostname-loopback",
+        (
+            "Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: SO_ERROR: Connection refused, "
+            "remote=[127.0.0.1]:43021"
+        ),
+    ),
+    ("gloo-peer-refused", "[../gloo/transport/tcp/pair.cc:799] connect [10.0.0.9]:3210: Connection refused"),
+    (
+        "gloo-peer-refused",
+        (
+            "failed to connect, willRetry=1, retry=1, retryLimit=3, rank=6, size=8, local=[10.0.0.8]:48822, "
+            "remote=[10.0.0.9]:9612$x, error=SO_ERROR: Connection refused, remote=[10.0.0.9]:9612$x"
+        ),
+    ),
+    (
+        "remote-rank-died-or-network",
+        "NCCL WARN Net : Call to recv from 10.0.0.9<4120> failed : Connection reset by peer",
+    ),
+    ("remote-rank-died-or-network", "NCCL WARN socketProgress: Connection closed by remote peer node-b<50311>"),
+    (
+        "remote-rank-died-or-network",
+        "ncclOsSocketProgressOpt: Call to send to 10.0.0.9<4120> failed : 32 (Broken pipe)",
+    ),
+    ("remote-rank-died-or-network", "[/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.9]:20211"),
+    (
+        "remote-rank-died-or-network",
+        "[/gloo/transport/tcp/pair.cc:547] Read error [10.0.0.9]:2021: Connection reset by peer",
+    ),
+    (
+        "remote-rank-died-or-network",
+        "NCCL error: remote process exited or there was a network error, NCCL version 2.21.5",
+    ),
+    (
+        "rank0-exited-store-gone",
+        '[Rank 1] Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut',
+    ),
+    (
+        "rank0-exited-store-gone",
+        "recvValueWithTimeout failed on SocketImpl(fd=79, addr=[b]:51244, remote=[a]:29500): Broken pipe",
+    ),
+    (
+        "rank0-exited-store-gone",
+        (
+            "[3] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value "
+            "store by key '0', but store->get('0') got error: Connection reset by peer"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("slug", "text"), TRANSPORT)
+def test_each_wording_finds_its_check(slug: str, text: str) -> None:
+    """The message alone, without context, is enough, in each version's wording."""
+    assert first(text) == slug
+
+
+HARMLESS = [
+    NCCL + "NCCL INFO Call to connect returned Connection refused, retrying",
+    NCCL
+    + "NCCL INFO socketPollConnect: connect to 10.0.0.3<4100> returned Connection timed out, retrying (1/34) after sleep",
+    NCCL + "NCCL INFO Call to ibv_query_ece failed with error Operation not supported errno 95",
+    NCCL + "NCCL INFO Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, retrying 1/34",
+    NCCL
+    + "NCCL INFO fallocate: Failed to extend /dev/shm/nccl-a to 9 bytes, error: Interrupted system call (4) - retrying",
+    NCCL + "NCCL INFO NET/IB : No device found.",
+    NCCL + "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.3<0>",
+    NCCL + "NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>",
+    NCCL + "NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth0",
+    NCCL + "NCCL INFO NVLS multicast support is not available on dev 0",
+    NCCL + "NCCL INFO P2P is disabled between connected GPUs 1 and 0.",
+    NCCL + "NCCL INFO [Service thread] Connection closed by localRank 0",
+    NCCL + "NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 busId 21000 - Destroy COMPLETE",
+    "[W socket.cpp:464] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot assign)",
+    "requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
+    "BrokenPipeError: [Errno 32] Broken pipe",
+    "DDP expects same model across all ranks, but Rank 1 has 488 params, while rank 0 has inconsistent 470 params.",
+    "Error while creating shared memory segment /dev/shm/nccl-f (size 512), error: Permission denied (13)",
+    "failed (exitcode: -7) local_rank: 2 (pid: 5)",
+    (
+        "failed (exitcode: -7) local_rank: 2 (pid: 5)\nRuntimeError: DataLoader worker (pid 9) is killed by signal: Bus error.\n"
+        " 1 0x0000 ncclGroupEnd()  ???:0"
+    ),
+    "NET/IB : Got completion from peer 10.0.0.3<4100> with status=5 opcode=0 len=0 vendor err 249",
+    "ImportError: undefined symbol: cublasLtMatmul",
+    "Disconnected: connection closed by peer",
+]
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_words_like_them_find_nothing(text: str) -> None:
+    """Retries, notices and other programs' errors name no check of this part."""
+    assert findings(text) == []
+
+
+def test_the_interface_is_blamed_only_where_it_is_virtual() -> None:
+    """A time-out over docker0 is the interface's fault; over eth0 a firewall remains possible."""
+    failed = "\nNCCL WARN socketStartConnect: Connect to 10.0.0.3<41002> failed : Connection timed out"
+    slug, role, finding = findings(NCCL + "NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>" + failed)[0]
+    assert (slug, role, finding.doubt) == ("interface-unreachable", Role.CAUSE, None)
+    slug, role, finding = findings(NCCL + "NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>" + failed)[0]
+    assert (slug, role) == ("interface-unreachable", Role.SYMPTOM)
+    assert finding.doubt is not None
+    assert len(finding.doubt.causes) == 2
+
+
+def test_a_bare_system_error_after_infiniband_was_chosen_is_about_infiniband() -> None:
+    """The chosen network is evidence; NCCL's own WARN line is better evidence."""
+    chosen = NCCL + "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:10.0.0.42<0>\n"
+    error = "ncclSystemError: System call (socket, malloc, munmap, etc) failed."
+    assert first(chosen + error) == "rdma-misconfigured"
+    assert first(f"{chosen}{NCCL}NCCL WARN Call to posix_fallocate failed : No space left on device\n{error}") == (
+        "nccl-shm-too-small"
+    )
+
+
+def test_what_nccl_said_besides_the_class_is_quoted() -> None:
+    """An unspecified error shows the WARN line, or what stands after Last error."""
+    text = "ncclUnhandledCudaError: Call to CUDA function failed.\n|Last error:\n|Cuda failure 'out of memory'"
+    assert "Cuda failure 'out of memory'" in findings(text)[0][2].message
+
+
+def test_two_versions_in_one_log_explain_invalid_usage() -> None:
+    """NCCL prints its version on each host."""
+    error = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library."
+    assert first(f"NCCL version 2.18.5+cuda12.1\nNCCL version 2.21.5+cuda12.4\n{error}") == "several-nccl"
+    assert first(f"NCCL version 2.21.5+cuda12.4\nNCCL version 2.21.5+cuda12.4\n{error}") == (
+        "nccl-invalid-usage-unspecified"
+    )
+
+
+def test_the_gpu_is_named_as_nvidia_smi_does() -> None:
+    """NCCL's number becomes a PCI address."""
+    found = findings("Duplicate GPU detected : rank 5 and rank 1 both on CUDA device e2000")
+    assert "ranks 1 and 5" in found[0][2].message
+    assert "0000:e2:00.0" in found[0][2].message
