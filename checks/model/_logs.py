@@ -16,7 +16,7 @@ NOT_ON_FIRST = (
 WRAPPED_TWICE = r"parallel[/\\]distributed\.py[\s\S]*?parallel[/\\]data_parallel\.py"
 SEVERAL = r"torch[./\\]distributed[./\\]|torchrun|DistributedDataParallel|local_rank|_ddp_forward|in _run_ddp"
 IN_PARALLEL = r"parallel[/\\](?:data_parallel|parallel_apply)\.py|self\.parallel_apply\(|output\.reraise\(\)"
-ALTERNATING = re.compile(r"manual_backward\(|in manual_backward|toggle_optimizer\(")
+ALTERNATING = r"manual_backward\(|in manual_backward|toggle_optimizer\("
 MODIFIED = (
     r"modified by an inplace operation: \[([\w.]+ \[[\d, ]*\])\](?:, which is output \d+ of (\w+),)?"
     r",? is at version (\d+); expected version (\d+)"

@@ -23,21 +23,25 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Finding, Fix, Severity
 from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.explain.records import Log, Record
 
-from ._logs import ALTERNATING, BY_HAND, find_unused
+from ._logs import ALTERNATING, BY_HAND, beside, find_unused
 
 CARD = Card("DDP524", Severity.ERROR)
 
 
-@sign(r"Expected to have finished reduction in the prior iteration", explains=("unused-parameters",))
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+@sign(
+    r"Expected to have finished reduction in the prior iteration",
+    beside=(ALTERNATING,),
+    explains=("unused-parameters",),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise the message by the manual optimisation in its traceback."""
-    if turns := ALTERNATING.search(record.text):
+    if turns := beside(record, log, ALTERNATING):
         line = find_unused(record)
         yield Finding(
             "one DDP holds networks whose backwards alternate: one of them leaves the other without gradients",
-            (record.proof(match, "a gradient of every parameter in each backward"), record.proof(turns)),
+            (record.proof(match, "a gradient of every parameter in each backward"), *turns),
             Fix(
                 "let DDP look for the parameters that a backward leaves out, or wrap each network by itself",
                 diff=f"+{line}"

@@ -31,7 +31,7 @@ from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import UNUSED
 from ddpdoctor.watch.events import Failed
 
-from ._logs import ALTERNATING, BY_HAND, find_unused
+from ._logs import ALTERNATING, BY_HAND, beside, find_unused
 from ._words import SHOWN, counted, end, listed
 
 CARD = Card("DDP501", Severity.ERROR)
@@ -112,10 +112,10 @@ STATIC = r"not compatible with static_graph set to True"
 SEARCHED = r"`find_unused_parameters=True` is enabled"
 
 
-@sign(rf"{STARTED}|{LIGHTNING}", beside=(INDICES, NAMES))
+@sign(rf"{STARTED}|{LIGHTNING}", beside=(INDICES, NAMES, ALTERNATING))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the parameters as far as the ranks tell them, and the remedy that fits how DDP was told to search."""
-    if ALTERNATING.search(record.text):
+    if beside(record, log, ALTERNATING):
         return
     told = [*log.find(NAMES)] or [*log.find(INDICES)]
     ranks = dict.fromkeys(f"rank {found[1]}: {found[2].strip()}" for _, found in told)
