@@ -16,14 +16,16 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.target import own_frames
 
-CARD = Card("DDP602", Severity.ERROR)
+CARD = Card("DDP602", Severity.ERROR, known_as=("sampler-and-shuffle",))
 
 
 @probe
@@ -49,4 +51,20 @@ def by_building_it(loader: LoaderExam) -> Iterator[Finding]:
             "+DataLoader(dataset, sampler=sampler, shuffle=(sampler is None), ...)",
         ),
         place,
+    )
+
+
+@sign(r"\bsampler option is mutually exclusive with shuffle")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise what the DataLoader raises."""
+    yield Finding(
+        "a DataLoader got both a sampler and shuffle=True",
+        (record.proof(match, "a sampler, or shuffle=True"),),
+        Fix(
+            "let the DistributedSampler shuffle, and tell it the epoch",
+            diff="-DataLoader(dataset, sampler=sampler, shuffle=True, ...)\n"
+            "+DataLoader(dataset, sampler=sampler, shuffle=(sampler is None), ...)\n"
+            " for epoch in range(epochs):\n+    sampler.set_epoch(epoch)",
+        ),
+        record.place,
     )

@@ -15,15 +15,18 @@ Holds for torch 2.2 and later. Source: the check in torch.nn.parallel.data_paral
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 
+from ._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from ._words import listed
 
-CARD = Card("DDP510", Severity.WARNING)
+CARD = Card("DDP510", Severity.WARNING, known_as=("dataparallel-nested-in-ddp",))
 
 
 @probe
@@ -46,4 +49,22 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
             (Evidence(" around ".join((*built.wrappers, built.kind)), built.kind, str(model.target)),),
             Fix("wrap in the training script, so that the bare model can be built for evaluation too"),
             severity=Severity.NOTE,
+        )
+
+
+@sign(NOT_ON_FIRST)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise the inner DataParallel by its frame below that of DDP."""
+    if inner := re.search(WRAPPED_TWICE, record.text):
+        yield Finding(
+            "a DataParallel inside of DDP: it scatters over all GPUs of the node, and this rank's part is on another",
+            (
+                record.proof(match, f"a model on {match[1]}, or no DataParallel"),
+                Evidence(" ".join(inner[0].splitlines()[-1].split()), "no frame of data_parallel.py below DDP's"),
+            ),
+            Fix(
+                "remove the inner wrapper", diff="-self.backbone = nn.DataParallel(backbone)\n+self.backbone = backbone"
+            ),
+            record.place,
+            severity=Severity.ERROR,
         )

@@ -17,13 +17,17 @@ Holds for all versions of torch; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP516", Severity.ERROR)
+from ._logs import APEX, TRAINER, beside, is_private
+
+CARD = Card("DDP516", Severity.ERROR, known_as=("wrapped-model-attribute",))
 
 
 @probe
@@ -47,3 +51,23 @@ def in_the_factorys_file(model: ModelExam) -> Iterator[Finding]:
                 ),
                 place=Place(file=model.source.file, line=read.line),
             )
+
+
+@sign(
+    r"'((?:MM)?(?:DataParallel|DistributedDataParallel)|FullyShardedDataParallel)' object has no attribute '(\w+)'",
+    beside=(TRAINER,),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name the attribute; what belongs to the wrapper itself, or is hidden by Trainer's own wrapping, is not it."""
+    wrapper, name = match[1], match[2]
+    if name in APEX or is_private(record, name) or (wrapper == "DataParallel" and beside(record, log, TRAINER)):
+        return
+    yield Finding(
+        f"{name} is read from the wrapper {wrapper}, which hides the attributes of the model",
+        (record.proof(match, f"model.module.{name}"),),
+        Fix(
+            "read it from the module inside: with Accelerate accelerator.unwrap_model(model), else model.module",
+            diff=f"-model.{name}\n+model.module.{name}",
+        ),
+        record.place,
+    )

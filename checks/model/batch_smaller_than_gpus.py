@@ -16,12 +16,16 @@ Holds for all versions of torch. Source: torch.nn.parallel.scatter_gather.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.gpus import Gpus
 from ddpdoctor.probe.model_exam import ModelExam
+
+from ._logs import TRAINER, beside
 
 CARD = Card("DDP518", Severity.WARNING)
 
@@ -46,3 +50,49 @@ def on_these_gpus(gpus: Gpus, model: ModelExam) -> Iterator[Finding]:
             ),
             place=Place(file=model.source.file, line=line),
         )
+
+
+FAILED = r"Caught TypeError in replica ([1-9]\d*) on device (\d+)"
+MISSING = r"missing \d+ required (?:positional|keyword-only) arguments?: [^\n]+"
+
+
+@sign(FAILED, beside=(MISSING, TRAINER))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise a replica that was called without arguments while those before it were not."""
+    if (missing := beside(record, log, MISSING)) and not beside(record, log, TRAINER):
+        yield _finding(record, match, missing)
+
+
+@sign(FAILED, role=Role.SYMPTOM, beside=(MISSING, TRAINER))
+def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave the cause open where the replica's own error is not in the log."""
+    if (
+        log.first(MISSING)
+        or log.first(TRAINER)
+        or record.text.count("TypeError") > 1 + record.text.count("Caught TypeError")
+    ):
+        return
+    doubt = Doubt(
+        (
+            f"replica {match[1]} got no share of the batch: its forward misses an argument",
+            "a value that only the first replicas get, such as a list that DataParallel does not split evenly",
+        ),
+        "grep -A 30 'Original Traceback' train.log",
+    )
+    yield _finding(record, match, (), doubt)
+
+
+def _finding(
+    record: Record, match: re.Match[str], missing: tuple[Evidence, ...], doubt: Doubt | None = None
+) -> Finding:
+    return Finding(
+        f"the batch has too few samples for all GPUs: replica {match[1]} got none, those before it did",
+        (record.proof(match, f"a share of the batch for replica {match[1]}"), *missing),
+        Fix(
+            "drop the short last batch, and choose a batch size that is a multiple of the number of GPUs",
+            diff="-DataLoader(dataset, batch_size=n)\n+DataLoader(dataset, batch_size=n, drop_last=True)",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+        doubt=doubt,
+    )

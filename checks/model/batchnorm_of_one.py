@@ -14,13 +14,15 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP512", Severity.ERROR)
+CARD = Card("DDP512", Severity.ERROR, known_as=("batchnorm-batch-of-one",))
 WORDS = "Expected more than 1 value per channel when training"
 
 
@@ -40,3 +42,17 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
                 ),
             )
             return
+
+
+@sign(r"Expected more than 1 value per channel when training, got input size (?:torch\.Size\()?(\[[\d, ]*\])")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Tell the shape that reached the layer."""
+    yield Finding(
+        f"batch normalisation got {match[1]}: one value for each channel on this rank",
+        (record.proof(match, "at least two samples on each rank, also in the last batch"),),
+        Fix(
+            "drop the short last batch, and give each rank at least two samples",
+            diff="-DataLoader(dataset, batch_size=n)\n+DataLoader(dataset, batch_size=n, drop_last=True)",
+        ),
+        record.place,
+    )

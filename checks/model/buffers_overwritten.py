@@ -20,15 +20,18 @@ Seen with torch 2.13 CPU; the error message is that of older releases.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.model_exam import ModelExam
 
+from ._logs import MODIFIED, SEVERAL, beside
 from ._words import listed
 
-CARD = Card("DDP505", Severity.ERROR)
+CARD = Card("DDP505", Severity.ERROR, known_as=("ddp-buffer-broadcast-inplace",))
 
 
 @probe
@@ -55,3 +58,58 @@ def in_two_forwards(model: ModelExam) -> Iterator[Finding]:
         place=Place(file=model.source.file, line=calls[0]) if calls else Place(),
         severity=Severity.ERROR if calls else Severity.NOTE,
     )
+
+
+BUFFER = re.compile(r"(?:Float|Double|Half|BFloat16)Tensor \[\d+\]$|(?:Long|Int|Bool)Tensor")
+
+
+@sign(MODIFIED, beside=(SEVERAL,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise a buffer: no operation made it, and it has one value a channel or whole numbers, under DDP."""
+    distributed = _ranks(record, log)
+    if match[2] or not distributed or not BUFFER.search(match[1]):
+        return
+    yield Finding(
+        f"a buffer, {match[1]}, was overwritten between forward and backward: DDP copies rank 0's at each forward",
+        (
+            record.proof(match, "the version that forward saved"),
+            Evidence(f"[{match[1]}] is the output of no operation", "", "a parameter or a buffer, not an activation"),
+            *distributed,
+        ),
+        ONE_FORWARD,
+        record.place,
+    )
+
+
+@sign(MODIFIED, role=Role.SYMPTOM, beside=(SEVERAL,))
+def undecided_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave open which of the two it was, where the message tells neither buffers nor DDP."""
+    distributed = _ranks(record, log)
+    if match[2] or (distributed and BUFFER.search(match[1])):
+        return
+    yield Finding(
+        f"a saved tensor, {match[1]}, was changed in place between forward and backward",
+        (record.proof(match, "the version that forward saved"), *distributed),
+        ONE_FORWARD,
+        record.place,
+        doubt=Doubt(
+            (
+                "DDP's copy of rank 0's buffers at a second forward before backward",
+                "the model's own in-place operation, or optimizer.step() before backward (user-inplace-op)",
+            ),
+            "CUDA_VISIBLE_DEVICES=0 torchrun --standalone --nproc_per_node=1 train.py",
+        ),
+    )
+
+
+def _ranks(record: Record, log: Log) -> tuple[Evidence, ...]:
+    if record.rank is not None:
+        return (Evidence(f"rank {record.rank} said it", "", "a distributed run"),)
+    return beside(record, log, SEVERAL)
+
+
+ONE_FORWARD = Fix(
+    "put all inputs through one forward before backward, or switch the copying of buffers off",
+    diff="-a, b = model(first), model(second)\n+a, b = model(torch.cat([first, second])).chunk(2)\n"
+    "or\n-DDP(model)\n+DDP(model, broadcast_buffers=False)",
+)

@@ -15,13 +15,15 @@ Holds for all versions of torch. Source: torch.nn.parallel.scatter_gather.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP517", Severity.NOTE)
+CARD = Card("DDP517", Severity.NOTE, known_as=("dataparallel-scalar-loss",))
 
 
 @probe
@@ -36,3 +38,14 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
             Fix("take the mean of what DataParallel gives", diff="-loss = model(*batch)\n+loss = model(*batch).mean()"),
             place=Place(file=model.source.file, line=line),
         )
+
+
+@sign(r"Was asked to gather along dimension 0, but all input tensors were scalars", role=Role.HARMLESS)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say that the warning needs no action as long as the losses are averaged."""
+    yield Finding(
+        "DataParallel gathered a scalar of each GPU into a vector; harmless where the script takes its mean",
+        (record.proof(match, "outputs with a batch dimension"),),
+        Fix("take the mean of what the replicas return", diff="-loss = model(batch)\n+loss = model(batch).mean()"),
+        record.place,
+    )

@@ -19,10 +19,12 @@ with torch 2.13 CPU and `meta`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_facts import Buffer, Parameter
 
@@ -57,3 +59,17 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
             table=Table(("device", "tensors"), tuple((kind, len(names)) for kind, names in homes.items())),
         )
         return
+
+
+@sign(
+    r"input module must be on the same type of devices, but input module parameters locate in (\{[^}\n]*\}"
+    r"|\S[^\n]*)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the types of devices that DDP found."""
+    yield Finding(
+        f"parts of the model are on devices of different types: {match[1].rstrip('.')}",
+        (record.proof(match, "one type of device"),),
+        Fix("move the whole model once, after everything is attached", diff="+model.to(device)\n model = DDP(model)"),
+        record.place,
+    )

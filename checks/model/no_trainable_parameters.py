@@ -14,15 +14,17 @@ Holds for torch 2.2 and later (before 1.13 an AssertionError); seen with torch 2
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 
 from ._words import counted
 
-CARD = Card("DDP503", Severity.ERROR)
+CARD = Card("DDP503", Severity.ERROR, known_as=("ddp-no-trainable-parameters",))
 
 
 @probe
@@ -42,3 +44,21 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
                 ),
             )
             return
+
+
+@sign(
+    r"DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient"
+    r"|tensors\.size\(\) > 0 INTERNAL ASSERT FAILED at \S*reducer\.cpp"
+    r"|!tensors\.empty\(\) INTERNAL ASSERT FAILED at \S*reducer\.cpp"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise DDP's refusal, in today's wording and in that of torch before 1.4."""
+    yield Finding(
+        "the module that DDP is to wrap has no parameter that wants a gradient",
+        (record.proof(match, "a module with parameters to train"),),
+        Fix(
+            "leave a frozen or empty module unwrapped; unfreeze what is to be trained before DDP wraps it",
+            diff="-model = DDP(model)\n+if any(p.requires_grad for p in model.parameters()):\n+    model = DDP(model)",
+        ),
+        record.place,
+    )

@@ -19,15 +19,17 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_facts import Buffer, Description, Parameter
 
-CARD = Card("DDP507", Severity.ERROR)
+CARD = Card("DDP507", Severity.ERROR, known_as=("ddp-model-mismatch-across-ranks",))
 Piece = Parameter | Buffer
 
 
@@ -74,3 +76,42 @@ def _finding(what: str, rank: int, position: int, lists: list[Sequence[Piece]]) 
             tuple((number, len(pieces), at[number]) for number, pieces in enumerate(lists)),
         ),
     )
+
+
+COUNTS = r"but Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+) params"
+SIZES = (
+    r"(?:params|replicas\[\d+\])\[(\d+)\] in this process with sizes (\[[\d, ]*\])"
+    r" appears not to match sizes of the same param in process (\d+)"
+)
+
+
+@sign(COUNTS)
+def by_their_number(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Compare the numbers; 0 is a receive buffer that was never filled: the communication failed, not the models."""
+    if match[4] == "0" or match[2] == match[4]:
+        return
+    yield Finding(
+        f"the ranks build different models: {match[2]} parameters on rank {match[1]}, {match[4]} on rank {match[3]}",
+        (record.proof(match, "the same number of parameters on each rank"),),
+        COMPARE,
+        record.place,
+    )
+
+
+@sign(SIZES)
+def by_their_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the parameter, by its position among those that want a gradient."""
+    yield Finding(
+        f"the ranks build different models: parameter {match[1]} has sizes {match[2]} here, "
+        f"and other sizes on rank {match[3]}",
+        (record.proof(match, f"the sizes of rank {match[3]}"),),
+        COMPARE,
+        record.place,
+    )
+
+
+COMPARE = Fix(
+    "take sizes (vocabulary, classes, random architecture) from rank 0; print what differs on each rank before DDP:",
+    diff="+print(dist.get_rank(), [(n, tuple(p.shape)) for n, p in model.named_parameters() if p.requires_grad])\n"
+    "+sizes = [vocabulary_size]\n+dist.broadcast_object_list(sizes)  # before the model is built",
+)

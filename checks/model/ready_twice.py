@@ -20,14 +20,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import READY_TWICE
 
+from ._logs import SEARCHES, beside, outside_forward
+from ._reentrant import CHECKPOINTED, MESSAGE
 from ._words import end
 
-CARD = Card("DDP504", Severity.ERROR)
+CARD = Card("DDP504", Severity.ERROR, known_as=("reentrant-checkpoint-ready-twice",))
 INDEX = re.compile(r"Parameter at index (\d+)")
 
 
@@ -53,3 +56,55 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
             + ("\nor\n-model = DDP(model)\n+model = DDP(model, static_graph=True)" if cured else ""),
         ),
     )
+
+
+NAMED = r"Parameter at index (\d+)(?: with name (\S+))? has been marked as ready twice"
+
+
+@sign(MESSAGE, beside=(NAMED, CHECKPOINTED))
+def checkpointed_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name activation checkpointing as the cause where the log shows that it is used."""
+    if shown := beside(record, log, CHECKPOINTED):
+        proofs = (record.proof(match, "one gradient for each parameter and backward"), *shown)
+        yield Finding(
+            f"{_subject(log)} was computed twice in one backward: activation checkpointing is reentrant",
+            (*proofs, *beside(record, log, NAMED)),
+            NOT_REENTRANT,
+            record.place,
+        )
+
+
+@sign(MESSAGE, role=Role.SYMPTOM, beside=(NAMED, CHECKPOINTED, SEARCHES))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave open what else prints this, where nothing of checkpointing is to be seen."""
+    if log.first(CHECKPOINTED) or outside_forward(record) or beside(record, log, SEARCHES):
+        return
+    yield Finding(
+        f"{_subject(log)} was computed twice in one backward",
+        (record.proof(match, "one gradient for each parameter and backward"), *beside(record, log, NAMED)),
+        NOT_REENTRANT,
+        record.place,
+        doubt=Doubt(
+            (
+                "reentrant activation checkpointing (gradient_checkpointing without use_reentrant=False)",
+                "find_unused_parameters=True and several forwards before backward (model-forward-called-twice)",
+                "find_unused_parameters=True and a use outside of forward (param-used-outside-forward)",
+            ),
+            "grep -rnE 'checkpoint\\(|gradient_checkpointing|find_unused_parameters|\\.module\\.' --include=*.py .",
+        ),
+    )
+
+
+def _subject(log: Log) -> str:
+    found = log.first(NAMED)
+    if found is None:
+        return "a parameter's gradient"
+    return f"the gradient of {found[1][2]}" if found[1][2] else f"the gradient of parameter {found[1][1]}"
+
+
+NOT_REENTRANT = Fix(
+    "use the checkpointing that is not reentrant; where all steps use the same parameters, static_graph=True helps too",
+    diff="-model.gradient_checkpointing_enable()\n"
+    '+model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})\n'
+    "or\n-checkpoint(block, x)\n+checkpoint(block, x, use_reentrant=False)",
+)

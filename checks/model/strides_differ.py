@@ -15,13 +15,15 @@ later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP508", Severity.ERROR)
+CARD = Card("DDP508", Severity.ERROR, known_as=("ddp-param-stride-mismatch",))
 
 
 @probe
@@ -39,3 +41,20 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
                     ),
                 )
                 return
+
+
+@sign(
+    r"(?:params|replicas\[\d+\])\[(\d+)\] in this process with (?:sizes|strides) (\[[\d, ]*\])"
+    r" appears not to match strides of the same param in process (\d+)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the parameter, by its position among those that want a gradient."""
+    yield Finding(
+        f"parameter {match[1]} {match[2]} has other strides here than on rank {match[3]}; the sizes are equal",
+        (record.proof(match, f"the strides of rank {match[3]}"),),
+        Fix(
+            "give all ranks one memory layout before DDP wraps the model",
+            diff="+for p in model.parameters():\n+    p.data = p.data.contiguous()\n model = DDP(model)",
+        ),
+        record.place,
+    )

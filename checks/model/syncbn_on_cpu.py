@@ -13,10 +13,12 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.model_exam import ModelExam
 
@@ -44,4 +46,22 @@ def without_gpus(facts: Facts, model: ModelExam) -> Iterator[Finding]:
             diff="-model = nn.SyncBatchNorm.convert_sync_batchnorm(model)\n"
             "+if torch.cuda.is_available():\n+    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
         ),
+    )
+
+
+@sign(
+    r"SyncBatchNorm expected input tensor to be on GPU"
+    r"|SyncBatchNorm layers only work with (?:GPU|CUDA) modules"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise what the layer or DDP raises."""
+    yield Finding(
+        "a SyncBatchNorm layer got a CPU tensor",
+        (record.proof(match, "model and inputs on a GPU, or BatchNorm"),),
+        Fix(
+            "move model and inputs to the GPU; on CPU keep BatchNorm (norm_cfg=dict(type='BN') in configs of mm*)",
+            diff="-model = nn.SyncBatchNorm.convert_sync_batchnorm(model)\n"
+            "+if device.type == 'cuda':\n+    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+        ),
+        record.place,
     )

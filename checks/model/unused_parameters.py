@@ -20,15 +20,18 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, watch
+from ddpdoctor.check import probe, sign, watch
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.model import Place
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import UNUSED
 from ddpdoctor.watch.events import Failed
 
+from ._logs import ALTERNATING, BY_HAND, beside, find_unused
 from ._words import SHOWN, counted, end, listed
 
 CARD = Card("DDP501", Severity.ERROR)
@@ -99,3 +102,36 @@ def _diff(unused: tuple[str, ...]) -> str:
         f"+for name in {list(unused)}:\n+    model.get_parameter(name).requires_grad_(False)\n"
         f" model = DDP(model)\nor\n{search}"
     )
+
+
+STARTED = r"Expected to have finished reduction in the prior iteration"
+LIGHTNING = r"parameters that were not used in producing the loss returned by training_step"
+INDICES = r"Parameter indices which did not receive grad for rank (\d+): ([\d ]+)"
+NAMES = r"Parameters which did not receive grad for rank (\d+): ([^\n]+)"
+STATIC = r"not compatible with static_graph set to True"
+SEARCHED = r"`find_unused_parameters=True` is enabled"
+
+
+@sign(rf"{STARTED}|{LIGHTNING}", beside=(INDICES, NAMES, ALTERNATING))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name the parameters as far as the ranks tell them, and the remedy that fits how DDP was told to search."""
+    if beside(record, log, ALTERNATING):
+        return
+    told = [*log.find(NAMES)] or [*log.find(INDICES)]
+    ranks = dict.fromkeys(f"rank {found[1]}: {found[2].strip()}" for _, found in told)
+    kind = "parameters" if log.first(NAMES) else "the parameters with index"
+    if re.search(STATIC, record.text):
+        message = "with static_graph=True a parameter that the first step used got no gradient later"
+        fix = Fix("let DDP search in each step", diff="-DDP(model, static_graph=True)\n+" + BY_HAND)
+    elif re.search(SEARCHED, record.text):
+        message = "DDP searched for unused parameters, and an output of forward took no part in the loss"
+        fix = Fix("use every output of forward in the loss, or do not return it: return what the loss needs")
+    else:
+        message = "some parameters took no part in the loss"
+        fix = Fix(
+            "use these parameters or freeze them (requires_grad_(False)) before DDP wraps; or let DDP look for them",
+            diff=f"+{find_unused(record)}",
+        )
+    named = f"; no gradient for {kind} of {listed(list(ranks), 4)}" if ranks else ""
+    proofs = [other.proof(found, "a gradient for every parameter") for other, found in told[:4]]
+    yield Finding(message + named, (record.proof(match, "every parameter gets a gradient"), *proofs), fix, record.place)

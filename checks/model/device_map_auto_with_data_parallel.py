@@ -1,0 +1,76 @@
+"""A model that device_map splits over the GPUs is to be trained on several ranks.
+
+`from_pretrained(..., device_map="auto")` puts the layers of one model on all visible GPUs, for one process. Data
+parallelism wants a whole copy of the model on each rank's own GPU. Accelerate refuses the two together: "You can't
+train a model that has been loaded with `device_map='auto'` in any distributed mode", in 8-bit or 4-bit "on multiple
+devices in any distributed mode" or "on a different device than the one you're training on". Where nothing refuses, an
+operation meets tensors of two GPUs: "Expected all tensors to be on the same device, but found at least two devices".
+
+How to be sure: `print(model.hf_device_map)` names more than one device, or one that is not the rank's.
+
+How to mend it: leave `device_map` out and let the launcher give each rank its GPU; for quantised models
+`device_map={"": local_rank}`. To keep the model split, start one process with plain python.
+
+Holds for Accelerate 0.20 to 1.15 with torch 2.2 to 2.13. Source: `Accelerator.prepare` in accelerate/accelerator.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._devices import CONTEXT, HARD_CODED, IMPLICIT, LOOK, SPLIT, SPREAD, TWO_GPUS, Setting, setting
+from ._logs import beside
+
+CARD = Card("DDP532", Severity.ERROR)
+REMEDY = Fix(
+    "give each rank the whole model on its own GPU",
+    diff='-AutoModelForCausalLM.from_pretrained(name, device_map="auto")\n'
+    '+AutoModelForCausalLM.from_pretrained(name, device_map={"": int(os.environ.get("LOCAL_RANK", 0))})',
+)
+
+
+@sign(
+    r"You can't train a model that has been loaded (?:with `device_map='auto'` in any distributed mode"
+    r"|in [^\n]{1,40} precision on multiple devices in any distributed mode"
+    r"|in [^\n]{1,40} precision on a different device than)"
+    r"|which is incompatible with DDP\. Maybe you loaded your model with `device_map='auto'`"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise Accelerate's refusals."""
+    yield Finding(
+        "a model that device_map placed on the GPUs is to be trained on several ranks",
+        (record.proof(match, "a whole copy of the model on each rank's own GPU"),),
+        REMEDY,
+        record.place,
+    )
+
+
+@sign(TWO_GPUS, beside=CONTEXT)
+def of_a_split_model(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise a split model by Accelerate's hooks, which move the inputs from layer to layer."""
+    if setting(record, log) is Setting.SPLIT:
+        yield _finding(record, match, beside(record, log, SPLIT))
+
+
+@sign(TWO_GPUS, role=Role.SYMPTOM, beside=CONTEXT)
+def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave the cause open where the log shows nothing of the program."""
+    if setting(record, log) is Setting.UNKNOWN and len(set(re.findall(r"cuda:\d+", record.text))) > 1:
+        yield _finding(record, match, (), Doubt((SPREAD, IMPLICIT, HARD_CODED), LOOK))
+
+
+def _finding(record: Record, match: re.Match[str], shown: tuple[Evidence, ...], doubt: Doubt | None = None) -> Finding:
+    return Finding(
+        "one process uses several GPUs, and an operation got tensors of two of them"
+        if doubt
+        else "a model that is split over several GPUs got tensors of two of them in one operation",
+        (record.proof(match, "all tensors on one GPU"), *shown),
+        REMEDY,
+        record.place,
+        doubt=doubt,
+    )

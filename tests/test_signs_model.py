@@ -1,0 +1,65 @@
+"""What the signs of models, loaders, frameworks and checkpoints name first, and where they abstain."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.check import Check, Instrument, Role, Sign
+from ddpdoctor.explain.answer import Answer
+from ddpdoctor.explain.engine import explain
+from ddpdoctor.explain.sources import Origin
+from ddpdoctor.registry import load_checks
+
+ROOT = Path(__file__).parents[1]
+MINE = ("model", "data", "checkpoint", "launching")
+ALL = load_checks()
+SIGNED = [check for check in ALL if check.area in MINE and check.of(Instrument.SIGN)]
+
+
+def answer(text: str) -> Answer:
+    """Explain a log with all checks there are."""
+    return explain([(Origin("train.log"), [text.encode()])], ALL)
+
+
+def table() -> list[tuple[str, str]]:
+    """Read the cases: after ``> slug`` the log in which it is the first cause; ``nothing`` where none of these is."""
+    cases = re.split(r"^> ", (ROOT / "tests" / "signs" / "model.txt").read_text(), flags=re.MULTILINE)[1:]
+    return [(slug, log) for slug, _, log in (case.partition("\n") for case in cases)]
+
+
+@pytest.mark.parametrize(("slug", "log"), table())
+def test_a_message_names_its_ailment(slug: str, log: str) -> None:
+    """The wordings of all versions, with as much context as a log often has; near misses name none of these checks."""
+    found = answer(log)
+    first = found.cause or next(iter(found.harmless), None)
+
+    if slug == "nothing":
+        assert not [each.check.slug for each in found.named if each.check.area in MINE]
+    else:
+        assert (first.check.slug if first else found) == slug
+
+
+@pytest.mark.parametrize("check", SIGNED, ids=lambda check: check.slug)
+class TestEachSign:
+    """What holds for every sign of these areas."""
+
+    def test_a_symptom_says_what_is_left_open(self, check: Check) -> None:
+        """A finding carries a doubt where its sign is a symptom, and nowhere else."""
+        for name in ("patient.log", "control.log"):
+            named = answer((ROOT / "fixtures" / check.slug.replace("-", "_") / name).read_text()).named
+            assert all((each.role is Role.SYMPTOM) == bool(each.finding.doubt) for each in named if each.check is check)
+
+    def test_it_is_quick_on_long_lines(self, check: Check) -> None:
+        """No pattern is quadratic: what almost matches, over and over in a line of 200,000 characters, takes no time."""
+        for facet in check.of(Instrument.SIGN):
+            assert isinstance(facet.subject, Sign)
+            for pattern in (facet.subject.pattern, *facet.subject.beside):
+                begin = re.split(r"[\\()\[|{?*+]", pattern.pattern.lstrip("(?:\\b'"), maxsplit=1)[0] or "x"
+                line = begin * (200_000 // len(begin))
+                start = time.perf_counter()
+                pattern.search(line)
+                assert time.perf_counter() - start < 1
