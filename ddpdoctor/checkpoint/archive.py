@@ -22,7 +22,10 @@ MOST_RECORD = 1 << 29
 FULL = 0xFFFFFFFF  # the real number stands in the zip64 field
 MOST_RECORDS = 0xFFFF  # likewise
 STORED, DEFLATED = 0, 8
-HEADER = struct.Struct("<10xH4xIIIHHH8xI")  # of a central entry: method, CRC, sizes, lengths, offset
+REFUSED = 0x2061  # bits of the flags: encrypted or a patch, by any method
+FOLDER = 0x10  # a bit of the attributes
+# Of a central entry: flags, method, CRC, sizes, lengths, disk, attributes, offset.
+HEADER = struct.Struct("<8xHH4xIIIHHHH2xII")
 
 
 class Record(NamedTuple):
@@ -70,7 +73,7 @@ def directory(file: BinaryIO, size: int) -> Directory:
         DamagedError: there is none, or what it lists is not in the file.
         UnreadableError: it is larger than any real one.
     """
-    start, length, end = _end(file, size)
+    start, length, told, end = _end(file, size)
     if length > MOST_DIRECTORY:
         raise UnreadableError(f"its central directory takes {length} bytes")
     file.seek(start)
@@ -78,19 +81,28 @@ def directory(file: BinaryIO, size: int) -> Directory:
     entries: dict[str, int] = {}
     position, count = 0, 0
     while position + CENTRAL_SIZE <= len(data) and data.startswith(CENTRAL, position):
-        _, _, packed, size, name, extra, comment, offset = HEADER.unpack_from(data, position)
+        flags, method, _, packed, size, name, extra, comment, disk, attributes, offset = HEADER.unpack_from(
+            data, position
+        )
         if FULL in (size, packed, offset):
-            record = _record(data, position)
-            packed, offset = record.packed, record.offset
+            _, offset, packed, size, *_ = _record(data, position)
         name_at = position + CENTRAL_SIZE
-        entries[str(data[name_at : name_at + name], "utf-8", "replace")] = position
+        last = str(data[name_at : name_at + name], "utf-8", "replace")
+        entries[last] = position
         position, count = name_at + name + extra + comment, count + 1
         if offset + LOCAL_SIZE + packed > start:
-            raise DamagedError(f"the record {next(reversed(entries))} ends behind the bytes that the file holds")
+            raise DamagedError(f"the record {last} ends behind the bytes that the file holds")
+        plain = method == DEFLATED or (method == STORED and packed == size)
+        if not plain or flags & REFUSED or disk or (attributes & FOLDER and not last.endswith("/")):
+            raise DamagedError(
+                f"the directory of the zip archive describes the record {last} in a way that torch refuses"
+            )
     if position != len(data) or not entries:
         raise DamagedError("the central directory of the zip archive is broken")
     if len(entries) < count:
         raise DamagedError("the central directory of the zip archive names a record twice")
+    if count != told:
+        raise DamagedError(f"the central directory of the zip archive has {count} records, its end says {told}")
     return Directory(start, data, entries, end)
 
 
@@ -147,29 +159,31 @@ def _inflated(data: bytes, record: Record) -> bytes:
         raise DamagedError(f"the record {record.name} cannot be unpacked: {exc}") from None
 
 
-def _end(file: BinaryIO, size: int) -> tuple[int, int, bytes]:
-    """Find where the central directory starts, its length, and the records that end the file."""
+def _end(file: BinaryIO, size: int) -> tuple[int, int, int, bytes]:
+    """Find where the central directory starts, its length, its number of records, and what ends the file."""
     tail_at = max(0, size - END_SIZE - LONGEST_COMMENT)
     file.seek(tail_at)
     tail = file.read(END_SIZE + LONGEST_COMMENT)
     at = tail.rfind(END)
     if at < 0 or at + END_SIZE > len(tail):
         raise DamagedError("a zip archive begins here, but the central directory that ends one is missing")
-    count, length, start = struct.unpack_from("<HII", tail, at + 10)
+    disk, other, some, count, length, start = struct.unpack_from("<HHHHII", tail, at + 4)
     end = tail[at : at + END_SIZE]
     at += tail_at
     if wide := _end64(file, at):
-        length, start, locator = wide
+        some, count, length, start, locator = wide
         end = locator + end
     elif FULL in {start, length} or count == MOST_RECORDS:
         raise DamagedError("the zip64 directory of the archive is missing")
     if start + length > at:
         raise DamagedError("the central directory of the zip archive lies outside of the file")
-    return start, length, end
+    if disk or other or some != count:
+        raise DamagedError("the zip archive is one of several disks, which torch does not read")
+    return start, length, count, end
 
 
-def _end64(file: BinaryIO, end: int) -> tuple[int, int, bytes] | None:
-    """Read the zip64 directory's length and start, if there is one: torch writes it for small files, too."""
+def _end64(file: BinaryIO, end: int) -> tuple[int, int, int, int, bytes] | None:
+    """Read the zip64 directory's counts, length and start, if there is one: torch writes it for small files, too."""
     file.seek(max(0, end - LOCATOR_SIZE))
     locator = file.read(LOCATOR_SIZE)
     if locator[:4] != LOCATOR64:
@@ -179,14 +193,16 @@ def _end64(file: BinaryIO, end: int) -> tuple[int, int, bytes] | None:
         raise DamagedError("the zip64 directory of the archive lies outside of the file")
     file.seek(at)
     record = file.read(END64_SIZE)
-    if record[:4] != END64:
+    if record[:4] != END64 or len(record) < END64_SIZE:
         raise DamagedError("the zip64 directory of the archive is broken")
-    length, start = struct.unpack_from("<QQ", record, 40)
-    return length, start, locator
+    own, disk, other, some, count, length, start = struct.unpack("<4xQ4xIIQQQQ", record)
+    if own < END64_SIZE - 12 or disk or other or locator[16:] != b"\1\0\0\0":
+        raise DamagedError("the zip64 directory of the archive is none that torch reads")
+    return some, count, length, start, locator
 
 
 def _record(data: bytes, at: int) -> Record:
-    method, crc, packed, size, name, extra, comment, offset = HEADER.unpack_from(data, at)
+    _, method, crc, packed, size, name, extra, comment, _, _, offset = HEADER.unpack_from(data, at)
     fields_at = at + CENTRAL_SIZE + name
     text = str(data[at + CENTRAL_SIZE : fields_at], "utf-8", "replace")
     after = fields_at + extra + comment
