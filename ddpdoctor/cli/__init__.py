@@ -9,6 +9,7 @@ import sys
 import click
 
 from ddpdoctor.check import BadTarget
+from ddpdoctor.cli.beside import beside
 from ddpdoctor.cli.check import check
 from ddpdoctor.cli.env import env
 from ddpdoctor.cli.explain import explain
@@ -31,7 +32,7 @@ def cli() -> None:
     """
 
 
-for command in (check, run, list_checks, explain, inspect, repair, selftest, env):
+for command in (check, run, list_checks, explain, inspect, repair, selftest, env, beside):
     cli.add_command(command)
 
 

@@ -54,9 +54,9 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
         raise BadTarget(f"--report {report}: there is no folder {Path(report).parent}")
     with session() as folder:
         settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding)
-        status, monitor, seconds = watched(command, settings, _says(on_finding))
+        status, monitor, seconds = watched(command, settings, says(on_finding))
     if report is not None:
-        Path(report).write_text(as_json(redacted(as_report(monitor, seconds)), Severity.WARNING, {}), encoding="utf-8")
+        write_report(report, monitor, seconds)
     sys.exit(status)
 
 
@@ -113,7 +113,7 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 def end(process: subprocess.Popen[bytes], monitor: Monitor) -> None:
     """End a training: its ranks at their next step with an error of their own; after a while, by signals."""
-    monitor.stop_ranks("\n".join(finding_text(found) for found in monitor.found))
+    monitor.stop_ranks(summary(monitor))
     if not monitor.hung:
         wait(process, GRACE)
     for stop in (process.terminate, process.kill):
@@ -125,6 +125,16 @@ def end(process: subprocess.Popen[bytes], monitor: Monitor) -> None:
 def finding_text(found: Found, *, colour: bool = False) -> str:
     """Give a finding as the report has it."""
     return result_text(redacted(as_result(found)), width=shutil.get_terminal_size((100, 24)).columns, colour=colour)
+
+
+def summary(monitor: Monitor) -> str:
+    """Give all findings so far as text."""
+    return "\n".join(finding_text(found) for found in monitor.found)
+
+
+def write_report(path: str, monitor: Monitor, seconds: float) -> None:
+    """Write what was found as JSON."""
+    Path(path).write_text(as_json(redacted(as_report(monitor, seconds)), Severity.WARNING, {}), encoding="utf-8")
 
 
 def as_result(*found: Found) -> Result:
@@ -142,7 +152,9 @@ def as_report(monitor: Monitor, seconds: float) -> Report:
     return Report(tuple(as_result(*group) for group in by_check.values()), (), seconds)
 
 
-def _says(on_finding: str) -> Any:
+def says(on_finding: str) -> Any:
+    """Give what is called with each finding as it is made."""
+
     def say(found: Found) -> None:
         if on_finding != "log":
             colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ

@@ -25,7 +25,7 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """One communication that a rank began: ``number`` counts those of the process from 1.
+    """One communication that a rank began: ``number`` counts those of its group in this process, from 1.
 
     ``group`` is the process group's name; ``shapes`` are of what this rank gave.
     """
@@ -270,15 +270,18 @@ class Position:
     """Where a rank is, seen from outside while nothing moves.
 
     ``site`` is the user's line, ``operation`` the communication it waits in (``backward`` where DDP averages
-    gradients), ``function`` the innermost Python function. ``began`` are the communications that it began, in all;
-    ``recent`` the last of them, oldest first. ``seconds``: since its counters last moved, or since it is gone.
+    gradients), ``function`` the innermost Python function. ``batches``, ``forwards`` (of wrapped models) and ``steps``
+    (of optimizers) are counted from the start; ``recent`` are the last communications that it began, oldest first.
+    ``seconds``: since its counters last moved, or since it is gone.
     """
 
     rank: int
     pid: int
     doing: Doing
     seconds: float
-    began: int
+    batches: int = 0
+    forwards: int = 0
+    steps: int = 0
     site: Site | None = None
     operation: str = ""
     function: str = ""

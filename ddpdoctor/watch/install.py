@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from ddpdoctor.watch.recorder import Recorder
-from ddpdoctor.watch.settings import Settings, inherited
+from ddpdoctor.watch.settings import ON_FINDING, Settings, inherited
+
+MONITOR = "monitor"  # the file that the one rank makes which starts the monitor
 
 
 class Attached:
-    """The watch of this process; ``undo`` restores everything."""
+    """The watch of this process: a context manager; ``undo`` restores everything."""
 
     def __init__(self, settings: Settings) -> None:
         """Replace what is watched."""
+        from torch.utils.data import DataLoader
+
         from ddpdoctor.watch.hooks import errors, files, groups, loaders, models, optimizers
 
         self.recorder = Recorder(settings)
         self._patches: list[Any] = [
             each for hooks in (errors, files, groups, loaders, models, optimizers) for each in hooks.hook(self.recorder)
         ]
+        vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")
         # A worker of a DataLoader that was spawned has the variables of its rank too, and is left alone.
         if rank.isdecimal() and multiprocessing.parent_process() is None:
@@ -32,8 +45,88 @@ class Attached:
             each.undo()
         self.recorder.stop()
 
+    def __enter__(self) -> Attached:  # noqa: PYI034 - typing.Self is of Python 3.11
+        """Give the watch."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Explain the exception that leaves the block, then restore torch."""
+        if isinstance(exc, Exception):
+            self.recorder.safely(self.recorder.failed, exc)
+        self.undo()
+
 
 def attach() -> Attached | None:
     """Attach, if this process was started by ``ddpdoctor run`` or ``ddpdoctor check -- COMMAND``."""
     settings = inherited()
     return None if settings is None else Attached(settings)
+
+
+def attached() -> Attached | None:
+    """Give the watch of this process, if it is on."""
+    torch_data = sys.modules.get("torch.utils.data")
+    return getattr(vars(torch_data.DataLoader)["__iter__"], "ddpdoctor", None) if torch_data else None
+
+
+def install(*, hang_after: float = 30.0, on_finding: str = "warn", report: str | None = None) -> Attached:
+    """Watch the training of this process and of its fellow ranks on this host.
+
+    Call it once in each rank, before or after ``init_process_group``; it is a context manager too. The first rank of
+    a host starts a monitor, a process of its own that ends with the ranks. Under ``ddpdoctor run`` the watch is on
+    already, with that command's options, and nothing is done twice.
+
+    Args:
+        hang_after: seconds that a rank waits for others before a hang is looked into.
+        on_finding: ``warn`` prints a finding to standard error at once, ``raise`` also ends the training with a
+            FaultFoundError in every rank, ``log`` only writes the report.
+        report: a file for the report in JSON.
+
+    Raises:
+        ValueError: ``on_finding`` is none of the three, or ``hang_after`` is not positive.
+    """
+    if on_finding not in ON_FINDING or hang_after <= 0:
+        raise ValueError(f"on_finding is one of {', '.join(ON_FINDING)} and hang_after positive")
+    if (already := attached()) is not None:
+        return already
+    if (settings := inherited()) is not None:
+        return Attached(settings)
+    report = str(Path(report).absolute()) if report else None
+    return Attached(Settings(session="", hang_after=hang_after, on_finding=on_finding, report=report))
+
+
+def uninstall() -> None:
+    """Take the watch of this process away; everything in torch is as before."""
+    if (watch := attached()) is not None:
+        watch.undo()
+
+
+def with_monitor(settings: Settings) -> Settings:
+    """Give the settings with the session of this job on this host; the first rank to ask starts its monitor."""
+    session = Path(tempfile.gettempdir()) / f"ddpdoctor-{_job()}"
+    session.mkdir(mode=0o700, exist_ok=True)
+    if session.stat().st_uid != os.getuid():
+        raise PermissionError(f"{session} belongs to another user")
+    settings = replace(settings, session=str(session))
+    with suppress(FileExistsError):
+        os.close(os.open(session / MONITOR, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        settings.export(environ)
+        subprocess.Popen(
+            [sys.executable, "-m", "ddpdoctor", "beside"],
+            env={**environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C ends the ranks; the monitor then tells what it knows, and ends
+        )
+    return settings
+
+
+def _job() -> str:
+    """Name the job that this rank belongs to: ranks of one host have one parent, the launcher."""
+    launched = multiprocessing.parent_process() is not None or any(
+        name in os.environ for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+    )
+    parts: list[int | str] = [os.getuid(), os.getppid() if launched else os.getpid()]
+    parts += [os.environ.get(name, "") for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
+    return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=8).hexdigest()

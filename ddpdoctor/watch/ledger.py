@@ -18,7 +18,7 @@ from typing import Any
 from ddpdoctor.watch.events import Communication, Event, Site, packed, unpacked
 
 RING = 64  # communications that are kept
-SLOT = struct.Struct("<QQd")  # number from 1, description, time
+SLOT = struct.Struct("<QQQd")  # number in the process and in the group, both from 1, description, time
 COUNTERS = 16
 HEADER = COUNTERS * 8
 SIZE = HEADER + RING * SLOT.size
@@ -42,6 +42,7 @@ class Writer:
         os.close(file)
         self.counters = memoryview(self._map)[:HEADER].cast("Q")
         self._descriptions: dict[tuple[Any, ...], int] = {}
+        self._in_group: dict[str, int] = {}
 
     def event(self, event: Event) -> None:
         """Append an event: one write, so that lines of a process that forked do not mix."""
@@ -55,7 +56,8 @@ class Writer:
             description = self._descriptions[key] = len(self._descriptions)
             self._line(["communication", description, *key])
         number = self.counters[COMMUNICATIONS] + 1
-        SLOT.pack_into(self._map, HEADER + number % RING * SLOT.size, number, description, time)
+        in_group = self._in_group[group] = self._in_group.get(group, 0) + 1
+        SLOT.pack_into(self._map, HEADER + number % RING * SLOT.size, number, in_group, description, time)
         self.counters[COMMUNICATIONS] = number
 
     def _line(self, value: Any) -> None:
@@ -97,8 +99,8 @@ class Reader:
         pulse = self._pulse()
         slots = sorted(SLOT.unpack_from(pulse, HEADER + place * SLOT.size) for place in range(RING))
         return tuple(
-            Communication(number, time, *self._descriptions[description])
-            for number, description, time in slots
+            Communication(in_group, time, *self._descriptions[description])
+            for number, in_group, description, time in slots
             if number and description in self._descriptions
         )
 

@@ -44,6 +44,14 @@ class Monitor:
             each.moved()
         self._look()
 
+    def pids(self) -> list[int]:
+        """List the processes of all ranks that were seen."""
+        return list(self._ranks)
+
+    def alive(self) -> bool:
+        """Say whether a rank is there."""
+        return any(each.alive for each in self._ranks.values())
+
     def end(self, status: int) -> None:
         """Take the end of the command into account: what no rank will tell any more."""
         self.poll()

@@ -72,6 +72,10 @@ class Recorder:
         if rank is not None:
             self.rank = rank
         if self._writer is None:
+            if not self.settings.session:
+                from ddpdoctor.watch.install import with_monitor
+
+                self.settings = with_monitor(self.settings)
             self._writer = ledger.Writer(self.settings.session)
             if STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) is signal.SIG_DFL:
                 self._stacks = self._writer.stack.open("w")

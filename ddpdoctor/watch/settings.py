@@ -23,14 +23,16 @@ class Rehearsal:
 class Settings:
     """What the watched processes and the monitor agree on.
 
-    ``session`` is a folder of this run alone, ``hang_after`` in seconds. ``on_finding``: ``warn`` prints a finding at
-    once, ``raise`` also ends the training, ``log`` only writes the report.
+    ``session`` is a folder of this run alone (empty until the first rank makes it), ``hang_after`` in seconds.
+    ``on_finding``: ``warn`` prints a finding at once, ``raise`` also ends the training, ``log`` only writes the report,
+    to the file ``report``.
     """
 
     session: str
     hang_after: float = 30.0
     on_finding: str = "warn"
     rehearsal: Rehearsal | None = None
+    report: str | None = None
 
     def export(self, environ: MutableMapping[str, str]) -> None:
         """Hand the settings to the processes that are started with this environment."""

@@ -1,0 +1,48 @@
+"""``ddpdoctor beside``: the monitor that ``ddpdoctor.install()`` starts; users do not type it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+
+import click
+
+from ddpdoctor.cli.run import says, serious, summary, write_report
+from ddpdoctor.registry import load_checks
+
+POLL = 0.2  # seconds
+FIRST = 60.0  # seconds for the first rank to show itself
+
+
+@click.command(hidden=True)
+def beside() -> None:
+    """Follow the ranks of the session that the environment names, until the last one is gone."""
+    from ddpdoctor.watch.monitor import Monitor
+    from ddpdoctor.watch.settings import inherited
+
+    settings = inherited()
+    if settings is None:
+        raise click.UsageError("it is started by ddpdoctor.install()")
+    started = time.monotonic()
+    monitor = Monitor(settings, load_checks(), says(settings.on_finding))
+    stopped = False
+    try:
+        while monitor.alive() or (not monitor.pids() and time.monotonic() - started < FIRST):
+            monitor.poll()
+            if settings.on_finding == "raise" and not stopped and serious(monitor):
+                stopped = True
+                monitor.stop_ranks(summary(monitor))
+                for pid in monitor.pids() if monitor.hung else ():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGTERM)
+            time.sleep(POLL)
+        monitor.end(0)
+        if settings.report:
+            write_report(settings.report, monitor, time.monotonic() - started)
+    finally:
+        shutil.rmtree(settings.session, ignore_errors=True)
+    sys.exit(0)
