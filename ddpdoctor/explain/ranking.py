@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Role
 from ddpdoctor.explain.answer import Answer, Confidence, Named, Unknown
+from ddpdoctor.explain.signs import examined
 from ddpdoctor.model import Severity
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def judged(kept: Kept, suspects: Iterable[Suspect], faults: tuple[str, ...] = ()
         others=tuple(candidates),
         followed=tuple(followed),
         harmless=tuple(each for place, each in named if place == Tier.HARMLESS),
+        sources=kept.sources,
         lines=kept.lines,
         faults=faults,
     )
@@ -109,8 +111,9 @@ def _gathered(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> list[tuple
 def _named(kept: Kept, group: list[Suspect]) -> Named:
     best = group[0]
     records = {each.position: each.record for each in group}
-    capped = sum(kept.counts[pattern] - len(kept.matched[pattern]) for pattern in {each.sign.pattern for each in group})
-    return Named(best.check, best.role, best.finding, best.record, len(records) + capped, _ranks(records.values()))
+    patterns = {each.sign.pattern for each in group}
+    others = sum(kept.counts[pattern] - len(examined(kept, pattern)) for pattern in patterns)
+    return Named(best.check, best.role, best.finding, best.record, len(records) + others, _ranks(records.values()))
 
 
 def _stranger(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:

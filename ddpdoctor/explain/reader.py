@@ -25,6 +25,7 @@ class Reader:
         self._finder = finder
         self._assembler = Assembler(origin)
         self._rest = b""
+        self.name = origin.name
         self.lines = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:
@@ -42,6 +43,10 @@ class Reader:
         if self._rest:
             yield from self._read(self._rest)
             self._rest = b""
+        yield from self.pause()
+
+    def pause(self) -> Iterator[Record]:
+        """Give what is complete if nothing more comes for now."""
         yield from self._assembler.finish()
 
     def _read(self, block: bytes) -> Iterator[Record]:
