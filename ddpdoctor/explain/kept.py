@@ -64,13 +64,15 @@ class Keeper:
     def kept(self, rank: int | None = None) -> Kept:
         """Give all that was kept, in order; or what one rank said."""
         ordered = _in_order([pair for pair in self._records if rank is None or pair[0].rank == rank])
-        matched: dict[re.Pattern[str], list[int]] = {}
+        matched: dict[re.Pattern[str], list[int]] = {pattern: [] for pattern in self.finder.patterns}
         for position, (_, matching) in enumerate(ordered):
             for pattern in matching:
-                matched.setdefault(pattern, []).append(position)
+                matched[pattern].append(position)
+        positions = {pattern: tuple(each) for pattern, each in matched.items()}
+        records = tuple(record for record, _ in ordered)
         return Kept(
-            Log(tuple(record for record, _ in ordered)),
-            {pattern: tuple(positions) for pattern, positions in matched.items()},
+            Log(records, {pattern.pattern: each for pattern, each in positions.items()}),
+            positions,
             dict(self._counts),
             tuple(reader.name for reader in self._readers),
             sum(reader.lines for reader in self._readers),

@@ -109,11 +109,16 @@ def _gathered(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> list[tuple
 
 
 def _named(kept: Kept, group: list[Suspect]) -> Named:
+    """Give the best of a check's suspects; what was not examined counts, since it matches as they do."""
     best = group[0]
-    records = {each.position: each.record for each in group}
-    patterns = {each.sign.pattern for each in group}
-    others = sum(kept.counts[pattern] - len(examined(kept, pattern)) for pattern in patterns)
-    return Named(best.check, best.role, best.finding, best.record, len(records) + others, _ranks(records.values()))
+    positions = {each.position for each in group}
+    count = len(positions)
+    for pattern in {each.sign.pattern for each in group}:
+        matched, looked_at = kept.matched[pattern], examined(kept, pattern)
+        count += kept.counts[pattern] - len(looked_at)
+        positions |= set(matched) - set(looked_at)
+    ranks = _ranks(kept.log.records[position] for position in positions)
+    return Named(best.check, best.role, best.finding, best.record, count, ranks)
 
 
 def _stranger(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:

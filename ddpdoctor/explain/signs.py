@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ddpdoctor.explain.records import Record
     from ddpdoctor.model import Finding
 
-EXAMINED = 16  # records of one rank in which a sign is examined; more of them say the same
+EXAMINED = 8  # records of one rank in which a sign is examined, and
+IN_ALL = 32  # of all ranks together: more of them say the same
 
 
 class Declared(NamedTuple):
@@ -63,10 +64,10 @@ def declared(checks: Iterable[Check]) -> tuple[Declared, ...]:
 def examined(kept: Kept, pattern: re.Pattern[str]) -> list[int]:
     """Give the records that a sign is examined in: the first few of each rank that its pattern matches."""
     seen: Counter[int | None] = Counter()
-    positions = []
+    positions: list[int] = []
     for position in kept.matched.get(pattern, ()):
         rank = kept.log.records[position].rank
-        if seen[rank] < EXAMINED:
+        if seen[rank] < EXAMINED and len(positions) < IN_ALL:
             positions.append(position)
         seen[rank] += 1
     return positions
