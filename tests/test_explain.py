@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from ddpdoctor.check import Check, Role, sign
 from ddpdoctor.explain.answer import Answer, Confidence
 from ddpdoctor.explain.clock import find_moment
+from ddpdoctor.explain.elastic import error_file
 from ddpdoctor.explain.engine import examination, explain
 from ddpdoctor.explain.finder import finder
 from ddpdoctor.explain.lines import read_line
@@ -343,3 +345,79 @@ class TestNeedles:
         found = finder(patterns)
         for text in ("abcd efgh", "zzzz", "123", "nothing", "efgh abcd efgh"):
             assert set(found.matching(text)) == {pattern for pattern in patterns if pattern.search(text)}
+
+
+SUMMARY = """\
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2024-05-01_10:00:02
+  host      : node7
+  rank      : 9 (local_rank: 1)
+  exitcode  : -15 (pid: 78)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 78
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2024-05-01_10:00:01
+  host      : node8
+  rank      : 12 (local_rank: 4)
+  exitcode  : 1 (pid: 77)
+  error_file: /tmp/x/attempt_0/4/error.json
+  traceback : Traceback (most recent call last):
+    File "/x/site-packages/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 355, in wrapper
+      return f(*args, **kwargs)
+    File "/home/u/train.py", line 31, in main
+      loss = step(batch)
+  KeyError: 'weights'
+
+============================================================
+"""
+
+
+class TestElastic:
+    """What torchrun says at the end."""
+
+    def test_each_line_of_a_failure_has_its_rank_and_host(self) -> None:
+        """The exit code belongs to the rank that the entry names."""
+        answer = answered(SUMMARY, made("term", r"exitcode  : -15"))
+
+        named = next(each for each in answer.named if each.check.slug == "term")
+        assert (named.record.rank, named.record.node, named.record.time) == (9, "node7", 1714557602)
+
+    def test_the_traceback_in_a_summary_is_one(self) -> None:
+        """What a rank wrote into its error file is a traceback like any other."""
+        answer = answered(SUMMARY, made("none", "no such thing"))
+
+        assert answer.unknown is not None
+        assert answer.unknown.record.error == "KeyError"
+        assert (answer.unknown.record.rank, answer.unknown.record.line) == (12, 20)
+        assert [frame.line for frame in answer.unknown.frames] == [31]
+
+    def test_without_times_the_rank_that_torchrun_saw_first_is_first(self) -> None:
+        """Files of ranks have no common clock, but the agent's summary tells."""
+        logs = [
+            (Origin("0.log", rank=0), [b"RuntimeError: zero\n"]),
+            (Origin("12.log", rank=12), [b"RuntimeError: twelve\n"]),
+            (Origin("agent.log"), [SUMMARY.partition("  traceback : Traceback")[0].encode()]),
+        ]
+
+        answer = explain(logs, numbered(made("none", "no such thing")))
+
+        assert answer.unknown is not None
+        assert answer.unknown.record.rank == 12
+
+    def test_an_error_file_is_a_traceback_with_its_time(self) -> None:
+        """What ``@record`` writes."""
+        stack = 'Traceback (most recent call last):\n  File "t.py", line 3, in main\nKeyError: 1\n'
+        message = {"message": "KeyError: 1", "extraInfo": {"py_callstack": stack, "timestamp": "1714557600"}}
+
+        text = error_file(json.dumps({"message": message}).encode())
+
+        assert text is not None
+        (record,) = records(text.decode())
+        assert (record.error, record.time, record.users and record.users.line) == ("KeyError", 1714557600, 3)
+        assert error_file(b'{"message": "a text"}') is None

@@ -63,7 +63,8 @@ class Keeper:
 
     def kept(self, rank: int | None = None) -> Kept:
         """Give all that was kept, in order; or what one rank said."""
-        ordered = _in_order([pair for pair in self._records if rank is None or pair[0].rank == rank])
+        pairs = [pair for pair in self._records if rank is None or pair[0].rank == rank]
+        ordered = _in_order(pairs, {reader.first_failed for reader in self._readers} - {None})
         matched: dict[re.Pattern[str], list[int]] = {pattern: [] for pattern in self.finder.patterns}
         for position, (_, matching) in enumerate(ordered):
             for pattern in matching:
@@ -79,19 +80,23 @@ class Keeper:
         )
 
 
-def _in_order(pairs: list[tuple[Record, Patterns]]) -> list[tuple[Record, Patterns]]:
-    """Sort by source and line, and several sources by time; a record without one goes with the record before it."""
+def _in_order(pairs: list[tuple[Record, Patterns]], first: set[int | None]) -> list[tuple[Record, Patterns]]:
+    """Sort by source and line, and several sources by time; a record without one goes with the record before it.
+
+    Where time does not tell, the ranks that a launcher saw failing first go first.
+    """
     sources = {name: number for number, name in enumerate(dict.fromkeys(record.source for record, _ in pairs))}
     pairs = sorted(_of_one_year(pairs), key=lambda pair: (sources[pair[0].source], pair[0].line))
     if len(sources) < 2:  # noqa: PLR2004 - one source is in its own order
         return pairs
     latest: dict[str, float] = {}
-    times: list[float] = []
+    keys: list[tuple[float, bool]] = []
     for record, _ in pairs:
         before = latest.get(record.source, float("-inf"))
         latest[record.source] = before if record.time is None else max(record.time, before)
-        times.append(latest[record.source] if record.time is None else record.time)
-    return [pair for _, pair in sorted(zip(times, pairs, strict=True), key=lambda each: each[0])]
+        time_or_before = latest[record.source] if record.time is None else record.time
+        keys.append((time_or_before, record.rank not in first))
+    return [pair for _, pair in sorted(zip(keys, pairs, strict=True), key=lambda each: each[0])]
 
 
 def _of_one_year(pairs: list[tuple[Record, Patterns]]) -> list[tuple[Record, Patterns]]:
