@@ -30,7 +30,7 @@ class Case:
         """Say whether the answer names the label, or one of the others; undecidable where the label says so."""
         if answer.confidence is Confidence.UNDECIDABLE and self.label.endswith("-unspecified"):
             return True
-        return answer.cause is not None and bool(names(answer.cause.check) & {self.label, *self.others})
+        return answer.first is not None and bool(names(answer.first.check) & {self.label, *self.others})
 
 
 def names(check: Check) -> set[str]:
@@ -60,7 +60,7 @@ def main() -> None:
         right += case.is_right(answer)
         if options.misses and not case.is_right(answer):
             known = "" if find(checks, case.label) else "  (no check has this name)"
-            said = answer.cause.check.slug if answer.cause else "unknown" if answer.unknown else "nothing"
+            said = answer.first.check.slug if answer.first else "unknown" if answer.unknown else "nothing"
             print(f"{case.name:32} {case.label:40} answered {said}{known}")
     print(f"first answer right: {right} of {len(every)}, {100 * right / len(every):.1f} %")
 

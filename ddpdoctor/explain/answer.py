@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Check, Role
-    from ddpdoctor.explain.records import Record
+    from ddpdoctor.explain.records import Frame, Record
     from ddpdoctor.model import Finding
 
 
@@ -43,6 +43,11 @@ class Unknown:
     count: int
     ranks: tuple[int, ...]
 
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """Give the frames of the user's own code; all, where none is."""
+        return tuple(frame for frame in self.record.frames if frame.is_users) or self.record.frames
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -59,9 +64,15 @@ class Answer:
     followed: tuple[Named, ...] = ()
     harmless: tuple[Named, ...] = ()
     sources: tuple[str, ...] = ()
+    """What was read."""
     lines: int = 0
     faults: tuple[str, ...] = ()
     """What could not be read, and checks that failed."""
+
+    @property
+    def first(self) -> Named | None:
+        """Give what the answer begins with: the first cause, or what is harmless where nothing failed."""
+        return self.cause or (None if self.unknown else next(iter(self.harmless), None))
 
     @property
     def named(self) -> tuple[Named, ...]:

@@ -36,6 +36,10 @@ class Examination:
         """Take a piece of it; the empty one is its end."""
         self.keeper.keep(reader.feed(data) if data else reader.finish())
 
+    def pause(self, reader: Reader) -> None:
+        """Take a traceback for complete although the source is still being written."""
+        self.keeper.keep(reader.pause())
+
     def read(self, origin: Origin, blocks: Iterable[bytes]) -> None:
         """Read a whole source; where that fails, what was read before counts."""
         reader = self.begin(origin)
@@ -46,9 +50,9 @@ class Examination:
             self.faults.append(str(exc))
         self.feed(reader, b"")
 
-    def answer(self) -> Answer:
-        """Say what the first cause is."""
-        kept = self.keeper.kept()
+    def answer(self, rank: int | None = None) -> Answer:
+        """Say what the first cause is in what was read so far, or in what one rank said."""
+        kept = self.keeper.kept(rank)
         return judged(kept, suspects(kept, self.signs), tuple(self.faults))
 
 

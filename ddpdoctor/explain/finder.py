@@ -24,6 +24,7 @@ STRUCTURE = (
 class Finder:
     """All patterns, searched for at once by their needles."""
 
+    patterns: tuple[re.Pattern[str], ...]
     everywhere: tuple[re.Pattern[str], ...]
     """Those that no literal text announces."""
     owners: tuple[tuple[re.Pattern[str], ...], ...]
@@ -51,14 +52,15 @@ def finder(signs: Iterable[re.Pattern[str]], beside: Iterable[re.Pattern[str]] =
     signs = tuple(signs)
     owners: dict[str, list[re.Pattern[str]]] = {}
     everywhere = []
-    for pattern in dict.fromkeys((*signs, *beside)):
+    patterns = tuple(dict.fromkeys((*signs, *beside)))
+    for pattern in patterns:
         wanted = needles(pattern)
         for needle in wanted:
             owners.setdefault(needle, []).append(pattern)
         if not wanted:
             everywhere.append(pattern)
     search = _each_line if set(everywhere) & set(signs) else _bytes_search(tuple(dict.fromkeys((*owners, *STRUCTURE))))
-    return Finder(tuple(everywhere), tuple(map(tuple, owners.values())), search, _text_search(tuple(owners)))
+    return Finder(patterns, tuple(everywhere), tuple(map(tuple, owners.values())), search, _text_search(tuple(owners)))
 
 
 def _each_line(block: bytes) -> Iterator[int]:

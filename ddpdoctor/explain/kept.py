@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
+from calendar import timegm
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ddpdoctor.explain.clock import YEAR
 from ddpdoctor.explain.reader import Reader
 from ddpdoctor.explain.records import Log, Record
 
@@ -27,7 +30,8 @@ class Kept:
     log: Log
     matched: Mapping[re.Pattern[str], tuple[int, ...]]
     counts: Mapping[re.Pattern[str], int]
-    lines: int
+    sources: tuple[str, ...] = ()
+    lines: int = 0
 
 
 @dataclass(slots=True)
@@ -57,29 +61,55 @@ class Keeper:
             if self._alike[alike] <= ALIKE and len(self._records) < MOST:
                 self._records.append((record, matching))
 
-    def kept(self) -> Kept:
-        """Give all that was kept, in order."""
-        ordered = _in_order(self._records)
-        matched: dict[re.Pattern[str], list[int]] = {}
+    def kept(self, rank: int | None = None) -> Kept:
+        """Give all that was kept, in order; or what one rank said."""
+        pairs = [pair for pair in self._records if rank is None or pair[0].rank == rank]
+        ordered = _in_order(pairs, {reader.first_failed for reader in self._readers} - {None})
+        matched: dict[re.Pattern[str], list[int]] = {pattern: [] for pattern in self.finder.patterns}
         for position, (_, matching) in enumerate(ordered):
             for pattern in matching:
-                matched.setdefault(pattern, []).append(position)
+                matched[pattern].append(position)
+        positions = {pattern: tuple(each) for pattern, each in matched.items()}
+        records = tuple(record for record, _ in ordered)
         return Kept(
-            Log(tuple(record for record, _ in ordered)),
-            {pattern: tuple(positions) for pattern, positions in matched.items()},
+            Log(records, {pattern.pattern: each for pattern, each in positions.items()}),
+            positions,
             dict(self._counts),
+            tuple(reader.name for reader in self._readers),
             sum(reader.lines for reader in self._readers),
         )
 
 
-def _in_order(pairs: list[tuple[Record, Patterns]]) -> list[tuple[Record, Patterns]]:
-    """Sort the records of all sources by time; one without a time stands where it stood, after its neighbour."""
+def _in_order(pairs: list[tuple[Record, Patterns]], first: set[int | None]) -> list[tuple[Record, Patterns]]:
+    """Sort by source and line, and several sources by time; a record without one goes with the record before it.
+
+    Where time does not tell, the ranks that a launcher saw failing first go first.
+    """
+    sources = {name: number for number, name in enumerate(dict.fromkeys(record.source for record, _ in pairs))}
+    pairs = sorted(_of_one_year(pairs), key=lambda pair: (sources[pair[0].source], pair[0].line))
+    if len(sources) < 2:  # noqa: PLR2004 - one source is in its own order
+        return pairs
     latest: dict[str, float] = {}
-    times: list[float] = []
+    keys: list[tuple[float, bool]] = []
     for record, _ in pairs:
         before = latest.get(record.source, float("-inf"))
         latest[record.source] = before if record.time is None else max(record.time, before)
-        times.append(latest[record.source] if record.time is None else record.time)
-    if len(latest) < 2:  # noqa: PLR2004 - one source is in its own order
+        time_or_before = latest[record.source] if record.time is None else record.time
+        keys.append((time_or_before, record.rank not in first))
+    return [pair for _, pair in sorted(zip(keys, pairs, strict=True), key=lambda each: each[0])]
+
+
+def _of_one_year(pairs: list[tuple[Record, Patterns]]) -> list[tuple[Record, Patterns]]:
+    """Give the times of lines that name no year the year that others name."""
+    years = Counter(time.gmtime(each.time).tm_year for each, _ in pairs if each.time is not None)
+    del years[YEAR]
+    if not years:
         return pairs
-    return [pair for _, pair in sorted(zip(times, pairs, strict=True), key=lambda each: each[0])]
+    shift = timegm((years.most_common(1)[0][0], 1, 1, 0, 0, 0)) - timegm((YEAR, 1, 1, 0, 0, 0))
+
+    def moved(record: Record) -> Record:
+        if record.time is None or time.gmtime(record.time).tm_year != YEAR:
+            return record
+        return replace(record, time=record.time + shift)
+
+    return [(moved(record), matching) for record, matching in pairs]

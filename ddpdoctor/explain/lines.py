@@ -9,7 +9,10 @@ from ddpdoctor.explain.clock import Moment, find_moment
 
 LONGEST = 20_000  # characters of a line that are read: a tensor that was printed proves nothing
 DEEPEST = 8  # prefixes of one line: a launcher within a launcher within a container
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|[\x00-\x08\x0b-\x1f\x7f]")
+SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
+ESCAPES = re.compile(rf"{SEQUENCE}|[\x00-\x08\x0b-\x1f\x7f]")
+ESCAPES_IN_BYTES = re.compile(rf"{SEQUENCE}|[\x00-\x06\x0b\x0c\x0e-\x1f\x7f]".encode())
+UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}|\][^\x07\x1b]{0,256})?\Z")
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (

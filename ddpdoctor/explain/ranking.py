@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Role
 from ddpdoctor.explain.answer import Answer, Confidence, Named, Unknown
+from ddpdoctor.explain.signs import examined
 from ddpdoctor.model import Severity
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def judged(kept: Kept, suspects: Iterable[Suspect], faults: tuple[str, ...] = ()
         others=tuple(candidates),
         followed=tuple(followed),
         harmless=tuple(each for place, each in named if place == Tier.HARMLESS),
+        sources=kept.sources,
         lines=kept.lines,
         faults=faults,
     )
@@ -107,10 +109,16 @@ def _gathered(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> list[tuple
 
 
 def _named(kept: Kept, group: list[Suspect]) -> Named:
+    """Give the best of a check's suspects; what was not examined counts, since it matches as they do."""
     best = group[0]
-    records = {each.position: each.record for each in group}
-    capped = sum(kept.counts[pattern] - len(kept.matched[pattern]) for pattern in {each.sign.pattern for each in group})
-    return Named(best.check, best.role, best.finding, best.record, len(records) + capped, _ranks(records.values()))
+    positions = {each.position for each in group}
+    count = len(positions)
+    for pattern in {each.sign.pattern for each in group}:
+        matched, looked_at = kept.matched[pattern], examined(kept, pattern)
+        count += kept.counts[pattern] - len(looked_at)
+        positions |= set(matched) - set(looked_at)
+    ranks = _ranks(kept.log.records[position] for position in positions)
+    return Named(best.check, best.role, best.finding, best.record, count, ranks)
 
 
 def _stranger(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddpdoctor.explain.elastic import Summary
 from ddpdoctor.explain.lines import read_line
 from ddpdoctor.explain.tracebacks import Assembler
 
@@ -23,8 +24,10 @@ class Reader:
     def __init__(self, origin: Origin, finder: Finder) -> None:
         """Take the source's name, rank and node, and what to look for."""
         self._finder = finder
+        self._summary = Summary()
         self._assembler = Assembler(origin)
         self._rest = b""
+        self.name = origin.name
         self.lines = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:
@@ -42,11 +45,26 @@ class Reader:
         if self._rest:
             yield from self._read(self._rest)
             self._rest = b""
+        yield from self.pause()
+
+    def pause(self) -> Iterator[Record]:
+        """Give what is complete if nothing more comes for now."""
+        for line in self._summary.flush():
+            yield from self._assembler.feed(line)
         yield from self._assembler.finish()
+
+    @property
+    def first_failed(self) -> int | None:
+        """Give the rank that torchrun saw failing first, where the source tells."""
+        return self._summary.first
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._assembler.is_idle and not self._summary.is_open
 
     def _read(self, block: bytes) -> Iterator[Record]:
         position = 0
-        if not self._assembler.is_idle:
+        if not self._is_idle:
             position = yield from self._lines(block, 0)
         for offset in self._finder.offsets(block):
             if offset >= position:
@@ -64,9 +82,10 @@ class Reader:
             end = len(block) if end < 0 else end
             back = block.find(b"\r", position, end - 1)  # a progress bar goes on in the same line
             stop = end if back < 0 else back
-            yield from self._assembler.feed(read_line(block[position:stop], self.lines + 1))
+            for line in self._summary.feed(read_line(block[position:stop], self.lines + 1)):
+                yield from self._assembler.feed(line)
             position = stop + 1
             self.lines += block[stop:position] == b"\n"
-            if self._assembler.is_idle:
+            if self._is_idle:
                 break
         return position

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpdoctor.model import Evidence, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 QUOTED = 300  # characters of a line that a report quotes
 
@@ -92,10 +92,14 @@ class Log:
     """Everything that was said and that a declared pattern (of a sign, or beside one) matches, in order."""
 
     records: tuple[Record, ...]
+    matched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Which records a pattern occurs in, by their positions, for those patterns of which the reader knows it."""
 
     def find(self, pattern: str) -> Iterator[tuple[Record, re.Match[str]]]:
         """Yield the records in which a declared pattern occurs, each with the match."""
-        for record in self.records:
+        known = self.matched.get(pattern)
+        records = self.records if known is None else [self.records[position] for position in known]
+        for record in records:
             if match := re.search(pattern, record.text):
                 yield record, match
 

@@ -31,17 +31,11 @@ def _answer(check: Check, name: str, checks: tuple[Check, ...]) -> Answer | str:
 def _of_patient(check: Check, answer: Answer | str) -> Result:
     if isinstance(answer, str):
         return _result(check, Status.CRASHED, reason=answer)
-    first = next(iter(_first(answer)), None)
+    first = answer.first
     if first is not None and first.check is check:
         return _result(check, Status.FAILED, first)
     instead = first.check.slug if first else "an unknown error" if answer.unknown else "nothing"
     return _result(check, Status.PASSED, reason=f"named {instead} first")
-
-
-def _first(answer: Answer) -> tuple[Named, ...]:
-    if answer.unknown is not None:
-        return ()
-    return (answer.cause,) if answer.cause else answer.harmless
 
 
 def _of_control(check: Check, answer: Answer | str) -> Result:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ddpdoctor.explain.records import Record
     from ddpdoctor.model import Finding
 
-EXAMINED = 16  # records of one rank in which a sign is examined; more of them say the same
+EXAMINED = 8  # records of one rank in which a sign is examined, and
+IN_ALL = 32  # of all ranks together: more of them say the same
 
 
 class Declared(NamedTuple):
@@ -60,17 +61,26 @@ def declared(checks: Iterable[Check]) -> tuple[Declared, ...]:
     )
 
 
+def examined(kept: Kept, pattern: re.Pattern[str]) -> list[int]:
+    """Give the records that a sign is examined in: the first few of each rank that its pattern matches."""
+    seen: Counter[int | None] = Counter()
+    positions: list[int] = []
+    for position in kept.matched.get(pattern, ()):
+        rank = kept.log.records[position].rank
+        if seen[rank] < EXAMINED and len(positions) < IN_ALL:
+            positions.append(position)
+        seen[rank] += 1
+    return positions
+
+
 def suspects(kept: Kept, signs: Iterable[Declared]) -> Iterator[Suspect]:
     """Ask each facet about the records that its sign occurs in."""
     for each in signs:
-        examined: Counter[int | None] = Counter()
-        for position in kept.matched.get(each.sign.pattern, ()):
+        for position in examined(kept, each.sign.pattern):
             record = kept.log.records[position]
             match = each.sign.pattern.search(record.text)
-            if match is None or examined[record.rank] >= EXAMINED:
-                continue
-            examined[record.rank] += 1
             offers = {"record": record, "match": match, "log": kept.log}
             for finding in each.facet.examine(**{name: offers[name] for name in each.facet.needs}):
                 known = replace(finding, severity=finding.severity or each.check.severity)
-                yield Suspect(each.check, each.sign, known, record, match, position)
+                if match is not None:
+                    yield Suspect(each.check, each.sign, known, record, match, position)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from ddpdoctor.check import BadTarget
+from ddpdoctor.explain.elastic import error_file
 
 BLOCK = 1 << 20
 LOGS = re.compile(
@@ -95,6 +96,9 @@ def _text(file: BinaryIO, name: str) -> Iterator[bytes]:
         while head:
             yield decoder.decode(head).encode()
             head = file.read(BLOCK)
+        return
+    if head.startswith(b'{"message"') and (text := error_file(head)):
+        yield text
         return
     if is_binary(head):
         raise BadTarget(f"{name}: no text")

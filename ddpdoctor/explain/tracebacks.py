@@ -24,7 +24,7 @@ CHAIN = re.compile(
     r"The above exception was the direct cause|During handling of the above exception|Original Traceback"
     r"|-- Process (?P<process>\d+) terminated with the following error"
 )
-GROUP = re.compile(r"\s*(?:\+ Exception Group|[|+](?:[ -]|$))")  # the frame around an exception group
+GROUP = re.compile(r"\s*[|+](?:[ -]|$)")  # the frame around the exceptions of a group
 BAR = re.compile(r"\s*[|+](?:-[-+ \d.]*)?[ ]?")
 # Where another program, or another part of this one, speaks: no line of an exception's message.
 OTHER = re.compile(
@@ -32,6 +32,8 @@ OTHER = re.compile(
     r"srun: |slurmstepd: |/\S+: line \d+: |wandb: |\S+\.py:\d+: "
 )
 LONGEST = 2000  # lines of a traceback; a recursion is abridged by Python itself
+IN_SUMMARY = re.compile(r"\s+traceback : ")  # torchrun's, of a rank that wrote an error file
+MARGIN = "  "
 MESSAGE = 40  # lines of an exception's message
 PATIENCE = 400  # lines of others after which a process that stopped in its traceback says no more
 
@@ -48,6 +50,9 @@ class Open:
     blank: bool = False
     frames: list[Frame] = field(default_factory=list)
     process: int | None = None
+    grouped: bool = False
+    margin: str = ""
+    """What stands before each line, by way of indentation."""
 
 
 class Assembler:
@@ -117,7 +122,7 @@ def _start(line: Line) -> Open | None:
     """Begin a traceback where the line is the beginning of one, or its middle where the beginning is lost."""
     text = line.text
     if HEADER.search(text):
-        return Open([line])
+        return Open([line], grouped="Exception Group" in text, margin=MARGIN if IN_SUMMARY.match(text) else "")
     if "File" in text and (match := FRAME.match(text)):
         return Open([line], frames=_frames(match))
     if match := ABORT.match(text):
@@ -128,8 +133,10 @@ def _start(line: Line) -> Open | None:
 
 
 def _continues(opened: Open, text: str) -> bool:
-    if GROUP.match(text):
-        text = text[match.end() :] if (match := BAR.match(text)) else text
+    text = text.removeprefix(opened.margin)
+    if opened.grouped and GROUP.match(text):
+        _in_stack(opened, BAR.sub("", text, count=1))
+        return True
     if match := CHAIN.search(text):
         opened.said, opened.blank = 0, False
         opened.process = int(match["process"]) if match["process"] else opened.process

@@ -43,11 +43,12 @@ def _result(result: Result) -> dict[str, Any]:
         "status": result.status.value,
         "reason": result.reason,
         "seconds": result.seconds,
-        "findings": [_finding(finding) for finding in result.findings],
+        "findings": [finding_data(finding) for finding in result.findings],
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_data(finding: Finding) -> dict[str, Any]:
+    """Give one finding as plain data."""
     place = {field.name: getattr(finding.place, field.name) for field in fields(finding.place)}
     return {
         "message": finding.message,

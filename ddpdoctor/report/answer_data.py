@@ -1,0 +1,119 @@
+"""What ``ddpdoctor explain`` found in a log, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.report.answer import GROUPS, counted, headline, moment, without_secrets
+from ddpdoctor.report.data import finding_data
+from ddpdoctor.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddpdoctor.explain.answer import Answer, Named, Unknown
+    from ddpdoctor.explain.records import Record
+
+SCHEMA = "ddpdoctor-answer/1"
+
+
+def as_json(answer: Answer) -> str:
+    """Give the answer as JSON text; ``first`` is what it begins with, a cause or, where nothing failed, a note."""
+    answer = without_secrets(answer)
+    data = {
+        "schema": SCHEMA,
+        "first": _named(answer.first) if answer.first else None,
+        "confidence": answer.confidence.value if answer.confidence else None,
+        "unknown": _unknown(answer.unknown) if answer.unknown else None,
+        **{name: [_named(each) for each in getattr(answer, name)] for _, name in GROUPS},
+        "sources": list(answer.sources),
+        "lines": answer.lines,
+        "faults": list(answer.faults),
+    }
+    return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _named(named: Named) -> dict[str, Any]:
+    check = named.check
+    return {
+        "code": check.code,
+        "slug": check.slug,
+        "known_as": list(check.known_as),
+        "area": check.area,
+        "title": check.title,
+        "role": named.role.value,
+        "count": named.count,
+        "ranks": list(named.ranks),
+        **_where(named.record),
+        "finding": finding_data(named.finding),
+    }
+
+
+def _unknown(unknown: Unknown) -> dict[str, Any]:
+    return {
+        "error": unknown.record.error,
+        "says": unknown.record.proof().seen,
+        "frames": [f"{frame.file}:{frame.line}, {frame.function}" for frame in unknown.frames],
+        "count": unknown.count,
+        "ranks": list(unknown.ranks),
+        **_where(unknown.record),
+    }
+
+
+def _where(record: Record) -> dict[str, Any]:
+    time = None if record.time is None else moment(record.time)
+    return {"source": record.source, "line": record.line, "rank": record.rank, "node": record.node, "time": time}
+
+
+def as_markdown(answer: Answer) -> str:
+    """Give the answer as Markdown, for an issue or a merge request."""
+    return "\n".join(_markdown(without_secrets(answer))) + "\n"
+
+
+def _markdown(answer: Answer) -> Iterator[str]:
+    yield f"**{_inline(headline(answer))}**"
+    if answer.cause is not None:
+        yield from _section(answer.cause)
+    elif answer.unknown is not None:
+        proof = answer.unknown.record.proof()
+        frames = [f"{frame.file}:{frame.line}, {frame.function}" for frame in answer.unknown.frames]
+        yield from _block("\n".join([f"{proof.source}: {proof.seen}", *frames]))
+    for title, name in GROUPS:
+        group: tuple[Named, ...] = getattr(answer, name)
+        if group:
+            yield from ("", f"{title.capitalize()}:", "")
+        for each in group:
+            yield f"- {counted(each)} `{each.check.code}` {each.check.slug}: {_inline(each.finding.message)}"
+
+
+def _section(named: Named) -> Iterator[str]:
+    finding, check = named.finding, named.check
+    yield from ("", f"`{check.code}` {check.slug}: {_inline(finding.message)}")
+    if place := str(finding.place):
+        yield from ("", f"Where: {_inline(place)}")
+    yield from ("", "Seen:")
+    yield from _block("\n".join(f"{each.source}: {each.seen}" for each in finding.evidence))
+    if expected := [each.expected for each in finding.evidence if each.expected]:
+        yield f"Expected: {_inline('; '.join(expected))}"
+    if finding.doubt is not None:
+        yield from ("", "The log leaves these causes, likeliest first:", "")
+        yield from (f"{number}. {_inline(cause)}" for number, cause in enumerate(finding.doubt.causes, 1))
+        yield from ("", "This tells them apart:")
+        yield from _block(finding.doubt.command)
+    yield from ("", f"Fix: {_inline(finding.fix.summary)}")
+    for text, kind in ((finding.fix.command, "sh"), (finding.fix.diff, "diff")):
+        if text:
+            yield from _block(text, kind)
+    yield f"More: `ddpdoctor explain {check.code}`"
+
+
+def _block(text: str, kind: str = "") -> Iterator[str]:
+    text = printable(text)
+    fence = "```" if "```" not in text else "~~~~~~"
+    yield from ("", f"{fence}{kind}", text, fence, "")
+
+
+def _inline(text: str) -> str:
+    """Keep what a program printed from becoming markup."""
+    return "".join(f"\\{char}" if char in "\\`*_<>[]#|" else char for char in printable(" ".join(text.split())))
