@@ -32,7 +32,7 @@ from ddpdoctor.watch.training import Training
 
 from ._words import at, shown
 
-CARD = Card("DDP604", Severity.WARNING)
+CARD = Card("DDP604", Severity.WARNING, known_as=("missing-set-epoch",))
 DISTRIBUTED = "DistributedSampler"
 TELLING = 4  # samples in an order: fewer could agree by chance
 

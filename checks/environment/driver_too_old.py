@@ -15,16 +15,18 @@ torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import Gpus
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
 
-CARD = Card("DDP110", Severity.ERROR)
+CARD = Card("DDP110", Severity.ERROR, known_as=("cuda-driver-too-old",))
 OLDEST = {11: (450, 80), 12: (525, 60), 13: (580, 0)}  # driver by CUDA major version
 
 
@@ -57,3 +59,24 @@ def cuda_is_available() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@sign(
+    r"CUDA driver version is insufficient for CUDA runtime version|cudaErrorInsufficientDriver\b"
+    r"|The NVIDIA driver on your system is too old \(found version (\d+)\)",
+    explains=("nccl-unhandled-cuda-unspecified",),
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what the CUDA runtime says of the driver; the number is the CUDA that the driver has, times 1000."""
+    has = f"CUDA {int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" if match[1] else "an older CUDA"
+    yield Finding(
+        f"the NVIDIA driver is for {has} than torch or NCCL is built for"
+        if not match[1]
+        else f"the NVIDIA driver serves {has} at most, and torch is built for a newer one",
+        (record.proof(match, "a driver at least as new as the build's CUDA"),),
+        Fix(
+            "update the driver, or install a torch for the CUDA that nvidia-smi shows",
+            command="pip install torch --index-url https://download.pytorch.org/whl/cu118",
+        ),
+        record.place,
+    )

@@ -15,13 +15,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.gpus import Gpus
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
 
-CARD = Card("DDP111", Severity.ERROR)
+CARD = Card("DDP111", Severity.ERROR, known_as=("cuda-arch-not-in-build",))
+UNSUPPORTED = (
+    r"with CUDA capability sm_(\d+) is not compatible with the current PyTorch installation"
+    r"|Your installed torch==\S+ does not include kernels for this GPU"
+)
+NO_IMAGE = r"no kernel image is available for execution on the device|cudaErrorNoKernelImageForDevice"
+UPGRADE = Fix(
+    "install a build that has it (newer GPU: newer torch; older GPU: older torch), and rebuild extensions against it",
+    command="pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128",
+)
 ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)[a-z]?")
 
 
@@ -61,3 +71,36 @@ def arch_list() -> str:
 
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: "")  # noqa: SLF001 - get_arch_list() would start CUDA first
     return str(flags() or "")
+
+
+@sign(UNSUPPORTED, explains=("nccl-unhandled-cuda-unspecified",))
+def in_the_warning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read torch's own warning, which names GPU and architecture."""
+    yield Finding(
+        f"torch has no code for this GPU{f' (sm_{match[1]})' if match[1] else ''}",
+        (record.proof(match, "an architecture that the build has"),),
+        UPGRADE,
+        record.place,
+    )
+
+
+@sign(NO_IMAGE, beside=(UNSUPPORTED,), explains=("nccl-unhandled-cuda-unspecified",))
+def in_the_error(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read CUDA's error, which leaves open whose code it is, unless torch warned of the GPU."""
+    warned = log.first(UNSUPPORTED)
+    yield Finding(
+        "a kernel was not compiled for this GPU",
+        (
+            record.proof(match, "code for the GPU's architecture"),
+            *((warned[0].proof(warned[1], "an architecture that the build has"),) if warned else ()),
+        ),
+        UPGRADE,
+        record.place,
+        doubt=None
+        if warned
+        else Doubt(
+            ("torch is not built for this GPU", "an extension (flash-attention, apex, custom ops) is not"),
+            'python -c "import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())"'
+            "   # capability in the list: the extension",
+        ),
+    )

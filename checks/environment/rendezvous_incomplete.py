@@ -16,13 +16,20 @@ torch 2.2 to 2.13.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 
-CARD = Card("DDP102", Severity.ERROR)
+CARD = Card("DDP102", Severity.ERROR, known_as=("rendezvous-env-missing",))
+LAUNCHERS = (
+    ("SLURM_", ("srun", "srun --ntasks-per-node=2 python train.py")),
+    ("OMPI_", ("mpirun", "mpirun -np 2 python train.py")),
+    ("NODE_RANK", ("", "export NODE_RANK=0   # the number of this node, from 0")),
+)
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -52,3 +59,26 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
             Place(variable="LOCAL_RANK"),
             severity=Severity.NOTE,  # operators of Kubernetes set RANK for the node, and torchrun the rest
         )
+
+
+@sign(
+    r"environment variable (\w+) expected, but not set|KeyError: '((?:LOCAL_|NODE_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE"
+    r"|MASTER_ADDR|MASTER_PORT|SLURM_(?:PROCID|LOCALID|NTASKS|NODEID|JOB_NODELIST|NODELIST)"
+    r"|OMPI_COMM_WORLD_(?:RANK|SIZE|LOCAL_RANK))'",
+    explains=("worker-error-hidden-by-launcher",),
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the variable, and who would have set it."""
+    name = match[1] or match[2]
+    launcher, command = next(
+        (found for start, found in LAUNCHERS if name.startswith(start)),
+        ("torchrun", "torchrun --standalone --nproc_per_node=2 train.py"),
+    )
+    yield Finding(
+        f"{name} is not set: the script was not started by {launcher}, which sets it"
+        if name != "NODE_RANK"
+        else "the script reads NODE_RANK, which torchrun does not set",
+        (record.proof(match, f"{name} in the environment of each rank"),),
+        Fix(f"start it with {launcher}" if name != "NODE_RANK" else "read GROUP_RANK, or set it", command=command),
+        Place(file=record.place.file, line=record.place.line, rank=record.rank, variable=name),
+    )

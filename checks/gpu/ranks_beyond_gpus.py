@@ -12,14 +12,18 @@ alone a surplus does no harm. Source: torch.distributed documentation, "Which ba
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import Gpus, visible
 
-CARD = Card("DDP212", Severity.ERROR)
+from ._slurm import ORDINAL, SLURM
+
+CARD = Card("DDP212", Severity.ERROR, known_as=("nproc-exceeds-gpus",))
 
 
 @probe
@@ -39,3 +43,31 @@ def counted(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
             return
     if not any(facts.environ.get(name) for name in ("LOCAL_WORLD_SIZE", "LOCAL_RANK")):
         raise NotRun("the environment does not say how many ranks there are here")
+
+
+@sign(ORDINAL, beside=(SLURM,), explains=("worker-error-hidden-by-launcher",))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See which ranks have no GPU of their number; all but rank 0 of a Slurm job are another check's."""
+    failed = sorted(log.ranks(ORDINAL))
+    if log.first(SLURM) and failed[:1] == [1] and len(failed) == failed[-1] > 2:  # noqa: PLR2004 - 1 and 2 prove little
+        return
+    many = f"rank {', '.join(map(str, failed[:8]))}" if failed else "a rank"
+    yield Finding(
+        f"{many} has no GPU of its number: there are more ranks on this host than visible GPUs",
+        (record.proof(match, f"at most {failed[0]} ranks a host" if failed and failed[0] else "a GPU for each rank"),),
+        Fix(
+            "start one rank for each visible GPU",
+            command="torchrun --standalone --nproc_per_node=gpu train.py   # gpu: as many as there are",
+        ),
+        record.place,
+        doubt=None
+        if failed
+        else Doubt(
+            (
+                "more processes were started than there are visible GPUs",
+                "the script names a GPU by a fixed number that this host, or CUDA_VISIBLE_DEVICES, does not have",
+                "Slurm shows each task one GPU, as number 0",
+            ),
+            'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$LOCAL_RANK" "$SLURM_GPUS_PER_TASK"',
+        ),
+    )

@@ -11,15 +11,18 @@ Holds for all versions of torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.limits import human
 
-CARD = Card("DDP156", Severity.WARNING)
+CARD = Card("DDP156", Severity.WARNING, known_as=("disk-full",))
 ENOUGH = 2**30  # bytes
+SHARED = r"/dev/shm|</torch_|NCCL WARN|posix_fallocate|shared memory"  # noqa: S108 - matched, not used
 
 
 @probe
@@ -31,3 +34,24 @@ def free(facts: Facts) -> Iterator[Finding]:
             (Evidence(f"{human(facts.limits.disk_free)} free", f"{human(ENOUGH)} or more", "statvfs"),),
             Fix("see what takes the room", command=f"du -xh --max-depth=1 {facts.limits.directory} | sort -h | tail"),
         )
+
+
+@sign(
+    r"No space left on device(?:: '([^'\n]+)')?|\[Errno 122\] Disk quota exceeded(?:: '([^'\n]+)')?"
+    r"|PytorchStreamWriter failed writing file [^\n]*file write failed|inline_container\.cc:\d+\] \. unexpected pos"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read the refusal of the file system; torch.save's "unexpected pos" is a write that came out short."""
+    path = match[1] or match[2]
+    if re.search(SHARED, record.text):
+        return  # the memory of NCCL and of workers is other checks'
+    yield Finding(
+        f"the disk is full: {path} could not be written" if path else "the disk, or the quota on it, is full",
+        (record.proof(match, "room for the checkpoint"),),
+        Fix(
+            "see what takes the room, and delete what is cut",
+            command="df -h . /tmp; du -xh --max-depth=1 .",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+    )

@@ -11,13 +11,15 @@ torch 2.2 to 2.13.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 
-CARD = Card("DDP153", Severity.WARNING)
+CARD = Card("DDP153", Severity.WARNING, known_as=("fd-limit",))
 ENOUGH = 1024  # Linux's usual soft limit
 
 
@@ -31,3 +33,22 @@ def limit(facts: Facts) -> Iterator[Finding]:
             (Evidence(f"RLIMIT_NOFILE is {soft}", f"{ENOUGH} or more", "getrlimit"),),
             Fix("raise the limit", command=f"ulimit -n {min(hard or 65536, 65536)}"),
         )
+
+
+@sign(
+    r"received 0 items of ancdata|\[Errno 24\] Too many open files|Too many open files\. Communication with the workers"
+    r"|accept: Too many open files"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read the refusal of another descriptor; "0 items of ancdata" is one that was lost on the way to the rank."""
+    yield Finding(
+        "a process has no file descriptor left",
+        (record.proof(match, "a limit above what tensors, sockets and files of the rank need"),),
+        Fix(
+            "raise the limit, or share tensors by file name, which keeps no descriptor open",
+            command="ulimit -n 65536",
+            diff='+torch.multiprocessing.set_sharing_strategy("file_system")',
+        ),
+        record.place,
+        severity=Severity.ERROR,
+    )

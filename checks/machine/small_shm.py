@@ -14,14 +14,18 @@ Memory". Holds for torch 2.2 to 2.13, on Linux.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.limits import human
 
-CARD = Card("DDP151", Severity.WARNING)
+from ._bus_error import CRASH, DF, DIED, MAPPED, WORKER, ample
+
+CARD = Card("DDP151", Severity.WARNING, known_as=("shm-too-small",))
 EACH = 64 * 2**20  # bytes for a rank: the whole of a container's default
 
 
@@ -45,3 +49,43 @@ def size(facts: Facts) -> Iterator[Finding]:
             (Evidence(f"{human(facts.limits.shm_free or 0)} free", f"{human(EACH)} or more", "/dev/shm"),),
             Fix("see what an earlier run left there, and delete it", command="ls -lah /dev/shm"),
         )
+
+
+LARGER = Fix(
+    "give the container more, or load with fewer workers", command="docker run --ipc=host ...   # or --shm-size=16g"
+)
+
+
+@sign(
+    WORKER + r"|unable to (?:write to file|allocate shared memory\(shm\) for file) </torch_",
+    beside=(DF,),
+    explains=("dataloader-native-crash",),
+)
+def of_a_worker(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Take a worker's bus error for a full /dev/shm, unless the log shows that there is room."""
+    if not ample(log):
+        yield Finding(
+            "a data loader worker found no room in shared memory (/dev/shm)",
+            (record.proof(match, "room in /dev/shm for the batches of all workers"),),
+            LARGER,
+            record.place,
+            severity=Severity.ERROR,
+        )
+
+
+@sign(DIED, role=Role.SYMPTOM, beside=(DF, MAPPED, CRASH, WORKER), explains=("worker-error-hidden-by-launcher",))
+def of_a_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name SIGBUS where nothing tells whose memory it was."""
+    if ample(log) or log.first(WORKER) or (log.first(CRASH) and log.first(MAPPED)):
+        return
+    yield Finding(
+        "a rank died by SIGBUS, as it does when /dev/shm is full",
+        (record.proof(match, "an exit by itself"),),
+        LARGER,
+        record.place,
+        severity=Severity.ERROR,
+        doubt=Doubt(
+            ("/dev/shm is full: NCCL and data loader workers use it", "a memory-mapped data file was cut"),
+            "df -h /dev/shm   # in the container, while the training runs",
+        ),
+    )

@@ -12,16 +12,19 @@ torch.distributed documentation, "TCP initialization". Holds for torch 2.2 to 2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import is_loopback
 
 from ._hosts import holds_rank_zero, routable_interfaces
+from ._store import GAVE_UP, is_placeholder
 
-CARD = Card("DDP308", Severity.ERROR)
+CARD = Card("DDP308", Severity.ERROR, known_as=("master-addr-wrong",))
 
 
 @probe
@@ -53,7 +56,22 @@ def beside_rank_zero(facts: Facts) -> Iterator[Finding]:
             (Evidence(f"{name} is {', '.join(addresses)}", "the address of the host of rank 0", "getaddrinfo"),),
             Fix(
                 "set the address of the host of rank 0 on all hosts",
-                command='export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+                command='export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)',
             ),
             Place(variable="MASTER_ADDR", host=facts.network.hostname),
+        )
+
+
+@sign(GAVE_UP, explains=("rdzv-host-not-recognised", "master-unresolvable", "missing-ranks-at-init"))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Look for an address that nobody has: a word of a README, a netmask, a range for documentation."""
+    if is_placeholder(match[1]):
+        yield Finding(
+            f"the address of the master, {match[1]}, is a placeholder of an example",
+            (record.proof(match, "the address of rank 0's host"),),
+            Fix(
+                "give the address of rank 0's host, as `hostname -I` prints it there",
+                command='export MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)"  # Slurm',
+            ),
+            Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
         )

@@ -14,14 +14,18 @@ Source: connect(2); torch.distributed documentation, "TCP initialization". Holds
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import connect
 
 from ._hosts import port
+from ._store import C10D_STORE, ERRNO, GAVE_UP, REFUSED, is_name, is_number, is_placeholder
+from ._store import is_loopback as is_this_host
 
 CARD = Card("DDP307", Severity.ERROR)
 SAID = {
@@ -59,4 +63,36 @@ def by_connecting(facts: Facts) -> Iterator[Finding]:
         Place(variable="MASTER_ADDR", host=facts.network.hostname),
         severity=Severity.NOTE if worst == "refused" else None,
         doubt=Doubt(CAUSES[worst], f"ssh {addresses[0]} ss -ltnp 'sport = :{number}'"),
+    )
+
+
+@sign(GAVE_UP, role=Role.SYMPTOM, beside=(ERRNO, C10D_STORE), explains=("missing-ranks-at-init",))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See that a client gave up, and what its host answered; names that lead nowhere are other checks'."""
+    host = match[1]
+    numbers = {found[2] for each, _ in log.find(ERRNO) for found in re.finditer(ERRNO, each.text)}
+    if is_number(host) or is_placeholder(host) or log.first(C10D_STORE):
+        return
+    refused = bool(numbers & REFUSED)
+    if is_name(host) and not is_this_host(host) and numbers and not refused:
+        return
+    yield Finding(
+        f"rank 0's store at {host}:{match[2]} was not reached"
+        + (": the host answers, and nobody listens on the port" if refused else ""),
+        (record.proof(match, "the store of rank 0 answers"),),
+        Fix(
+            "see rank 0's own output first: if it never opened the store, its error is the one to mend",
+            command=f"ss -ltnp 'sport = :{match[2]}'   # on the host of rank 0, while this rank waits",
+        ),
+        record.place,
+        doubt=Doubt(
+            ("rank 0 was not started, or failed before it opened the store", "RANK=0 is given to no process")
+            if refused or is_this_host(host)
+            else (
+                "rank 0 was not started, or failed before it opened the store",
+                "a firewall drops connections to the port",
+                f"{host} is not the address of rank 0's host",
+            ),
+            f"nc -zv -w 5 {host} {match[2]}   # from here, while rank 0 is starting",
+        ),
     )

@@ -17,8 +17,11 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
+
+from ._store import GAVE_UP
 
 CARD = Card("DDP306", Severity.ERROR)
 SHAPES = (
@@ -51,3 +54,23 @@ def as_it_is_written(facts: Facts) -> Iterator[Finding]:
             ),
             Place(variable="MASTER_ADDR"),
         )
+
+
+@sign(
+    r"network addresses of \(([^,]+), (\d+)\) cannot be retrieved \(gai error: (-?\d+)",
+    beside=(GAVE_UP,),
+    explains=("rdzv-host-not-recognised", "hostname-resolution", "master-unreachable", "missing-ranks-at-init"),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read that the resolver knows no such name; torch tries again, so without its giving up this is harmless."""
+    if "Error: The" not in record.text and not log.first(GAVE_UP):
+        return
+    yield Finding(
+        f"{match[1]} does not resolve on this host",
+        (record.proof(match, "an address"),),
+        Fix(
+            "give the master's address, or add its name here",
+            command=f"getent ahosts {match[1]}",
+        ),
+        Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
+    )

@@ -13,15 +13,25 @@ documentation, "Single-node multi-worker" (--standalone chooses a free port). Ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 
 from ._hosts import holds_rank_zero, port
+from ._rank_zero import FIXED_ARGUMENT, FIXED_OPTION, fixed_rank
 
 CARD = Card("DDP305", Severity.ERROR)
+TAKEN = (
+    r"server socket has failed to (?:listen|bind)\b[^\n]{0,200}?(?:errno: (?:98|48)\b|system error: 10048|EADDRINUSE)"
+    r"|(?:RuntimeError|DistNetworkError|DistStoreError): (?:\[Errno 98\] )?Address already in use"
+)
+PORT = r"port: (\d+)|(?:\]|0\.0\.0\.0|\*|\d):(\d+) \((?:errno|system)"
+AGENT = r"static_tcp_rendezvous\.py|torch[/\\]distributed[/\\](?:run|launch)\.py"
+AGENTS_STORE = r"TORCHELASTIC_USE_AGENT_STORE is enabled so ignoring the error"
 
 
 @probe
@@ -47,4 +57,32 @@ def by_whom(facts: Facts) -> Iterator[Finding]:
         ),
         Place(variable="MASTER_PORT" if declared else None, host=facts.network.hostname),
         severity=None if declared else Severity.NOTE,
+    )
+
+
+@sign(
+    TAKEN,
+    beside=(FIXED_ARGUMENT, FIXED_OPTION, AGENT, AGENTS_STORE),
+    explains=("missing-ranks-at-init", "rdzv-host-not-recognised", "worker-error-hidden-by-launcher"),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name the port and who wanted it, unless two ranks 0 want it, or torch says that it goes on."""
+    if fixed_rank(record, log) or log.first(AGENTS_STORE):
+        return
+    found = re.search(PORT, record.text)
+    number = (found[1] or found[2]) if found else None
+    own = re.search(AGENT, record.text)
+    yield Finding(
+        f"port {number or 'of the store'} is in use on this host already",
+        (
+            record.proof(match, "a free port"),
+            *((record.proof(own, "torchrun --standalone chooses a free port"),) if own else ()),
+        ),
+        Fix(
+            "let torchrun choose a free port, or end what holds this one",
+            command=f"torchrun --standalone --nproc_per_node=2 train.py   # who holds it: ss -ltnp 'sport = :{number}'"
+            if number
+            else "torchrun --standalone --nproc_per_node=2 train.py",
+        ),
+        record.place,
     )

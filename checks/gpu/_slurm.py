@@ -1,0 +1,15 @@
+"""Signs that Slurm started the ranks, and what Lightning says where it finds too few GPUs."""
+
+from __future__ import annotations
+
+import re
+
+SLURM = r"\bSLURM_\w+|slurmstepd|\bsrun\b|\bsbatch\b|#SBATCH|SLURM auto-requeueing|SLURMEnvironment"
+ORDINAL = r"CUDA error: invalid device ordinal"
+REQUESTED = r"You requested [Gg][Pp][Uu]s?: (\[[\d, ]*\])"
+FOUND = r"But your machine only has: (\[[\d, ]*\])"
+
+
+def indices(text: str) -> tuple[int, ...]:
+    """Read ``[0, 1]``."""
+    return tuple(map(int, re.findall(r"\d+", text)))

@@ -1,0 +1,58 @@
+"""A GPU has no memory left.
+
+"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ..." The message counts what this
+process holds, what torch keeps in reserve, and names other processes on the same GPU. In data-parallel training look
+at those first: a rank that uses cuda:0 by mistake, a checkpoint that every rank loaded on GPU 0, or somebody else's
+job. Then at the batch of that rank: the longest samples decide, and ranks have different ones.
+
+How to be sure: `nvidia-smi` while it runs: which processes hold memory on that GPU.
+
+How to mend it: one GPU for each rank (`torch.cuda.set_device(local_rank)`), `map_location="cpu"` in torch.load; a
+smaller batch with gradient accumulation, activation checkpointing; `expandable_segments:True` where much is reserved
+and not allocated.
+
+Source: c10/cuda/CUDACachingAllocator.cpp; PyTorch documentation, "CUDA semantics". Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Record
+
+CARD = Card("DDP216", Severity.ERROR)
+FULL = r"(?:CUDA|HIP) out of memory\. Tried to allocate ([\d.]+ [KMG]iB)|(?:CUDA|HIP) error: out of memory"
+OTHERS = r"Process \d+ has ([\d.]+ [KMG]iB) memory in use"
+RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
+MUCH = 2  # GiB that torch reserved and does not use: fragments
+
+
+@sign(FULL, explains=("nccl-timeout-unspecified", "remote-rank-died-or-network", "worker-error-hidden-by-launcher"))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Tell what was asked for, and whether others hold memory of the same GPU."""
+    others, reserved = re.search(OTHERS, record.text), re.search(RESERVED, record.text)
+    fragments = reserved is not None and float(reserved[1]) >= MUCH
+    yield Finding(
+        (f"no GPU memory left for {match[1]}" if match[1] else "no GPU memory left")
+        + (f"; another process holds {others[1]} of the same GPU" if others else ""),
+        (
+            record.proof(match, "memory for the batch, the model, its gradients and the optimizer"),
+            *((record.proof(others, "a GPU of its own for each rank"),) if others else ()),
+        ),
+        Fix(
+            "give each rank a GPU of its own, and load checkpoints to the CPU"
+            if others
+            else "let torch's reserve grow instead of breaking into fragments"
+            if fragments
+            else "halve the batch of each rank and accumulate gradients over two",
+            command="export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" if fragments and not others else "",
+            diff='+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n'
+            '-state = torch.load(path)\n+state = torch.load(path, map_location="cpu")'
+            if others
+            else "",
+        ),
+        record.place,
+    )

@@ -1,0 +1,65 @@
+"""An index in a GPU kernel is out of range.
+
+A kernel checked its input and failed: "Assertion `t >= 0 && t < n_classes` failed", then "CUDA error: device-side
+assert triggered" from whatever call comes next, since kernels run asynchronously. From then on every CUDA call of
+that process fails, NCCL's among them ("unhandled cuda error"), and the other ranks wait. Usual causes: a label that
+is not below the number of classes, a token id that is not below the size of the embedding, a gather with wrong
+indices.
+
+How to be sure: the assertion's own line names the condition; CUDA_LAUNCH_BLOCKING=1 lets the traceback stop at the
+call.
+
+How to mend it: check labels and indices of each batch on the CPU; only some ranks fail, since each has its own data.
+
+Source: CUDA C++ Programming Guide, "Assertion"; ATen's kernels of nll_loss, Indexing and ScatterGather. Holds for
+torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Log, Record
+
+CARD = Card("DDP215", Severity.ERROR)
+ASSERTION = r"block: \[\d+, ?\d+, ?\d+\], thread: \[\d+, ?\d+, ?\d+\] Assertion `([^`\n]+)` failed"
+TRIGGERED = r"device-side assert triggered|cudaErrorAssert\b"
+CONSEQUENCES = (
+    "nccl-unhandled-cuda-unspecified",
+    "nccl-timeout-unspecified",
+    "remote-rank-died-or-network",
+    "worker-error-hidden-by-launcher",
+)
+MEANINGS = (  # a part of the condition, and what it says of the data
+    ("n_classes", "a label is not below the number of classes (or negative, and not ignore_index)"),
+    ("srcIndex < srcSelectDimSize", "an index is not below the size of the embedding or of the dimension"),
+    ("ind >=0 && ind < ind_dim_size", "an index is not below the size of the embedding or of the dimension"),
+    ("index out of bounds", "an index of gather, scatter or indexing is out of range"),
+    ("input_val >= zero && input_val <= one", "an input of binary cross entropy is not between 0 and 1 (or NaN)"),
+    ("probability", "probabilities hold inf, NaN or a negative number"),
+)
+
+
+@sign(f"{ASSERTION}|{TRIGGERED}", beside=(ASSERTION,), explains=CONSEQUENCES)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Say what the failed condition means for the data."""
+    said = (record, match) if match[1] else log.first(ASSERTION)
+    condition = said[1][1] if said else ""
+    meaning = next((words for part, words in MEANINGS if part in condition), "a kernel's check of its input failed")
+    yield Finding(
+        f"a GPU kernel stopped: {meaning}",
+        (
+            *((said[0].proof(said[1], "indices and labels in range"),) if said else ()),
+            *(() if match[1] else (record.proof(match, "no assertion"),)),
+        ),
+        Fix(
+            "check each batch before it goes to the GPU; let the traceback stop at the call that failed",
+            command="CUDA_LAUNCH_BLOCKING=1 torchrun --standalone --nproc_per_node=1 train.py",
+            diff="+assert 0 <= target.min() and target.max() < num_classes, (target.min(), target.max())\n"
+            " loss = criterion(output, target)",
+        ),
+        record.place,
+    )

@@ -1,0 +1,49 @@
+"""A GPU failed in hardware while the training ran.
+
+The CUDA call that touches it ends with "uncorrectable ECC error encountered" or "uncorrectable NVLink error"; the
+driver writes an Xid into the kernel's log (48, 94 and 95: memory; 74: NVLink; 79: the GPU has fallen off the bus; 119
+and 120: its firmware); nvidia-smi says "Unable to determine the device handle". The other ranks then wait for that rank
+until their time-out, or see the connection closed.
+
+How to be sure: `sudo dmesg -T | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER` on that host; `ddpdoctor check
+--only gpu` reads the counters.
+
+How to mend it: no change of the script does. Leave the GPU or the node out, reset it, and have it replaced if the fault
+comes back.
+
+Source: NVIDIA, "Xid Errors" and "GPU Debug Guidelines"; CUDA Runtime API, error types. Holds for all versions of torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Record
+
+CARD = Card("DDP214", Severity.ERROR)
+FAULT = (
+    r"uncorrectable (?:ECC|NVLink) error (?:was )?(?:encountered|detected)|cudaErrorECCUncorrectable"
+    r"|[Uu]nable to determine the device handle for [Gg][Pp][Uu] ?([\w:.]+)"
+    r"|GPU has fallen off the bus|GPU is lost"
+    r"|NVRM: Xid \(PCI:([\w:.]+)\): (?:48|62|64|74|79|94|95|119|120|140)\b"
+    r"|AER: (?:Multiple )?Uncorrect(?:ed|able) [^\n]*error received"
+)
+CONSEQUENCES = ("nccl-unhandled-cuda-unspecified", "nccl-timeout-unspecified", "remote-rank-died-or-network")
+
+
+@sign(FAULT, explains=(*CONSEQUENCES, "worker-error-hidden-by-launcher"))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the GPU, where the message does."""
+    gpu = match[1] or match[2]
+    yield Finding(
+        f"GPU {gpu} failed in hardware" if gpu else "a GPU failed in hardware",
+        (record.proof(match, "a GPU that answers, with no uncorrectable error"),),
+        Fix(
+            "leave the node or the GPU out, and read the driver's messages there",
+            command="sudo dmesg -T | grep -iE 'xid|fallen off'; nvidia-smi -q -d ECC,ROW_REMAPPER",
+        ),
+        record.place,
+    )

@@ -1,0 +1,80 @@
+"""The scheduler, the platform or a person ended the training.
+
+Slurm, Kubernetes and cloud platforms send SIGTERM (15) at the time limit, on preemption, or when another part of the
+job failed: "Received 15 death signal, shutting down workers". Slurm itself says "CANCELLED AT ... DUE TO TIME LIMIT".
+torchrun prints SIGTERM lines also when it cleans up after a rank that failed; those follow "failed (exitcode", and say
+nothing about a scheduler.
+
+How to be sure: the scheduler's own record of the job, and the order: the signal comes first, no rank failed before.
+
+How to mend it: a longer limit, and checkpoints that the next job resumes from; `#SBATCH --signal=B:USR1@300` warns
+the batch script five minutes before.
+
+Source: torch.distributed.elastic.agent.server.api; Slurm documentation, "sbatch". Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+CARD = Card("DDP411", Severity.ERROR)
+CANCELLED = r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [\d:T-]+(?: DUE TO ([A-Z ]+))?"
+TERMINATED = (
+    r"Received (?:Signals\.)?(?:SIGTERM|15) death signal|Process \d+ got signal: (?:Signals\.)?(?:SIGTERM|15)\b"
+)
+FAILED = (
+    r"failed \(exitcode: -?\d+\)|ChildFailedError|Traceback \(most recent call last\)"
+    r"|srun: error: [^\n]*(?:Exited with exit code|Killed|Out Of Memory)"
+)
+CONSEQUENCES = ("worker-error-hidden-by-launcher", "host-oom-sigkill", "remote-rank-died-or-network")
+
+
+@sign(CANCELLED, beside=(FAILED,), explains=CONSEQUENCES)
+def by_slurm(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Quote Slurm and its reason; where it gives none and a task failed, srun only ended the others."""
+    reason = (match[1] or "").strip()
+    if not reason and log.first(FAILED):
+        return
+    yield Finding(
+        f"Slurm cancelled the job: {reason.lower() or 'scancel, by its user or an administrator'}",
+        (record.proof(match, "the job ends by itself"),),
+        Fix(
+            "ask for more time, and save checkpoints to resume from"
+            if "TIME" in reason
+            else "see who ended it and why, and resume from the last checkpoint",
+            command="sbatch --time=24:00:00 --signal=B:USR1@300 job.sh"
+            if "TIME" in reason
+            else 'sacct -j "$SLURM_JOB_ID" --format=JobID,State,ExitCode,Elapsed,Timelimit,Reason%40',
+        ),
+        record.place,
+    )
+
+
+@sign(TERMINATED, role=Role.SYMPTOM, beside=(FAILED, CANCELLED), explains=("worker-error-hidden-by-launcher",))
+def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See that nothing failed before the signal came."""
+    if log.first(CANCELLED) or log.before(record, FAILED):
+        return
+    yield Finding(
+        "torchrun received SIGTERM: it was ended from outside, no rank had failed before",
+        (record.proof(match, "no signal while the ranks train"),),
+        Fix(
+            "read the events of the scheduler for this job",
+            command='sacct -j "$SLURM_JOB_ID" --format=JobID,State,ExitCode,Reason%40'
+            "   # Kubernetes: kubectl describe pod POD",
+        ),
+        record.place,
+        doubt=Doubt(
+            (
+                "the scheduler or platform ended the job: time limit, preemption, eviction",
+                "a rank on another node failed first, and the launcher ended the others",
+                "a person ended it",
+            ),
+            'sacct -j "$SLURM_JOB_ID" --format=JobID,NodeList,State,ExitCode,Elapsed,Timelimit',
+        ),
+    )

@@ -1,0 +1,91 @@
+"""Fewer processes than the world size reached the process group.
+
+init_process_group, and new_group after it, wait until all ranks have come: "Timed out initializing process group in
+store based barrier ... (world_size=8, worker_count=4)"; torchrun itself ends with RendezvousTimeoutError when fewer
+nodes came than --nnodes asks for. Those who wait are well: the ones to look at are those who did not come, since they
+never started, died before, or took another way through the code.
+
+How to be sure: the count in the message is below world_size. Above it, the store is stale instead.
+
+How to mend it: find the rank that never started or died first (its own log, the scheduler's), and see that nodes times
+processes a node equals the world size. With new_group: every rank makes every group, in the same order, also those
+that it is no member of.
+
+Source: torch.distributed.distributed_c10d, _store_based_barrier and new_group; torchrun documentation. Holds for torch
+2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._barrier import BARRIER, barrier
+
+CARD = Card("DDP404", Severity.ERROR)
+COMPLETED = r"Completed store-based barrier for key:\s?store_based_barrier_key:(\S+)"
+NO_RUN_ID = r"config has no run_id, generated a random run_id"
+
+
+@sign(BARRIER, role=Role.SYMPTOM, beside=(COMPLETED,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Compare the count with the world size; one line of waiting is usual, a time-out or a second line is not."""
+    said = barrier(record, match)
+    waits = [each for each, found in log.find(BARRIER) if found[1] == match[1] and found[2] == match[2]]
+    done = {found[1] for _, found in log.find(COMPLETED)}
+    if said.joined >= said.world or said.key in done or not (said.timed_out or len(waits) > 1):
+        return
+    here = sorted(log.ranks(BARRIER) | {int(found[1]) for _, found in log.find(BARRIER)})
+    yield Finding(
+        f"{said.joined} of {said.world} ranks reached "
+        + ("init_process_group" if said.is_first else f"new_group (group {said.key})")
+        + f"; those that wait there: {', '.join(map(str, here[:8]))}{', ...' if len(here) > 8 else ''}",  # noqa: PLR2004
+        (record.proof(match, f"a count of {said.world}"),),
+        Fix(
+            "find the ranks that did not come: their own output, the scheduler's events, nodes times processes a node",
+            command="torchrun --nnodes=2 --nproc_per_node=4 ...   # nnodes * nproc_per_node = world size",
+        ),
+        record.place,
+        doubt=Doubt(
+            (
+                "a rank never started, or died before",
+                "a rank is slower than the time-out (download, data preparation, model loading)",
+            )
+            if said.is_first
+            else (
+                "a rank or its node died before",
+                "ranks make their groups in different orders, or some call new_group not at all",
+                "a rank is slower than the time-out",
+            ),
+            "py-spy dump --pid PID   # of a rank that did not come; none there: it died, and its own log says why",
+        ),
+    )
+
+
+@sign(r"RendezvousTimeoutError\b", role=Role.SYMPTOM, beside=(NO_RUN_ID,))
+def at_the_rendezvous(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name torchrun's own wait for nodes, unless each node waits under an id of its own."""
+    if log.first(NO_RUN_ID):
+        return
+    yield Finding(
+        "fewer nodes than --nnodes came to the rendezvous before its time-out",
+        (record.proof(match, "all nodes join"),),
+        Fix(
+            "start the same command on every node, with the same --rdzv_id and --rdzv_endpoint, within the time-out",
+            command="torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_id=job1 "
+            "--rdzv_endpoint=HOST0:29400 --rdzv_conf=join_timeout=1800 train.py",
+        ),
+        record.place,
+        doubt=Doubt(
+            (
+                "a node was not started, or its torchrun failed at once",
+                "the nodes have different --rdzv_id",
+                "the nodes have different --rdzv_endpoint",
+            ),
+            'ps -ww -C torchrun,python -o args= | grep -o "rdzv[^ ]*"   # on every node: the same',
+        ),
+    )

@@ -1,0 +1,52 @@
+"""init_process_group is called twice in one process.
+
+A process has one default process group; the second call raises "trying to initialize the default process group twice!".
+The second call is often not the script's own: a library (Accelerate, DeepSpeed, mmcv, Lightning) initializes as well, a
+notebook cell runs again, a training function is called once for each fold, or the entry script is imported a second
+time as a module and its top level runs again.
+
+How to be sure: the traceback shows the second call; frames of importlib or runpy above it mean that the file was
+imported anew.
+
+How to mend it: leave it to one side and guard the other; call destroy_process_group between two runs; keep the
+training under `if __name__ == "__main__":`.
+
+Source: torch.distributed.distributed_c10d, init_process_group. Holds for torch 2.2 to 2.13 (a RuntimeError before
+torch 2.1, a ValueError since).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Log, Record
+
+CARD = Card("DDP409", Severity.ERROR)
+IMPORTED = r"_bootstrap\._gcd_import|\bimport_module\(|importlib[/\\]__init__\.py|<frozen importlib"
+TWICE = r"trying to initialize the default process group twice"
+
+
+@sign(TWICE, beside=(IMPORTED,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See whether the second call came by way of an import."""
+    own = re.search(IMPORTED, record.text)
+    again = (record, own) if own else None if record.frames else log.first(IMPORTED)
+    yield Finding(
+        "init_process_group runs a second time"
+        + (", since an import runs the top level of the file again" if again else " in this process"),
+        (
+            record.proof(match, "one call in each process"),
+            *((again[0].proof(again[1], "the entry script is not imported"),) if again else ()),
+        ),
+        Fix(
+            "keep what trains under the guard" if again else "initialize once: drop one of the calls, or guard it",
+            diff='-main()\n+if __name__ == "__main__":\n+    main()'
+            if again
+            else '-dist.init_process_group("nccl")\n'
+            '+if not dist.is_initialized():\n+    dist.init_process_group("nccl")',
+        ),
+        record.place,
+    )

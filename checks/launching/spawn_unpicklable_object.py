@@ -1,0 +1,63 @@
+"""An object that cannot be pickled is handed to a new process.
+
+mp.spawn, and data loader workers where processes are spawned (Windows, macOS, `multiprocessing_context="spawn"`, Python
+3.14 with forkserver), pickle everything that the new process needs. A lambda, a function inside of a function, an open
+file, a lock or a generator cannot be pickled: "Can't pickle local object 'main.<locals>.<lambda>'", "cannot pickle
+'_thread.lock' object", in the parent, before the first rank has run a line. On Linux with fork the same script works.
+
+How to be sure: frames of popen_spawn or reduction.py, and the object's name in the message.
+
+How to mend it: move functions and classes to the top level of a module (functools.partial in place of a lambda), and
+make files, locks and connections inside the new process.
+
+Source: Python documentation, "What can be pickled and unpickled?"; torch.multiprocessing documentation. Holds for
+torch 2.2 to 2.13, Python 3.10 to 3.14.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Log, Record
+
+CARD = Card("DDP413", Severity.ERROR)
+LOCAL = r"Can't (?:pickle|get) local object (?:'([^'\n]+)'|<(?:function|class) ([^\s>]+(?:<locals>\.[^\s>]*>?)?))"
+STARTING = r"popen_(?:spawn|forkserver)\w*\.py|ForkingPickler|_MultiProcessingDataLoaderIter|\bmp\.spawn\("
+SAVING = r"torch[/\\]serialization\.py"
+
+
+@sign(LOCAL)
+def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the object, unless it was torch.save that refused it."""
+    if re.search(SAVING, record.text) and not re.search(STARTING, record.text):
+        return
+    name = match[1] or match[2]
+    yield Finding(
+        f"{name} is handed to a new process, and what is defined inside of a function cannot be pickled",
+        (record.proof(match, "a function or class at the top level of a module"),),
+        Fix(
+            "move it to the top level of its module",
+            diff="-    collate = lambda batch: pad(batch, width)\n"
+            "+    collate = functools.partial(pad, width=width)   # pad: a function at the top level",
+        ),
+        record.place,
+    )
+
+
+@sign(r"TypeError: (?:cannot|can't) pickle '?([\w.]+)'? objects?", beside=(STARTING,))
+def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name the type, where a process is being started."""
+    if not (re.search(STARTING, record.text) or (not record.frames and log.first(STARTING))):
+        return
+    yield Finding(
+        f"an object of type {match[1]} is handed to a new process, and cannot be pickled",
+        (record.proof(match, "arguments that can be pickled"),),
+        Fix(
+            "make it in the new process: in its function, in the data set's __getitem__, or in worker_init_fn",
+            diff="-        self.file = open(path)\n+        self.path, self.file = path, None   # opened at first use",
+        ),
+        record.place,
+    )

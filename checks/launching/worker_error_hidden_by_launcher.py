@@ -1,0 +1,77 @@
+"""A rank ended with an error that this log does not hold.
+
+torchrun knows a rank's exit status, not why: "exitcode : 1 (pid: 4711)", "error_file: <N/A>", "traceback : To enable
+traceback see: https://pytorch.org/docs/stable/elastic/errors.html", and then its own traceback that ends in
+ChildFailedError. The rank's traceback was printed by the rank: further up, into another file, or by another node. The
+frames of torchrun in this log say nothing about the cause.
+
+How to be sure: no other exception stands in the log.
+
+How to mend it: search for the first "Error" of that rank; keep each rank's output with `--log-dir` and `--redirects`;
+decorate main with `@record`, and torchrun prints the traceback in its summary.
+
+Source: torch.distributed.elastic.multiprocessing.errors; torchrun documentation, "Error Propagation". Holds for torch
+2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+CARD = Card("DDP415", Severity.ERROR)
+FAILED = r"failed \(exitcode: ([1-9]\d*)\)(?: local_rank: (\d+))?|exitcode\s*: ([1-9]\d*) \(pid: \d+\)"
+ENDED = r"exitcode\s*: -?\d+"
+ERROR = r"(?m)^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
+FIX = Fix(
+    "keep the output of each rank, and let torchrun print the traceback",
+    command="torchrun --log-dir=logs --redirects=3 --tee=3 --nproc_per_node=2 train.py",
+    diff="+from torch.distributed.elastic.multiprocessing.errors import record\n+\n+@record\n def main():",
+)
+DOUBT = Doubt(
+    (
+        "an exception of the script",
+        "an error in its arguments (exit status 2)",
+        "a signal: no memory (SIGKILL) or a crash in native code (SIGSEGV), which no traceback tells of",
+    ),
+    "grep -rnE -B30 'Error|Exception' logs/ | head -60   # the first one of that rank",
+)
+
+
+@sign(FAILED, role=Role.SYMPTOM, beside=(ERROR,))
+def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See that nothing but the launcher speaks of an error."""
+    if told(log):
+        return
+    yield Finding(
+        (f"local rank {match[2]}" if match[2] else "a rank")
+        + f" ended with exit status {match[1] or match[3]}, and its own error is not in this log",
+        (record.proof(match, "the traceback of the rank"),),
+        FIX,
+        record.place,
+        doubt=DOUBT,
+    )
+
+
+@sign(r"\bChildFailedError\b", role=Role.SYMPTOM, beside=(ERROR, ENDED))
+def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See that not even an exit status is told."""
+    if told(log) or log.first(ENDED):
+        return
+    yield Finding(
+        "a rank failed, and this log tells neither its error nor its exit status",
+        (record.proof(match, "the traceback of the rank"),),
+        FIX,
+        record.place,
+        doubt=DOUBT,
+    )
+
+
+def told(log: Log) -> bool:
+    """Say whether the log holds an exception that is not the launcher's own."""
+    errors = {name for each, _ in log.find(ERROR) for name in re.findall(ERROR, each.text)}
+    return bool(errors - {"ChildFailedError", "CalledProcessError"})
