@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from ddpdoctor.check import Instrument, Role
+from ddpdoctor.check import Facet, Instrument, Role, Sign
+from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.model import Finding
 from ddpdoctor.registry import load_checks
@@ -290,3 +291,222 @@ def test_the_gpu_is_named_as_nvidia_smi_does() -> None:
     found = findings("Duplicate GPU detected : rank 5 and rank 1 both on CUDA device e2000")
     assert "ranks 1 and 5" in found[0][2].message
     assert "0000:e2:00.0" in found[0][2].message
+
+
+def wait(rank: int, seq: int, op: str = "ALLREDUCE", given: int = 1024, made: int = 1024) -> str:
+    """Write a rank's time-out as torch 2.4 to 2.13 do."""
+    return (
+        f"[rank{rank}]:[E1012 04:10:20.831 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation "
+        f"timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={given}, NumelOut={made}, Timeout(ms)=600000) ran for "
+        "600031 milliseconds before timing out.\n"
+    )
+
+
+def dumped(rank: int, enqueued: int, group: int = 0) -> str:
+    """Write what a rank says that was told of another one's time-out."""
+    return (
+        f"[rank{rank}]:[E1012 ProcessGroupNCCL.cpp:1539] [PG ID {group} PG GUID {group}(default_pg) Rank {rank}] Received a "
+        "dump signal due to a collective timeout from  rank 0 and we will try our best to dump the debug info. Last enqueued "
+        f"NCCL work: {enqueued}, last completed NCCL work: {enqueued}.This is most likely caused by incorrect usages\n"
+    )
+
+
+HEART = (
+    "[rank{0}]:[E ProcessGroupNCCL.cpp:1746] [PG ID 0 PG GUID 0(default_pg) Rank {0}] ProcessGroupNCCL's watchdog got stuck "
+    "for 480 seconds without making progress in monitoring enqueued collectives.\n"
+)
+OLD_HEART = "[rank{}]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank {}] Heartbeat monitor timed out! Process will be terminated after dumping debug info. workMetaList_.size()={}\n"
+PRINT = "CollectiveFingerPrint(SequenceNumber={}, OpType={}, TensorShape=[{}], TensorDtypes=Float)"
+
+
+def mismatch(one: tuple[int, str, str], other: tuple[int, str, str], frames: str = "") -> str:
+    """Write what TORCH_DISTRIBUTED_DEBUG=DETAIL raises."""
+    return (
+        f"Traceback (most recent call last):\n|{frames}\n|RuntimeError: Detected mismatch between collectives on ranks. Rank 1 "
+        f"is running collective: {PRINT.format(*one)}, but Rank 0 is running collective: {PRINT.format(*other)}."
+        "Collectives differ in the following aspects: "
+    )
+
+
+BAR = "Running tokenizer on dataset:  71%|███   | 71/100 [{}<04:06, 2.13 examples/s]\n"
+HANGS = [
+    ("collective-timeout", wait(1, 7774)),
+    ("collective-timeout", "[Rank 5] Watchdog caught collective operation timeout:"),
+    (
+        "collective-timeout",
+        (
+            "[E ProcessGroupNCCL.cpp:828] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(OpType=BROADCAST, "
+            "TensorShape=[44], Timeout(ms)=1800000) ran for 1808110 milliseconds before timing out."
+        ),
+    ),
+    ("collective-timeout", wait(0, 7774) + wait(1, 7774)),
+    (
+        "collective-timeout",
+        "RuntimeError: [unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation to complete",
+    ),
+    ("slow-rank-work", BAR.format("10:02") + wait(1, 1)),
+    ("slow-rank-work", "Generating train split: 2255 examples [29:59, 1.9 examples/s]" + wait(1, 2)[9:]),
+    ("slow-rank-work", "got [1] ... by store->get('0') got error: Socket Timeout"),
+    (
+        "slow-rank-work",
+        "store->get('default_pg/0//cuda//0') got error: wait timeout after 600000ms, keys: /default_pg/0",
+    ),
+    ("rank-divergence", wait(0, 90) + wait(1, 90, given=2048, made=2048)),
+    ("rank-divergence", wait(0, 90) + wait(1, 90, "BROADCAST")),
+    ("rank-divergence", wait(0, 90) + wait(1, 95)),
+    ("rank-divergence", wait(0, 90) + wait(1, 90) + dumped(2, 88)),
+    ("rank-divergence", "".join(OLD_HEART.format(rank, rank, size) for rank, size in ((0, 84), (1, 103), (2, 103)))),
+    ("rank0-only-collective", wait(0, 90, "BROADCAST", 3, 3) + wait(1, 90) + wait(2, 90)),
+    ("rank-divergent-checkpointing", wait(0, 90) + "#3 _save_checkpoint from /lib/model_checkpoint.py:399"),
+    (
+        "rank-divergent-checkpointing",
+        (
+            "Traceback (most recent call last):\n|  File '/x.py', line 1, in save_checkpoint\n|    barrier()\n|RuntimeError: "
+            "Timed out waiting 1800000ms for recv operation to complete"
+        ),
+    ),
+    ("p2p-acs-iommu-hang", NCCL + "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n" + wait(0, 1) + wait(1, 1)),
+    ("rank-died-or-stuck", "".join(wait(rank, 9, "_ALLGATHER_BASE", 10, 40) for rank in (0, 1, 3))),
+    ("rank-died-or-stuck", "".join(wait(rank, 9, "_REDUCE_SCATTER_BASE", 30, 10) for rank in (0, 2))),
+    ("rank-died-or-stuck", "RuntimeError: NCCL communicator was aborted on rank 1."),
+    ("rank-died-or-stuck", "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 30000 ms"),
+    ("rank-died-or-stuck", "[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier in 30000 ms"),
+    ("rank-died-or-stuck", "   - [3] finished collective #41, but didn't join collective #42 (count from 1)"),
+    (
+        "rank-died-or-stuck",
+        (
+            "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting "
+            "for remainder of ranks for more than 60 seconds. Stalled ops: a [ready ranks: 0, 1, 3], b [ready ranks: 0, 1, 3]"
+        ),
+    ),
+    ("watchdog-heartbeat-stuck", HEART.format(2) + HEART.format(3)),
+    ("watchdog-heartbeat-stuck", OLD_HEART.format(2, 2, 7)),
+    ("teardown-hang", "{'train_runtime': 5121.4, 'train_loss': 0.81}\n" + HEART.format(2)),
+    ("teardown-hang", "`Trainer.fit` stopped: `max_epochs=3` reached.\n" + HEART.format(2)),
+    ("collective-order-mismatch", mismatch((17, "ALLGATHER", "64, 512"), (17, "REDUCE", "1"))),
+    ("collective-order-mismatch", mismatch((17, "ALLREDUCE", "64"), (16, "ALLREDUCE", "64"))),
+    (
+        "collective-order-mismatch",
+        "Detected mismatch between collectives on ranks. Rank 0 is running inconsistent collective: CollectiveFingerPrint(OpType=BROADCAST, TensorShape=[34112]",
+    ),
+    ("collective-order-mismatch", NCCL + "init.cu:1197 NCCL WARN Mismatched collective detected, please check your"),
+    ("collective-shape-mismatch", mismatch((17, "ALLGATHER", "250, 128"), (17, "ALLGATHER", "251, 128"))),
+    ("collective-shape-mismatch", mismatch((17, "ALLREDUCE", "3"), (17, "ALLREDUCE", "4"))),
+    (
+        "collective-shape-mismatch",
+        NCCL + "NCCL WARN NET/Socket : peer 10.0.0.2<41> message truncated : receiving 4096 bytes instead of 2048. If",
+    ),
+    ("rank-divergent-branch", mismatch((31, "ALLREDUCE", "195812480"), (31, "ALLREDUCE", "51123456"))),
+    (
+        "rank-divergent-logging",
+        mismatch((31, "ALLREDUCE", "1"), (31, "BARRIER", ""), 'File "logger_connector/result.py"'),
+    ),
+    ("ray-actor-died", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
+    (
+        "ray-actor-died",
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit",
+    ),
+    ("uneven-batches", "RuntimeError: Detected at least one rank that exhausted inputs. Throwing across all ranks."),
+    (
+        "cuda-oom-one-rank",
+        "[rank2]: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 336.00 MiB.\n"
+        + wait(0, 9)
+        + wait(1, 9),
+    ),
+    (
+        "cuda-oom-one-rank",
+        (
+            "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
+            "n:7:9 [0] NCCL INFO [Service thread] Connection closed by localRank 2"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("slug", "text"), HANGS)
+def test_each_hang_finds_its_check(slug: str, text: str) -> None:
+    """What the ranks' lines show together decides between checks that share a message."""
+    assert first(text) == slug
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.",
+        "".join(
+            f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n" for rank in (0, 1)
+        ),
+        BAR.format("10:02"),
+        "#3 _save_checkpoint from /lib/model_checkpoint.py:399",
+        NCCL + "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC",
+        "{'train_runtime': 5121.4, 'train_loss': 0.81}",
+        "Worker exit type: INTENDED_USER_EXIT Worker exit detail: Owner's worker process has crashed.",
+        "ProcessGroupNCCL environments: TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC: 480, TORCH_NCCL_ENABLE_MONITORING: 1",
+        "UserWarning: Using a target size (torch.Size([250])) that is different to the input size",
+        "[rank0]:[W CUDAGuardImpl.h:115] using GPU 0 to perform barrier as devices used by this process are currently unknown.",
+    ],
+)
+def test_words_beside_a_hang_find_nothing_by_themselves(text: str) -> None:
+    """Context is no finding: a full GPU on all ranks, a bar, a path, a training that ended."""
+    assert findings(text) == []
+
+
+def test_a_group_that_ends_without_destroy_is_harmless() -> None:
+    """Torch prints the warning at the end of healthy trainings too."""
+    text = "WARNING: destroy_process_group() was not called before program exit, which can leak resources."
+    assert [(slug, role) for slug, role, _ in findings(text)] == [("teardown-hang", Role.HARMLESS)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        wait(0, 900) + wait(1, 900) + BAR.format("10:02"),  # the training was long under way
+        BAR.replace(" 71%", "100%").format("10:02") + wait(1, 2),  # the bar came to its end
+        wait(0, 90, "SEND") + wait(1, 90, "RECV"),  # a pair of a pipeline
+        wait(0, 90) + wait(1, 90) + dumped(2, 88, group=3),  # another group counts for itself
+        wait(0, 90) + wait(1, 90) + dumped(2, 95),  # it has gone on
+        "".join(wait(rank, 9, "_ALLGATHER_BASE", 10, 80) for rank in (0, 1)),  # six of eight ranks are not shown
+        wait(0, 90).replace("[rank0]", "[rank4]") + wait(1, 91),  # ranks of different groups
+        NCCL
+        + "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
+        + wait(0, 77)
+        + wait(1, 77),  # transfers worked before
+    ],
+)
+def test_a_time_out_without_proof_stays_undecided(text: str) -> None:
+    """The causes that remain are listed, with the command that tells them apart; none is picked."""
+    slug, role, finding = findings(text)[0]
+    assert (slug, role) == ("collective-timeout", Role.SYMPTOM)
+    assert finding.doubt is not None
+    assert len(finding.doubt.causes) > 2
+    assert finding.doubt.command
+
+
+def test_one_story_is_told_once() -> None:
+    """Eight ranks that time out make one finding, which names them."""
+    found = findings("".join(wait(rank, 90) for rank in range(8)) * 3)
+    assert len(found) == 1
+    assert "ranks 0, 1, 2, 3, 4, 5, 6, 7 wait in collective 90" in found[0][2].message
+
+
+def test_the_silent_rank_is_named() -> None:
+    """A gathering collective tells how large the group is."""
+    found = findings("".join(wait(rank, 9, "_ALLGATHER_BASE", 10, 40) for rank in (0, 1, 3)))
+    assert found[0][2].place.rank == 2
+    horovod = "are waiting for remainder of ranks for more than 60 seconds. [ready ranks: 0, 1, 3]"
+    assert findings(horovod)[0][2].place.rank == 2
+
+
+def test_an_earlier_cause_keeps_the_heartbeat_quiet() -> None:
+    """A heartbeat that follows time-outs adds nothing."""
+    assert {slug for slug, _, _ in findings(wait(0, 90) + HEART.format(0))} == {"collective-timeout"}
+
+
+@pytest.mark.parametrize(("slug", "facet"), SIGNS, ids=lambda value: value if isinstance(value, str) else "")
+def test_each_pattern_has_a_literal_to_search_for(slug: str, facet: Facet) -> None:
+    """A gigabyte of log is searched for literal text first: each pattern needs one that is not everywhere."""
+    assert isinstance(facet.subject, Sign), slug
+    for pattern in (facet.subject.pattern, *facet.subject.beside):
+        found = needles(pattern)
+        assert found, pattern
+        assert min(map(len, found)) >= 6, (pattern, found)

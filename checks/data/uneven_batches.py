@@ -12,6 +12,8 @@ seen is not judged.
 How to mend it: a sampler that pads or drops (DistributedSampler), `drop_last=True` on equal shares, the
 smallest number for all ranks (`itertools.islice`), or `with Join([model]):` around the loop.
 
+In a log only Join says it outright: "Detected at least one rank that exhausted inputs. Throwing across all ranks."
+
 Not reported where the sources use Join; a note where the factory's name says evaluation.
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU: the longer rank times out. Source: PyTorch tutorial,
@@ -20,15 +22,17 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU: the longer rank times o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.loader_exam import LoaderExam
 
 from ._words import at, counted, unless_a_framework_splits
 
-CARD = Card("DDP607", Severity.ERROR)
+CARD = Card("DDP607", Severity.ERROR, known_as=("uneven-inputs",))
 
 
 @probe
@@ -67,4 +71,18 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
                 for rank, text in zip(ranks, words, strict=True)
             ),
         ),
+    )
+
+
+@sign(r"Detected at least one rank that exhausted inputs", explains=("collective-timeout",))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Join with throw_on_early_termination=True has counted them."""
+    yield Finding(
+        "a rank has no batch left, and others have: the ranks have different numbers of batches",
+        (record.proof(match, "the same number of batches on all ranks"),),
+        Fix(
+            "give all ranks the same number of batches, or let Join shadow those that have none",
+            diff="-with Join([model], throw_on_early_termination=True):\n+with Join([model]):",
+        ),
+        record.place,
     )

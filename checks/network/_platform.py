@@ -6,10 +6,11 @@ import re
 
 from ddpdoctor.explain.records import Log, Record
 
-WINDOWS = r"\b[A-Za-z]:\\+\w|\\site-packages\\"
+WINDOWS = r"\\site-packages\\|\\Scripts\\|\\Users\\|\\envs\\|\bpython\.exe\b|\btorchrun\.exe\b"
+DRIVE = re.compile(r"\b[A-Za-z]:\\+\w")
 
 
 def windows(record: Record, log: Log) -> re.Match[str] | None:
-    """Find a path with a drive letter, in the record or anywhere in the log."""
+    """Find a path of Windows, in the record or anywhere in the log."""
     found = log.first(WINDOWS)
-    return re.search(WINDOWS, record.text) or (found[1] if found else None)
+    return DRIVE.search(record.text) or re.search(WINDOWS, record.text) or (found[1] if found else None)

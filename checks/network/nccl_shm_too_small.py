@@ -32,7 +32,7 @@ CONSEQUENCES = (
     "shm-too-small",
     "small-shm",
 )
-FRAMES = r"\bnccl(Group(Start|End)|CommInit\w*|AllReduce|AllGather|Broadcast|ReduceScatter)\b|libnccl\.so"
+FRAMES = r"\bncclGroup(?:Start|End)\b|\bncclCommInit\w|\bncclAll(?:Reduce|Gather)\b|\bncclBroadcast\b|libnccl\.so"
 FIX = Fix(
     "give the container more shared memory",
     command="docker run --ipc=host ...   # or --shm-size=16g; on Kubernetes: emptyDir with medium: Memory at /dev/shm",

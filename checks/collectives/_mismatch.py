@@ -1,0 +1,68 @@
+"""What torch says when TORCH_DISTRIBUTED_DEBUG=DETAIL finds ranks in collectives that do not fit."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from dataclasses import dataclass
+
+DETECTED = r"Detected mismatch between collectives on ranks"
+SIDE = re.compile(
+    r"Rank (?P<rank>\d+) is running (?P<old>inconsistent )?collective: CollectiveFingerPrint\("
+    r"(?:SequenceNumber=(?P<seq>\d+),? ?)?OpType=(?P<op>\w+)(?:, TensorShape=\[(?P<shape>[\d, ]*)\])?"
+)
+METRICS = re.compile(r"sync_dist|sync_ddp|_ResultCollection|logger_connector|log_dict|torchmetrics|gather_all_tensors")
+BUCKET = 10_000  # elements: gradients come in buckets of a million, metrics in a handful
+
+
+class Kind(enum.Enum):
+    """What does not fit."""
+
+    ORDER = "another operation, or another number"
+    SHAPE = "the same operation on another size"
+    BRANCH = "gradient buckets of different parts of the model"
+    METRICS = "metrics that are synchronised under different keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One rank's collective."""
+
+    rank: int
+    op: str
+    seq: str
+    shape: tuple[int, ...]
+    is_old: bool
+
+    def __str__(self) -> str:
+        """Write it as people compare it."""
+        return f"rank {self.rank}: {self.op} of shape {list(self.shape)}" + (f", number {self.seq}" if self.seq else "")
+
+
+def sides(text: str) -> tuple[Side, ...]:
+    """Read both sides, or the one that older versions print."""
+    return tuple(
+        Side(
+            int(each["rank"]),
+            each["op"],
+            each["seq"] or "",
+            tuple(map(int, re.findall(r"\d+", each["shape"] or ""))),
+            bool(each["old"]),
+        )
+        for each in SIDE.finditer(text)
+    )[:2]
+
+
+def kind(text: str) -> Kind:
+    """Say what does not fit."""
+    both = sides(text)
+    if METRICS.search(text):
+        return Kind.METRICS
+    if len(both) < 2 or both[0].op != both[1].op or both[0].seq != both[1].seq:  # noqa: PLR2004 - two sides
+        return Kind.ORDER
+    one, other = (math.prod(side.shape) for side in both)
+    buckets = both[0].op in {"ALLREDUCE", "ALLREDUCE_COALESCED"} and all(len(side.shape) == 1 for side in both)
+    if buckets and min(one, other) >= BUCKET and one != other:
+        return Kind.BRANCH
+    return Kind.SHAPE

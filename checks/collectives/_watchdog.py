@@ -1,0 +1,231 @@
+"""What the watchdogs of ProcessGroupNCCL say when a collective times out, and what the ranks' lines show together.
+
+Several checks share the message; each log tells one story, so exactly one of them speaks.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ddpdoctor import Evidence
+from ddpdoctor.explain.records import Log, Record
+
+STUCK = r"aught collective operation timeout:"
+STATUS = (
+    r"PG (?:ID )?(?P<group>\d+)\b[^\]\n]*Rank (?P<rank>\d+)\][^\n]*"
+    r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed"
+)
+PREPARING = r"(?:\[|\[\d+:)(?P<minutes>0[5-9]|[1-5]\d):(?P<seconds>\d\d)[,<][^\]\n]* examples/s\]"
+PREPARED = r"100%\|[^\n]* examples/s\]"
+PEER_TO_PEER = r"\bvia P2P/"
+SAVING = r"#\d+ (\w*save_\w*checkpoint\w*) from |\bin (\w*save_\w*checkpoint\w*)\n"
+BESIDE = (STUCK, STATUS, PREPARING, PREPARED, PEER_TO_PEER, SAVING)
+AFTERMATH = (
+    "collective-timeout",
+    "watchdog-heartbeat-stuck",
+    "remote-rank-died-or-network",
+    "rank0-exited-store-gone",
+)
+EARLY = 10  # collectives: a group's first ones carry no training yet
+ENTRY = re.compile(
+    r"(?:\[Rank (?P<rank>\d+)\] )?(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\("
+    r"(?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, NumelIn=(?P<given>\d+), NumelOut=(?P<made>\d+))?"
+    r"(?:[^\n)]*(?:\([^\n)]*\)[^\n)]*)?Timeout\(ms\)=(?P<limit>\d+))?"
+)
+ALIKE = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE", "BARRIER"}
+
+
+class Kind(enum.Enum):
+    """What the lines of all ranks show."""
+
+    SLOW = "a rank prepares data"
+    DIFFERENT = "the ranks are in different collectives of the same number"
+    BEHIND = "the ranks are in collectives of different numbers"
+    SAVING = "the collective is part of saving a checkpoint"
+    TRANSPORT = "the first transfer between GPUs of a host does not end"
+    ABSENT = "few ranks are missing"
+    UNKNOWN = "nothing more"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A rank's collective that timed out; None and nothing where the line does not say."""
+
+    record: Record
+    rank: int | None
+    seq: int | None = None
+    op: str = ""
+    given: int | None = None
+    made: int | None = None
+    limit: int = 0
+
+    def __str__(self) -> str:
+        """Name the collective."""
+        number = "" if self.seq is None else f" {self.seq}"
+        size = "" if self.given is None else f", {self.given} elements"
+        return f"collective{number} ({self.op}{size})" if self.op else "a collective"
+
+    @property
+    def proof(self) -> Evidence:
+        """Quote the line."""
+        return self.record.proof(re.search(STUCK, self.record.text), "every rank enters it and it ends")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What happened, which ranks it is about, and what shows it."""
+
+    kind: Kind
+    waits: tuple[Wait, ...]
+    ranks: tuple[int, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def waiting(self) -> str:
+        """Say who waits where."""
+        ranks = sorted(wait.rank for wait in self.waits if wait.rank is not None)
+        return f"{named(ranks) if ranks else 'a rank'} wait{'' if len(ranks) > 1 else 's'} in {self.waits[0]}"
+
+    @property
+    def is_rank_zero_alone(self) -> bool:
+        """Say whether rank 0 is in one operation and all the others, two or more, in another."""
+        zero = {wait.op for wait in self.waits if wait.rank == 0}
+        others = [wait.op for wait in self.waits if wait.rank != 0]
+        return bool(zero) and len(others) > 1 and len(set(others)) == 1 and not zero & set(others)
+
+
+def named(ranks: list[int]) -> str:
+    """Write ranks as people do."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def told(record: Record, log: Log, *kinds: Kind) -> Story | None:
+    """Give the log's story where it is one of these and the record is the first time-out: it is told once."""
+    first = log.first(STUCK)
+    if first is None or first[0] is not record:
+        return None
+    waits = _waits(log)
+    for tell in TELLERS:
+        if story := tell(log, waits):
+            return story if story.kind in kinds else None
+    return Story(Kind.UNKNOWN, waits) if Kind.UNKNOWN in kinds else None
+
+
+def _waits(log: Log) -> tuple[Wait, ...]:
+    """Read the first time-out of each rank."""
+    found: dict[int | None, Wait] = {}
+    for record, _ in log.find(STUCK):
+        wait = _wait(record)
+        found.setdefault(wait.rank, wait)
+    return tuple(found.values())
+
+
+def _wait(record: Record) -> Wait:
+    entry = ENTRY.search(record.text)
+    if entry is None:
+        return Wait(record, record.rank)
+    numbers = {name: None if entry[name] is None else int(entry[name]) for name in ("rank", "seq", "given", "made")}
+    rank = numbers["rank"] if record.rank is None else record.rank
+    limit = int(entry["limit"] or 0)
+    return Wait(record, rank, numbers["seq"], entry["op"], numbers["given"], numbers["made"], limit)
+
+
+def _slow(log: Log, waits: tuple[Wait, ...]) -> Story | None:
+    """See a bar of data preparation that did not end: in the very line, near the limit, or none at 100 %."""
+    if (waits[0].seq or 0) > EARLY:
+        return None
+    limit = waits[0].limit / 1000
+    done = log.first(PREPARED)
+    for record, bar in log.find(PREPARING):
+        if re.search(PREPARED, record.text):
+            continue
+        hours = re.search(r"\[(\d+):\d\d:\d\d[,<]", bar[0])
+        elapsed = (int(hours[1]) * 3600 if hours else 0) + int(bar["minutes"]) * 60 + int(bar["seconds"])
+        percent = re.search(r"\d+%\|", record.text)
+        if record is waits[0].record or elapsed >= 0.8 * limit > 0 or (percent and not done):
+            return Story(Kind.SLOW, waits, evidence=(record.proof(bar, "data prepared before the group's first step"),))
+    return None
+
+
+def _different(_: Log, waits: tuple[Wait, ...]) -> Story | None:
+    """Compare ranks in collectives of one number; only where ranks of one group are told apart for sure."""
+    for seq in {wait.seq for wait in waits if wait.seq is not None}:
+        same = [wait for wait in waits if wait.seq == seq and wait.op in ALIKE and wait.rank is not None]
+        what = {(wait.op, wait.given) for wait in same}
+        if len(what) > 1 and _one_group(same):
+            return Story(Kind.DIFFERENT, tuple(same), evidence=tuple(wait.proof for wait in same[:4]))
+    return None
+
+
+def _behind(log: Log, waits: tuple[Wait, ...]) -> Story | None:
+    """Compare the numbers; or find a rank that has not even begun the collective that the others wait in."""
+    numbered = [wait for wait in waits if wait.seq is not None and wait.rank is not None]
+    numbers = {wait.seq for wait in numbered}
+    if len(numbers) > 1 and _one_group(numbered):
+        late = min(number for number in numbers if number is not None)
+        ranks = tuple(wait.rank for wait in numbered if wait.seq == late and wait.rank is not None)
+        return Story(Kind.BEHIND, tuple(numbered), ranks, tuple(wait.proof for wait in numbered[:4]))
+    lagging = {
+        int(found["rank"]): record.proof(found, f"collective {waits[0].seq} begun")
+        for record, found in log.find(STATUS)
+        if found["group"] == "0" and len(numbers) == 1 and int(found["enqueued"]) < (waits[0].seq or 0)
+    }
+    lagging = {rank: proof for rank, proof in lagging.items() if rank not in {wait.rank for wait in waits}}
+    if not lagging:
+        return None
+    return Story(Kind.BEHIND, waits, tuple(sorted(lagging)), (waits[0].proof, *list(lagging.values())[:3]))
+
+
+def _saving(log: Log, waits: tuple[Wait, ...]) -> Story | None:
+    found = log.first(SAVING)
+    return Story(Kind.SAVING, waits, evidence=(waits[0].proof, found[0].proof(found[1]))) if found else None
+
+
+def _transport(log: Log, waits: tuple[Wait, ...]) -> Story | None:
+    """See the group's first collective stuck for all, though NCCL has set up its peer-to-peer channels."""
+    channel = log.first(PEER_TO_PEER)
+    numbers = {wait.seq for wait in waits}
+    if channel is None or len(waits) < 2 or not numbers <= {1, 2}:  # noqa: PLR2004 - a pair, and the first two
+        return None
+    return Story(Kind.TRANSPORT, waits, evidence=(waits[0].proof, channel[0].proof(channel[1], "the transfer ends")))
+
+
+def _absent(_: Log, waits: tuple[Wait, ...]) -> Story | None:
+    """Count the ranks of the group by what a gathering collective gives and makes, and name the few that are silent."""
+    sizes = [size for wait in waits if (size := _group_size(wait))]
+    here = {wait.rank for wait in waits if wait.rank is not None}
+    if not sizes or len(set(sizes)) > 1 or max(here, default=0) >= sizes[0]:
+        return None
+    missing = tuple(sorted(set(range(sizes[0])) - here))
+    if not missing or len(missing) >= len(here):
+        return None
+    return Story(Kind.ABSENT, waits, missing, tuple(wait.proof for wait in waits[:2]))
+
+
+def _group_size(wait: Wait) -> int:
+    if "GATHER" not in wait.op and "SCATTER" not in wait.op:
+        return 0
+    small, large = sorted((wait.given or 0, wait.made or 0))
+    return large // small if small and large % small == 0 and large > small else 0
+
+
+def _one_group(waits: list[Wait]) -> bool:
+    """Say whether the lines are of one group: the number in the message is the rank in the group."""
+    for wait in waits:
+        entry = ENTRY.search(wait.record.text)
+        if entry is None or entry["rank"] is None or int(entry["rank"]) != wait.rank:
+            return False
+    return True
+
+
+TELLERS: tuple[Callable[[Log, tuple[Wait, ...]], Story | None], ...] = (
+    _slow,
+    _different,
+    _behind,
+    _saving,
+    _transport,
+    _absent,
+)

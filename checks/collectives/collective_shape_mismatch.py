@@ -1,0 +1,73 @@
+"""The ranks call the same collective with tensors of different sizes.
+
+all_reduce, all_gather and reduce_scatter want the same shape and dtype on every rank. A last batch that is shorter, a
+number of detections that differs, an uneven shard: NCCL then hangs, or mixes up numbers. With
+TORCH_DISTRIBUTED_DEBUG=DETAIL torch says so: "Collectives differ in the following aspects: Tensor Tensor shapes:
+34112vs 34113" (or dtypes, or devices). NCCL over sockets says "message truncated : receiving 4096 bytes instead of
+2048".
+
+How to be sure: print the tensor's shape on each rank in the line of the traceback. A difference of one is an uneven
+shard.
+
+How to mend it: pad to the largest size (all_reduce the maximum first) and cut afterwards, `all_gather_object` for
+things of any size, `drop_last=True` for batches.
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; NCCL, src/transport/net_socket.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Record
+
+from ._mismatch import DETECTED, Kind, kind, sides
+from ._watchdog import AFTERMATH
+
+CARD = Card("DDP716", Severity.ERROR)
+FIX = Fix(
+    "pad to the largest size before the collective, and cut afterwards",
+    diff="+size = torch.tensor([x.shape[0]], device=x.device)\n"
+    "+dist.all_reduce(size, op=dist.ReduceOp.MAX)\n"
+    "+x = torch.nn.functional.pad(x, (0, 0) * (x.dim() - 1) + (0, int(size) - x.shape[0]))\n"
+    " dist.all_gather(out, x)",
+)
+
+
+@sign(DETECTED, explains=AFTERMATH)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The operation is the same, its tensors are not."""
+    if kind(record.text) is Kind.SHAPE:
+        yield Finding(
+            "the ranks call one collective with different tensors: " + "; ".join(map(str, sides(record.text))),
+            (record.proof(match, "the same shape and dtype on all ranks"),),
+            FIX,
+            record.place,
+        )
+
+
+@sign(
+    r"NET/Socket : (?:peer \S+ )?message truncated : receiving (\d+) bytes instead of (\d+)"
+    r"|collective mismatch error,? local size (\d+) remote (?:size )?(\d+)",
+    role=Role.SYMPTOM,
+    explains=AFTERMATH,
+)
+def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """NCCL sees another number of bytes than it asked for."""
+    got, wanted = (number for number in match.groups() if number)
+    yield Finding(
+        f"a peer sent {got} bytes where this rank expected {wanted}",
+        (record.proof(match, "as many bytes on both sides"),),
+        FIX,
+        record.place,
+        doubt=Doubt(
+            (
+                "the ranks call a collective with different sizes",
+                "NCCL_ALGO, NCCL_PROTO or NCCL's version differ between hosts",
+            ),
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...   # raises at the first collective that does not fit",
+        ),
+    )

@@ -1,0 +1,72 @@
+"""A collective timed out, and the log does not show why.
+
+Every rank has to enter a collective. When one does not come, the others wait until the group's time-out (NCCL 10
+minutes, 30 before torch 2.2; gloo 30) and then end: "Watchdog caught collective operation timeout:
+WorkNCCL(SeqNum=...", or gloo's "Timed out waiting 1800000ms for recv operation to complete". These lines come from
+the ranks that waited. The cause is in the one that did not come, and everything that a rank can do wrong ends here.
+
+What decides, in this order: an earlier error of any rank; ranks that print no such line; numbers (SeqNum, OpType,
+sizes) that differ between the ranks; whether it is the first collective of all; work on rank 0 that takes longer than
+the time-out.
+
+How to be sure: `TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1`, and `ddpdoctor explain` on the
+dumps; or, while it hangs, `py-spy dump --pid` on every rank. `ddpdoctor run -- torchrun ...` does it by itself.
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; gloo, transport/tcp/unbound_buffer.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._watchdog import AFTERMATH, BESIDE, EARLY, STUCK, Kind, told
+
+CARD = Card("DDP710", Severity.ERROR, known_as=("nccl-timeout-unspecified",))
+FIX = Fix(
+    "find the rank that did not come: have every rank write down its last collectives",
+    command="TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 ddpdoctor run -- torchrun ...",
+)
+LATE = (
+    "a rank died, or hangs outside of the collective (data loading, I/O, a lock)",
+    "the ranks have different numbers of batches, or are in different branches",
+    "a rank works longer than the time-out",
+    "the network or the path between GPUs has stalled",
+)
+FIRST = (
+    "the path between the GPUs does not work (NCCL_P2P_DISABLE=1 then helps)",
+    "a rank prepares data, or downloads, longer than the time-out",
+    "a rank died, or never came to the first collective",
+)
+ASK = "py-spy dump --pid PID   # of every rank, while they wait: the one that is not in the collective"
+
+
+@sign(STUCK, role=Role.SYMPTOM, beside=BESIDE, explains=AFTERMATH)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Report who waits where, when no other check can say more."""
+    story = told(record, log, Kind.UNKNOWN)
+    if story:
+        early = story.waits[0].seq is not None and story.waits[0].seq <= EARLY
+        yield Finding(
+            f"{story.waiting}; the log does not show which rank did not come",
+            (record.proof(match, "every rank enters the collective"), *(wait.proof for wait in story.waits[1:3])),
+            FIX,
+            record.place,
+            doubt=Doubt(FIRST if early else LATE, ASK),
+        )
+
+
+@sign(r"Timed out waiting (\d+)ms for (recv|send) operation to complete", role=Role.SYMPTOM, explains=AFTERMATH)
+def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Tell gloo's time-out; the traceback's line is where this rank waits."""
+    yield Finding(
+        f"this rank waited {int(match[1]) / 1000:g} s in a collective for another rank, which did not come",
+        (record.proof(match, "every rank enters the collective"),),
+        FIX,
+        record.place,
+        doubt=Doubt(LATE, ASK),
+    )

@@ -1,0 +1,106 @@
+"""One rank is gone or hangs, and all the others wait for it.
+
+A rank that was killed, that crashed in native code, or that sits in a lock or in its data loading says nothing; the
+others print the time-outs. Its number is what they leave out: the rank without a watchdog line where all others have
+one, the one missing in Horovod's "[ready ranks: ...]", the one that gloo's monitored barrier or torch's desync report
+names. "NCCL communicator was aborted" is what the surviving ranks raise when their group is torn down for it.
+
+How to be sure: that rank's own log; `dmesg -T | grep -iE "killed process|xid"` on its host; `py-spy dump --pid` if
+the process still lives.
+
+How to mend it: mend what that rank's log shows. Nothing is wrong on the ranks that wait.
+
+Holds for torch 2.2 to 2.13 and Horovod. Source: torch's ProcessGroupNCCL.cpp, TraceUtils.h and ProcessGroupGloo.cpp;
+Horovod, stall_inspector.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
+
+CARD = Card("DDP720", Severity.ERROR)
+READY = r"\[ready ranks: ([\d, ]+)"
+MISSING = r"\[missing ranks: ?([\d, ]+)"
+
+
+@sign(STUCK, role=Role.SYMPTOM, beside=BESIDE, explains=AFTERMATH)
+def by_its_silence(record: Record, log: Log) -> Iterator[Finding]:
+    """All ranks of the group but a few wait."""
+    if story := told(record, log, Kind.ABSENT):
+        yield _finding(list(story.ranks), f"{story.waiting}, and they did not come", story.evidence)
+
+
+@sign(
+    r"waiting for remainder of ranks for more than \d+ seconds|One or more tensors were submitted to be reduced",
+    role=Role.SYMPTOM,
+    beside=(READY, MISSING),
+    explains=AFTERMATH,
+)
+def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Horovod lists who is ready, or who is missing."""
+    gone = {int(rank) for _, found in log.find(MISSING) for rank in re.findall(r"\d+", found[1])}
+    for _, found in log.find(READY):
+        ready = {int(rank) for rank in re.findall(r"\d+", found[1])}
+        gone |= set(range(max(ready) + 1)) - ready
+    yield _finding(
+        sorted(gone),
+        "Horovod waits for tensors that they do not submit",
+        (record.proof(match, "all ranks submit them"),),
+    )
+
+
+@sign(r"Ranks? (\d[\d, ]*) failed to pass monitoredBarrier in \d+ ms", role=Role.SYMPTOM, explains=AFTERMATH)
+def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Rank 0 says who did not come."""
+    ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
+    yield _finding(ranks, "they did not come to the barrier", (record.proof(match, "all ranks come to the barrier"),))
+
+
+@sign(
+    r"\[(\d+)\] (?:finished collective #\d+, but didn't join collective #\d+|joined but didn't finish collective #\d+)",
+    role=Role.SYMPTOM,
+    explains=AFTERMATH,
+)
+def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """TORCH_NCCL_DESYNC_DEBUG=1 names the lagging ranks."""
+    yield _finding(
+        [int(match[1])], "it did not join the others' collective", (record.proof(match, "all ranks join it"),)
+    )
+
+
+@sign(
+    r"NCCL communicator was aborted|but received errors while waiting for send/recv from rank \d+",
+    role=Role.CONSEQUENCE,
+)
+def by_the_survivors(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The group was torn down under this rank."""
+    yield _finding([], "the group was torn down", (record.proof(match, "the group lives until the training ends"),))
+
+
+def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Finding:
+    """Name the ranks as far as they are known."""
+    who = named(ranks[:8]) if ranks else "a rank"
+    plural = "are" if len(ranks) > 1 else "is"
+    return Finding(
+        f"{who} {plural} gone or stuck: {waits}",
+        evidence,
+        Fix(
+            f"read the log of {who}, and the kernel's on its host",
+            command='dmesg -T | grep -iE "killed process|out of memory|xid|segfault"; py-spy dump --pid PID',
+        ),
+        Place(rank=ranks[0]) if len(ranks) == 1 else Place(),
+        doubt=Doubt(
+            (
+                "it was killed or crashed (memory, signal, GPU)",
+                "it hangs or works elsewhere (data loading, I/O, a branch)",
+            ),
+            "py-spy dump --pid PID   # of that rank: a process that is gone answers nothing",
+        ),
+    )

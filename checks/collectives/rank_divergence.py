@@ -1,0 +1,82 @@
+"""The ranks are in different places of the program.
+
+Collectives pair by their number in the group, not by their line. When a rank skips one, or adds one (an `if rank ==
+0`, a batch that takes another branch, one step more than the others), all later ones pair wrongly, and the hang shows
+at an innocent one. The proof is inequality: at the same SeqNum another OpType or NumelIn; another SeqNum; a
+watchdog's queue that is shorter (workMetaList_.size()=84 beside 103).
+
+How to be sure: compare the stacks of the rank that differs and of another one: `py-spy dump --pid`, or the flight
+recorder's dumps (TORCH_NCCL_TRACE_BUFFER_SIZE=20000).
+
+How to mend it: no collective, and no forward of a DDP model, under a condition that differs between the ranks; decide
+on one rank and broadcast the decision.
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; torch.distributed documentation, "Debugging
+torch.distributed applications".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Place, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
+
+CARD = Card("DDP712", Severity.ERROR)
+QUEUE = r"Heartbeat monitor timed out![^\n]*workMetaList_\.size\(\)=(\d+)"
+FIX = Fix(
+    "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",
+    diff="+flag = torch.tensor([int(condition)], device=device)\n+torch.distributed.broadcast(flag, src=0)\n"
+    "-if condition:\n+if flag.item():",
+)
+ELSEWHERE = "a branch or a loop differs between the ranks (rank == 0, number of batches, kind of batch)"
+
+
+@sign(STUCK, beside=BESIDE, explains=AFTERMATH)
+def in_one_number(record: Record, log: Log) -> Iterator[Finding]:
+    """The same number is not the same collective."""
+    story = told(record, log, Kind.DIFFERENT)
+    if story and not story.is_rank_zero_alone:
+        said = "; ".join(f"rank {wait.rank} in {wait}" for wait in story.waits[:4])
+        yield Finding(f"the ranks are in different collectives: {said}", story.evidence, FIX, record.place)
+
+
+@sign(STUCK, role=Role.SYMPTOM, beside=BESIDE, explains=AFTERMATH)
+def in_different_numbers(record: Record, log: Log) -> Iterator[Finding]:
+    """A rank is behind the others."""
+    if story := told(record, log, Kind.BEHIND):
+        late = named(list(story.ranks))
+        yield Finding(
+            f"{late} {'are' if len(story.ranks) > 1 else 'is'} behind the others, which wait in {story.waits[0]}",
+            story.evidence,
+            FIX,
+            Place(rank=story.ranks[0]),
+            doubt=Doubt(
+                (ELSEWHERE, f"{late} hung or worked elsewhere (data loading, I/O)", "a transfer broke off half-way"),
+                f"py-spy dump --pid PID   # of {late}, and of one other rank, while they wait",
+            ),
+        )
+
+
+@sign(QUEUE, role=Role.SYMPTOM, beside=(QUEUE, STUCK), explains=AFTERMATH)
+def in_the_queues(record: Record, log: Log) -> Iterator[Finding]:
+    """Compare the lengths of the watchdogs' queues, where several ranks print them."""
+    sizes = {each.rank: (int(found[1]), each.proof(found)) for each, found in log.find(QUEUE) if each.rank is not None}
+    first = log.first(QUEUE)
+    if first and first[0] is record and not log.first(STUCK) and len({size for size, _ in sizes.values()}) > 1:
+        fewest = min(size for size, _ in sizes.values())
+        late = [rank for rank, (size, _) in sorted(sizes.items()) if size == fewest]
+        yield Finding(
+            f"{named(late)} issued fewer collectives than the others: {fewest} under way, up to "
+            f"{max(size for size, _ in sizes.values())} elsewhere",
+            tuple(proof for _, proof in list(sizes.values())[:4]),
+            FIX,
+            Place(rank=late[0]),
+            doubt=Doubt(
+                (ELSEWHERE, f"{named(late)} hung or worked elsewhere (data loading, I/O)"),
+                f"py-spy dump --pid PID   # of {named(late)}, and of one other rank, while they wait",
+            ),
+        )

@@ -1,0 +1,67 @@
+"""A rank works alone for longer than the collectives' time-out.
+
+Rank 0 downloads, tokenises or validates while the others wait for it in a barrier. After 10 minutes (NCCL; 30 before
+torch 2.2) they give up: "Watchdog caught collective operation timeout" for one of the first collectives, mostly of
+one element, with a progress bar of the data preparation beside it. If the wait is before the group's first transfer,
+the words are "is setting up NCCL communicator and retrieving ncclUniqueId from [0] ... store->get('0') got error:
+Socket Timeout" (or "wait timeout after 600000ms").
+
+How to be sure: the bar's time is the time-out; with prepared data the training starts.
+
+How to mend it, best first: prepare the data in a run of its own, so that all ranks find it in the cache; or give the
+group the time, `init_process_group(timeout=timedelta(hours=3))`, in accelerate InitProcessGroupKwargs, in the HF
+Trainer `ddp_timeout`; or wait in a barrier of a gloo group.
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp, broadcastUniqueNCCLID; torch.distributed
+documentation, "init_process_group".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, told
+
+CARD = Card("DDP711", Severity.ERROR)
+FIX = Fix(
+    "prepare the data before the training, or give the group more time",
+    diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
+    "+torch.distributed.init_process_group(backend, timeout=timedelta(hours=3))",
+)
+
+
+@sign(STUCK, beside=BESIDE, explains=AFTERMATH)
+def beside_a_bar(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """A bar of data preparation that ran when the others gave up."""
+    if story := told(record, log, Kind.SLOW):
+        limit = f"the time-out of {story.waits[0].limit // 1000} s" if story.waits[0].limit else "the time-out"
+        yield Finding(
+            f"data was still being prepared when {limit} struck: {story.waiting}",
+            (record.proof(match, "the ranks that wait have time for it"), *story.evidence),
+            FIX,
+            record.place,
+        )
+
+
+@sign(
+    r"store->get\('[^'\n]*'\) got error: (?:Socket Timeout|wait timeout|Timeout waiting)",
+    role=Role.SYMPTOM,
+    explains=AFTERMATH,
+)
+def before_the_first_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Rank 0 writes the key when it enters the group's first collective; the store itself answers."""
+    yield Finding(
+        "the group's first rank did not come to its first collective in time; its store still answers",
+        (record.proof(match, "rank 0 enters the collective within the time-out"),),
+        FIX,
+        record.place,
+        doubt=Doubt(
+            ("rank 0 is busy alone (data, download, a question on its terminal)", "rank 0 hangs or has failed"),
+            "py-spy dump --pid PID   # of rank 0, while the others wait",
+        ),
+    )

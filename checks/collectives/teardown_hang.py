@@ -1,0 +1,64 @@
+"""The training is over, and a rank does not end.
+
+At exit every rank destroys its process groups. NCCL aborts or finalizes a communicator together with its peers; a
+rank that goes on (writes a last file, uploads, evaluates alone) lets the others wait, and after 480 s or more their
+heartbeat monitors end them: an error exit for a training that was done. Destroying a gloo group while DDP still holds
+it can hang too.
+
+How to be sure: the heartbeat message comes after the training's last line.
+
+How to mend it: the slow work before, then on every rank `dist.barrier()` and `dist.destroy_process_group()`, as the
+last thing. The warning "destroy_process_group() was not called before program exit" by itself is harmless.
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Shutdown"; torch's ProcessGroupNCCL.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._heartbeat import ENDED, HEART
+
+CARD = Card("DDP719", Severity.ERROR)
+FIX = Fix(
+    "end all ranks together",
+    diff="+torch.distributed.barrier()\n+torch.distributed.destroy_process_group()",
+)
+
+
+@sign(
+    HEART,
+    beside=(ENDED, HEART),
+    explains=("watchdog-heartbeat-stuck", "rank0-exited-store-gone", "remote-rank-died-or-network"),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """The monitor speaks after the training's last line."""
+    first, ended = log.first(HEART), log.before(record, ENDED)
+    if first and first[0] is record and ended:
+        yield Finding(
+            "the training was over, and a rank hung while it ended",
+            (record.proof(match, "the process ends"), ended[0].proof(ended[1])),
+            FIX,
+            record.place,
+        )
+
+
+@sign(
+    r"destroy_process_group\(\) was not called before program exit"
+    r"|process group has NOT been destroyed before (?:we destruct ProcessGroupNCCL|it is being destructed)",
+    role=Role.HARMLESS,
+)
+def only_a_warning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """By itself it costs nothing: the process ends."""
+    yield Finding(
+        "the process ended without destroy_process_group(), which does no harm by itself",
+        (record.proof(match, "destroy_process_group() as the last line"),),
+        FIX,
+        record.place,
+        severity=Severity.NOTE,
+    )
