@@ -104,11 +104,12 @@ def wrapped(segments: Sequence[str], model: Any) -> Any:
 
 def paste(finding: Finding, model: Any = None) -> None:
     """Do what the command of a fix does, with the model itself where it names the model's factory."""
-    first, *lines, last = finding.fix.command.splitlines() * (1 if "\n" in finding.fix.command else 2)
-    if (first, last) == ("python3 - <<'END'", "END"):
-        exec("\n".join(lines), {})  # noqa: S102
+    lines = finding.fix.command.splitlines()
+    if len(lines) > 1:
+        assert (lines[0], lines[-1]) == ("python3 - <<'END'", "END")
+        exec("\n".join(lines[1:-1]), {})  # noqa: S102
         return
-    words = shlex.split(finding.fix.command)
+    words = shlex.split(lines[0])
     path, *options = words[2:]
     assert (words[:2], options[-2]) == (["ddpdoctor", "repair"], "-o")
     if "--model" in options:

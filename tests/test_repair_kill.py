@@ -315,7 +315,7 @@ def test_killed_at_random(trial: Callable[..., Trial], name: str) -> None:
     seconds = min(each.measure("")["seconds"] for _ in range(3))
 
     kills = 0
-    for index in range(12 if name == "large zip" else 50):
+    for index in range(12 if name == "large zip" else 35):
         path, killed = each.in_place(("delay", draw.uniform(0, 1.3) * seconds))
         kills += killed
         if name == "sharded":  # several files are not one: what is in between is mended by the next run
@@ -371,7 +371,7 @@ def test_killed_again_and_again(trial: Callable[..., Trial], name: str) -> None:
     points = {do: each.measure("call", do=do)["points"] for do in ("repair", "undo")}
     path = each.case.lay(each.place())
 
-    for _ in range(60):
+    for _ in range(40):
         do = draw.choice(["repair", "undo"])
         each.in_place(("call", draw.choice(points[do])), do, path)
         each.look(path)

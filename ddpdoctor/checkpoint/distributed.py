@@ -52,10 +52,9 @@ def read_distributed(folder: Path, blank: CheckpointFile) -> tuple[CheckpointFil
 
 
 def _root(path: Path) -> tuple[Object, Pickled]:
-    with path.open("rb") as file:
-        data = file.read(MOST_METADATA + 1)
-    if len(data) > MOST_METADATA:
+    if path.stat().st_size > MOST_METADATA:
         raise UnreadableError(f"it takes more than {MOST_METADATA} bytes")
+    data = path.read_bytes()
     root, machine = interpret(data)
     if not isinstance(root, Object) or root.kind != KIND:
         raise UnreadableError(f"it is no pickled {KIND}")

@@ -97,6 +97,7 @@ def repair(  # noqa: PLR0913 - one for each thing that a user can want
         reach(source)
         plan = _planned(source, how, _wanted(like, model))
         if dry_run:
+            _changes(source, plan, in_place=in_place)  # what cannot be done is not foretold
             return Repair(source.file.path, "", plan)
         target = (
             _in_place(source, plan) if in_place else _copy(source, plan, Path(os.fspath(output or "")), force=force)
