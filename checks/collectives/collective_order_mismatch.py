@@ -18,9 +18,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import sign
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import sign, watch
 from ddpdoctor.explain.records import Record
+from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind as Hang
+from ddpdoctor.watch.verdict import first_mismatch, seen, short, table
+from ddpdoctor.watch.verdict import kind as hang
 
 from ._mismatch import DETECTED, Kind, kind, sides
 from ._watchdog import AFTERMATH
@@ -62,3 +67,23 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         FIX,
         record.place,
     )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Name the first collectives of two ranks that do not match."""
+    pair = first_mismatch(event) if hang(event, training) is Hang.ORDER else None
+    if pair:
+        (rank, ours), (other, theirs) = pair
+        yield Finding(
+            f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
+            f"{short(theirs.site)}",
+            (
+                Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
+                Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
+                *seen(event),
+            ),
+            FIX,
+            Place(file=ours.site.file, line=ours.site.line) if ours.site else Place(),
+            table=table(event),
+        )

@@ -20,9 +20,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Record
+from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind as Hang
+from ddpdoctor.watch.verdict import first_mismatch, seen, short, table
+from ddpdoctor.watch.verdict import kind as hang
 
 from ._mismatch import DETECTED, Kind, kind, sides
 from ._watchdog import AFTERMATH
@@ -71,3 +76,25 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...   # raises at the first collective that does not fit",
         ),
     )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Name the first collective to which two ranks gave different shapes."""
+    pair = first_mismatch(event) if hang(event, training) is Hang.SHAPES else None
+    if pair:
+        (rank, ours), (other, theirs) = pair
+        yield Finding(
+            f"{ours.operation} at {short(ours.site)}: rank {rank} gives shape {ours.shapes}, "
+            f"rank {other} {theirs.shapes}",
+            (
+                Evidence(
+                    ours.shapes, "one shape on all ranks", f"rank {rank}, {ours.operation} {ours.number} of its group"
+                ),
+                Evidence(theirs.shapes, "", f"rank {other}, {theirs.operation} {theirs.number} of its group"),
+                *seen(event),
+            ),
+            FIX,
+            Place(file=ours.site.file, line=ours.site.line) if ours.site else Place(),
+            table=table(event),
+        )

@@ -20,9 +20,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind as Hang
+from ddpdoctor.watch.verdict import at, seen, short, table
+from ddpdoctor.watch.verdict import kind as hang
 
 from ._watchdog import AFTERMATH, BESIDE, EARLY, STUCK, Kind, told
 
@@ -69,4 +74,26 @@ def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         FIX,
         record.place,
         doubt=Doubt(LATE, ASK),
+    )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """All ranks are in the same line, and still nothing arrives."""
+    if hang(event, training) is not Hang.SAME:
+        return
+    first = event.ranks[0]
+    groups = {each.rank: each.recent[-1].group for each in event.ranks if each.recent and each.recent[-1].group}
+    differ = len(set(groups.values())) > 1
+    told = tuple(Evidence(f"process group {group}", "one group", f"rank {rank}") for rank, group in groups.items())
+    yield Finding(
+        f"all ranks wait in {first.operation} at {short(first.site)}"
+        + (", in different process groups" if differ else ", and nothing arrives"),
+        (*(told if differ else ()), *seen(event)),
+        Fix("call it in the same group on all ranks: each rank makes all groups, and all take the same one")
+        if differ
+        else FIX,
+        at(first),
+        table=table(event),
+        doubt=None if differ else Doubt((*LATE[3:], *LATE[1:2]), ASK),
     )

@@ -18,9 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Place, Severity
-from ddpdoctor.check import sign
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import sign, watch
 from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind as Hang
+from ddpdoctor.watch.verdict import at, guarded, kind, seen, short, table
 
 from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, told
 
@@ -48,3 +52,24 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
             ),
             Place(rank=0, host=zero.record.node),
         )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """The line that a rank waits in stands under a condition on the rank."""
+    found = guarded(event) if kind(event, training) is Hang.GUARDED else None
+    if found is None:
+        return
+    position, test = found
+    others = next(each for each in event.ranks if each.rank != position.rank)
+    yield Finding(
+        f"rank {position.rank} waits in {position.operation} at {short(position.site)}, under `if {test}`: rank "
+        f"{others.rank} has passed it by and waits in {others.operation} at {short(others.site)}",
+        (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(position.site))),
+        Fix(
+            "let all ranks call the collective, and print or save on rank 0 only",
+            diff=f"-if {test}:\n-    {position.operation}(...)\n+{position.operation}(...)",
+        ),
+        at(position),
+        table=table(event),
+    )

@@ -20,8 +20,12 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import Role, sign
+from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.watch.events import Doing, Failed, Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import GONE, at, kind, seen, short, table, where
+from ddpdoctor.watch.verdict import Kind as Hang
 
 from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
 
@@ -104,3 +108,32 @@ def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Fi
             "py-spy dump --pid PID   # of that rank: a process that is gone answers nothing",
         ),
     )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Say which rank is gone, or stands outside of all communication, and who waits for it."""
+    verdict = kind(event, training)
+    if verdict not in {Hang.GONE, Hang.STANDS}:
+        return
+    doings = GONE if verdict is Hang.GONE else (Doing.STANDING,)
+    lost = next(position for position in event.ranks if position.doing in doings)
+    failed = training.of(Failed, pid=lost.pid)
+    said = failed[-1].text.strip().splitlines()[-1] if failed else ""
+    waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
+    yield Finding(
+        f"rank {lost.rank} {where(lost)}; rank {waiting.rank} waits for it in {waiting.operation} at "
+        f"{short(waiting.site)}",
+        (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event)),
+        Fix(f"mend what keeps rank {lost.rank}", command=REVIVE[lost.doing].format(pid=lost.pid)),
+        at(failed[-1] if failed else lost),
+        table=table(event),
+    )
+
+
+REVIVE = {
+    Doing.STOPPED: "kill -CONT {pid}",
+    Doing.DIED: 'dmesg -T | grep -iE "killed process|out of memory|segfault"',
+    Doing.STANDING: "py-spy dump --pid {pid}",
+    Doing.FAILED: "",
+}

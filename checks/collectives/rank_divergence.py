@@ -20,8 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Finding, Fix, Place, Severity
-from ddpdoctor.check import Role, sign
+from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind as Hang
+from ddpdoctor.watch.verdict import at, kind, seen, short, table
 
 from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
 
@@ -78,5 +82,29 @@ def in_the_queues(record: Record, log: Log) -> Iterator[Finding]:
             doubt=Doubt(
                 (ELSEWHERE, f"{named(late)} hung or worked elsewhere (data loading, I/O)"),
                 f"py-spy dump --pid PID   # of {named(late)}, and of one other rank, while they wait",
+            ),
+        )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Say where each rank waits, where nothing tells which of them is wrong."""
+    if kind(event, training) is Hang.DIVERGED:
+        yield Finding(
+            "the ranks wait for each other in different places: "
+            + "; ".join(
+                f"rank {position.rank} in {position.operation} at {short(position.site)}"
+                for position in event.ranks[:4]
+            ),
+            seen(event),
+            FIX,
+            at(event.ranks[0]),
+            table=table(event),
+            doubt=Doubt(
+                (
+                    "a loop ends earlier on one rank (break, other number of batches)",
+                    "a branch differs between the ranks",
+                ),
+                "compare the two lines above: one of them is reached by some ranks only",
             ),
         )

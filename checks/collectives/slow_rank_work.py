@@ -22,8 +22,12 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
+from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.watch.events import Doing, Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind as Hang
+from ddpdoctor.watch.verdict import at, kind, seen, where
 
 from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, told
 
@@ -64,4 +68,21 @@ def before_the_first_transfer(record: Record, match: re.Match[str]) -> Iterator[
             ("rank 0 is busy alone (data, download, a question on its terminal)", "rank 0 hangs or has failed"),
             "py-spy dump --pid PID   # of rank 0, while the others wait",
         ),
+    )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Say who works while the others wait: no fault yet, and nothing is ended for it."""
+    if kind(event, training) is not Hang.WORKS:
+        return
+    busy = next(position for position in event.ranks if position.doing is Doing.WORKING)
+    waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
+    yield Finding(
+        f"rank {busy.rank} {where(busy)} while rank {waiting.rank} waits for it in {waiting.operation}: "
+        "no hang, as long as it ends before the group's time-out",
+        seen(event),
+        FIX,
+        at(busy),
+        severity=Severity.NOTE,
     )

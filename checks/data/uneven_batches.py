@@ -26,9 +26,13 @@ import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe, sign
+from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind, kind, seen, short, table, uneven
+from ddpdoctor.watch.verdict import at as guilty
 
 from ._words import at, counted, unless_a_framework_splits
 
@@ -85,4 +89,26 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             diff="-with Join([model], throw_on_early_termination=True):\n+with Join([model]):",
         ),
         record.place,
+    )
+
+
+@watch(Stalled)
+def in_a_hang(event: Stalled, training: Training) -> Iterator[Finding]:
+    """One rank is through with its batches, or left the loop, while another goes on in it."""
+    if kind(event, training) is not Kind.UNEVEN:
+        return
+    counts = uneven(event, training)
+    done, batches = next(iter(counts.items()))
+    going = next(each for each in event.ranks if each.rank not in counts)
+    left = next(each for each in event.ranks if each.rank == done)
+    yield Finding(
+        f"rank {done} left the loop after {batches} batches and waits in {left.operation} at {short(left.site)}; "
+        f"rank {going.rank} is in the loop still, in {going.operation} at {short(going.site)}",
+        (Evidence(f"{batches} batches in this epoch", "as many as on the other ranks", f"rank {done}"), *seen(event)),
+        Fix(
+            "give every rank the same number of batches, and leave the loop on all ranks together",
+            diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
+        ),
+        guilty(going),
+        table=table(event),
     )

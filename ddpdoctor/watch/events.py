@@ -262,7 +262,6 @@ class Doing(enum.Enum):
     FAILED = "failed"
     ENDED = "ended"
     DIED = "died"
-    NEVER_JOINED = "never joined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,8 +68,9 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
         frames = second.get(pid, ())
         operation = _waits(frames)
         moved = each.moved() or first.get(pid) != frames
-        if not each.alive:
-            doing = _gone(pid, training)
+        gone = _gone(pid, training)
+        if gone is not None or not each.alive:
+            doing = gone or Doing.DIED
         elif _stopped(each):
             doing = Doing.STOPPED
         elif operation and not moved and not (busy[pid] and gloo):
@@ -104,10 +105,11 @@ def _told(training: Training) -> int:
     return max((event.world_size for event in training.of(Joining)), default=0)
 
 
-def _gone(pid: int, training: Training) -> Doing:
+def _gone(pid: int, training: Training) -> Doing | None:
+    """Say how a process told that it comes to its end; None where it said nothing."""
     if training.of(Failed, pid=pid):
         return Doing.FAILED
-    return Doing.ENDED if any(event.ended for event in training.of(Left, pid=pid)) else Doing.DIED
+    return Doing.ENDED if training.of(Left, pid=pid, ended=True) else None
 
 
 def _stopped(rank: Rank) -> bool:

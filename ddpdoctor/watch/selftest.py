@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import NotRun
 from ddpdoctor.model import Result, Status
 from ddpdoctor.trial import Trial, fixture
-from ddpdoctor.watch.events import Stalled
 from ddpdoctor.watch.monitor import Monitor
 from ddpdoctor.watch.settings import Settings
 
@@ -22,17 +24,13 @@ if TYPE_CHECKING:
 POLL = 0.05  # seconds
 HANG_AFTER = 2.0
 DEADLINE = 20.0
-LOOKS_FOR_HANGS = 8.0  # seconds for a patient that hangs: --hang-after, two looks, and time to start
 
 
 def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> Trial:
     """Watch both scripts with all checks there are."""
-    hangs = any(facet.subject is Stalled for facet in check.facets)
     try:
         patient = [
-            found
-            for found in watched(fixture(check, "patient.py"), checks, jobs, LOOKS_FOR_HANGS if hangs else DEADLINE)
-            if found.check is check
+            found for found in watched(fixture(check, "patient.py"), checks, jobs, until=check) if found.check is check
         ]
         control = watched(fixture(check, "control.py"), checks, jobs, DEADLINE)
     except NotRun as exc:
@@ -47,8 +45,8 @@ def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> Trial:
     )
 
 
-def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, deadline: float = DEADLINE) -> list[Found]:
-    """Run a script on two ranks of the pool, and give what the watch finds.
+def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | None = None) -> list[Found]:
+    """Run a script on two ranks of the pool, and give what the watch finds; end it once ``until`` has found something.
 
     Raises:
         NotRun: the pool cannot run anything.
@@ -60,9 +58,13 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, deadline: float
         environ: dict[str, str] = {}
         settings.export(environ)
         monitor = Monitor(settings, checks, lambda _: None)
-        job = thread.submit(jobs.run_script, script, ranks=2, deadline=deadline, environ=environ)
+        job = thread.submit(jobs.run_script, script, ranks=2, deadline=DEADLINE, environ=environ)
         while not job.done():
             monitor.poll()
+            if any(found.check is until for found in monitor.found):
+                for pid in monitor.pids():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             wait([job], POLL)
         job.result()
         monitor.end(0)

@@ -8,11 +8,12 @@ import functools
 from pathlib import Path
 
 from ddpdoctor.model import Evidence, Place, Table
-from ddpdoctor.watch.events import Communication, Doing, EpochEnded, EpochStarted, Position, Site, Stalled
+from ddpdoctor.watch.events import Communication, Doing, EpochEnded, EpochStarted, Failed, Position, Site, Stalled
 from ddpdoctor.watch.training import Training
 
 WRAPPER = "DistributedDataParallel"  # forwards and backwards of a wrapped model communicate too
 RECENT = 4  # communications of a rank that a report shows
+JOINING = "init_process_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
 
 
@@ -36,9 +37,10 @@ class Kind(enum.Enum):
 def kind(event: Stalled, training: Training) -> Kind:
     """Decide; what is seen for sure comes before what is concluded."""
     doings = {position.doing for position in event.ranks}
+    if len(event.ranks) < event.world_size and all(position.operation == JOINING for position in event.ranks):
+        return Kind.NEVER_JOINED
     for doing, verdict in (
         *((each, Kind.GONE) for each in GONE),
-        (Doing.NEVER_JOINED, Kind.NEVER_JOINED),
         (Doing.ENDED, Kind.LEFT),
         (Doing.WORKING, Kind.WORKS),
         (Doing.STANDING, Kind.STANDS),
@@ -158,7 +160,7 @@ def short(site: Site | None) -> str:
     return f"{Path(site.file).name}:{site.line}" if site else ""
 
 
-def evidence(event: Stalled) -> tuple[Evidence, ...]:
+def seen(event: Stalled) -> tuple[Evidence, ...]:
     """Say what each rank does, and what it did last."""
     return tuple(
         Evidence(where(position), "", f"rank {position.rank}, for {position.seconds:.0f} s") for position in event.ranks
@@ -185,7 +187,7 @@ def table(event: Stalled) -> Table:
     )
 
 
-def place(position: Position) -> Place:
+def at(position: Position | Failed) -> Place:
     """Give the line that a rank is at."""
     site = position.site
     return Place(file=site.file if site else None, line=site.line if site else None, rank=position.rank)
