@@ -10,8 +10,8 @@ import pytest
 
 from ddpdoctor.check import Check, Instrument, Role, Sign
 from ddpdoctor.explain.records import Frame, Kind, Log, Record
-from ddpdoctor.probe.selftest import fixture
 from ddpdoctor.registry import find, load_checks
+from ddpdoctor.trial import fixture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

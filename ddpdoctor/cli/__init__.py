@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 
 import click
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.cli.beside import beside
-from ddpdoctor.cli.check import check
-from ddpdoctor.cli.env import env
-from ddpdoctor.cli.explain import explain
-from ddpdoctor.cli.inspect import inspect
 from ddpdoctor.cli.interrupt import ending_on_signals
-from ddpdoctor.cli.list import list_checks
-from ddpdoctor.cli.repair import repair
-from ddpdoctor.cli.run import run
-from ddpdoctor.cli.selftest import selftest
 from ddpdoctor.registry import LoadError
 from ddpdoctor.report.text import printable
 
+COMMANDS = {
+    "beside": "beside",
+    "check": "check",
+    "env": "env",
+    "explain": "explain",
+    "inspect": "inspect",
+    "list": "list_checks",
+    "repair": "repair",
+    "run": "run",
+    "selftest": "selftest",
+}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """Imports a command when it is asked for: to explain a log takes nothing of a checkup."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """Name all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        """Give a command; None where there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"ddpdoctor.cli.{cmd_name}")
+        command: click.Command = getattr(module, COMMANDS[cmd_name])
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ddpdoctor")
 def cli() -> None:
     """Find, prove and mend what is wrong with a PyTorch data-parallel training.
 
     Exit status: 0 nothing wrong, 1 findings, 2 wrong usage or unusable input, 3 the tool itself failed.
     """
-
-
-for command in (check, run, list_checks, explain, inspect, repair, selftest, env, beside):
-    cli.add_command(command)
 
 
 def main() -> None:

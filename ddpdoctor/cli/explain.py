@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpdoctor.check import BadTarget, Check
-from ddpdoctor.cli.list import needs
 from ddpdoctor.registry import find, load_checks
 
 if TYPE_CHECKING:
@@ -121,6 +120,8 @@ def _say(answer: Answer, form: str, *, everything: bool) -> None:
 
 
 def _page(checks: tuple[Check, ...], name: str) -> None:
+    from ddpdoctor.cli.list import needs
+
     found = find(checks, name)
     if found is None:
         names = [each for check in checks for each in (check.code, check.slug)]

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 import click
-from tabulate import tabulate
 
 from ddpdoctor.model import Evidence, Finding, Report, Result, Severity, Status, Table
 
@@ -95,6 +94,8 @@ def _pasted(text: str) -> Iterator[str]:
 
 
 def _table(table: Table, *, verbose: bool) -> Iterator[str]:
+    from tabulate import tabulate
+
     rows = table.rows if verbose else table.rows[:ROWS]
     text = tabulate(
         [[printable(str(cell)) for cell in row] for row in rows], headers=table.headers, disable_numparse=True

@@ -1,0 +1,204 @@
+"""``ddpdoctor explain LOG`` on the command line: all forms of input and output, and bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+LOG = """\
+[rank0]: step 1
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/home/u/train.py", line 12, in main
+[rank1]: ValueError: sampler option is mutually exclusive with shuffle
+"""
+FOUND = "shuffle-with-sampler"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Give a log that shows one cause."""
+    path = tmp_path / "train.log"
+    path.write_text(LOG)
+    return path
+
+
+def piped(text: bytes, *args: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command with something on its standard input."""
+    command = [sys.executable, "-m", "ddpdoctor", "explain", *args]
+    return subprocess.run(command, input=text, capture_output=True, timeout=60, check=False)
+
+
+def test_a_file_is_explained(ddpdoctor: Run, log: Path) -> None:
+    """The cause, its rank, the line that proves it with its number, the fix, the page; exit status 1."""
+    done = ddpdoctor("explain", str(log))
+
+    assert done.returncode == 1
+    for part in ("first cause: certain, rank 1", FOUND, "train.log:4, rank 1", "/home/u/train.py:12", "fix", "DDP602"):
+        assert part in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_log_without_a_failure_is_exit_status_0(ddpdoctor: Run, tmp_path: Path) -> None:
+    """No cause is named where nothing failed."""
+    (tmp_path / "fine.log").write_text("step 1\nstep 2\n")
+
+    done = ddpdoctor("explain", str(tmp_path / "fine.log"))
+
+    assert (done.returncode, done.stdout) == (0, "nothing that failed in 2 lines\n")
+
+
+def test_a_folder_as_torchrun_writes_it(ddpdoctor: Run, tmp_path: Path) -> None:
+    """The rank comes from the path; compressed files are read; what is no log is left alone."""
+    folder = tmp_path / "logs" / "none_x1" / "attempt_0" / "3"
+    folder.mkdir(parents=True)
+    (folder / "stderr.log.gz").write_bytes(gzip.compress(LOG.replace("[rank1]: ", "").encode()))
+    (folder / "model.pt").write_bytes(bytes(1000))
+
+    done = ddpdoctor("explain", str(tmp_path / "logs"), "--format", "json")
+
+    answer = json.loads(done.stdout)
+    assert (answer["first"]["slug"], answer["first"]["rank"]) == (FOUND, 3)
+    assert answer["sources"] == [str(folder / "stderr.log.gz")]
+    assert done.stderr == ""
+
+
+def test_a_pipe_is_passed_on_and_explained_at_its_end() -> None:
+    """What came in goes out unchanged, then the answer."""
+    text = b"\x1b[31mred\x1b[0m \xff\r50%\r" + LOG.encode()
+
+    done = piped(text)
+
+    assert done.stdout.startswith(text)
+    assert FOUND.encode() in done.stdout[len(text) :]
+    assert done.returncode == 1
+
+
+def test_a_dash_is_standard_input_and_not_passed_on() -> None:
+    """The answer alone."""
+    assert piped(LOG.encode(), "-").stdout.startswith(b"first cause")
+
+
+def test_a_pipe_with_json_keeps_standard_output_for_it() -> None:
+    """What is passed on goes to standard error."""
+    done = piped(LOG.encode(), "--format", "json")
+
+    assert json.loads(done.stdout)["first"]["slug"] == FOUND
+    assert done.stderr == LOG.encode()
+
+
+def test_markdown_is_ready_to_be_pasted(ddpdoctor: Run, log: Path) -> None:
+    """Fences around what programs said."""
+    done = ddpdoctor("explain", "--format", "markdown", str(log))
+
+    assert done.stdout.startswith("**first cause")
+    assert done.stdout.count("```") >= 2
+    assert "ddpdoctor explain DDP602" in done.stdout
+
+
+def test_only_one_rank(ddpdoctor: Run, log: Path) -> None:
+    """--rank leaves out what others said."""
+    assert ddpdoctor("explain", "--rank", "0", str(log)).returncode == 0
+    assert FOUND in ddpdoctor("explain", "--rank", "1", str(log)).stdout
+
+
+def test_what_cannot_be_read_is_one_line_and_the_rest_is_read(ddpdoctor: Run, log: Path, tmp_path: Path) -> None:
+    """Binary, cut-short, missing: each is named, none hides the answer."""
+    (tmp_path / "binary.log").write_bytes(os.urandom(5000))
+    whole = gzip.compress(LOG.encode() + os.urandom(50_000).hex().encode())
+    (tmp_path / "short.log.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty").mkdir()
+    names = ["binary.log", "short.log.gz", "empty", "nowhere.log", log.name]
+
+    done = ddpdoctor("explain", *(str(tmp_path / name) for name in names))
+
+    lines = done.stderr.splitlines()
+    assert FOUND in done.stdout
+    assert done.returncode == 1
+    assert len(lines) == 4
+    for name in names[:4]:
+        assert sum(name in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("name", ["binary.log", "empty", "empty.log.gz"])
+def test_nothing_that_can_be_read_is_exit_status_2(ddpdoctor: Run, tmp_path: Path, name: str) -> None:
+    """One clear line, no traceback."""
+    (tmp_path / "binary.log").write_bytes(os.urandom(5000))
+    (tmp_path / "empty.log.gz").write_bytes(b"\x1f\x8b\x08")
+    (tmp_path / "empty").mkdir()
+
+    done = ddpdoctor("explain", str(tmp_path / name))
+
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+
+
+def test_no_secret_and_no_escape_sequence_is_shown(ddpdoctor: Run, tmp_path: Path) -> None:
+    """What a log quotes is harmless to show."""
+    secret = "https://bob:hunter2secret@host/x?token=abcdef0123456789"  # noqa: S105 - that is what is hidden
+    log = tmp_path / "train.log"
+    log.write_text(
+        f'Traceback (most recent call last):\n  File "t.py", line 1, in f\nOddError: {secret} \x1b]0;x\x07\x9b2J\n'
+    )
+
+    for form in ("text", "json", "markdown"):
+        done = ddpdoctor("explain", "--all", "--format", form, str(log))
+
+        assert "OddError" in done.stdout
+        assert "hunter2secret" not in done.stdout
+        assert "abcdef0123456789" not in done.stdout
+        assert not any(ord(char) < 32 and char != "\n" for char in done.stdout)
+        assert done.stdout.isascii()
+
+
+def test_a_log_that_grows_is_followed(log: Path) -> None:
+    """It speaks when the cause comes, once, and ends on a signal."""
+    text = log.read_text()
+    log.write_text("")
+    command = [sys.executable, "-m", "ddpdoctor", "explain", "-f", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        time.sleep(1)
+        with log.open("a") as file:
+            file.write(text)
+        assert process.stdout.readline().startswith("first cause")
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read()
+        process.wait(20)
+
+    assert FOUND in rest
+    assert "first cause" not in rest
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_following_needs_a_file(ddpdoctor: Run) -> None:
+    """A pipe is passed on as it comes; there is nothing to follow."""
+    assert ddpdoctor("explain", "-f", "-").returncode == 2
+
+
+def test_a_reader_that_goes_away_is_no_traceback(log: Path) -> None:
+    """``ddpdoctor explain | head`` ends quietly."""
+    log.write_text(LOG * 20_000)
+    command = f"cat {log} | {sys.executable} -m ddpdoctor explain | head -c 10"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)  # noqa: S602
+
+    assert "Traceback" not in done.stderr
+
+
+def test_torch_is_not_imported(log: Path) -> None:
+    """A laptop without torch explains logs."""
+    code = (
+        "import sys; sys.modules['torch'] = None; from ddpdoctor.cli import cli\n"
+        f"try: cli(['explain', {str(log)!r}])\nexcept SystemExit as exc: print('exit', exc.code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.stdout.endswith("exit 1\n")
