@@ -4,82 +4,55 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ddpdoctor.check import Check, Instrument, Role, Sign
-from ddpdoctor.explain.records import Frame, Kind, Log, Record
+from ddpdoctor.explain.answer import Answer, Named
+from ddpdoctor.explain.engine import Examination, examination
+from ddpdoctor.explain.kept import Keeper
+from ddpdoctor.explain.sources import Origin
 from ddpdoctor.registry import find, load_checks
 from ddpdoctor.trial import fixture
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ddpdoctor.model import Finding
-
 ALL = load_checks()
-AREAS = {"environment", "machine", "gpu", "network", "launching"}
-MINE = [check for check in ALL if check.area in AREAS and check.of(Instrument.SIGN)]
-RANK = re.compile(r"\[rank(\d+)\]:\s?")
+PREPARED = examination(ALL)
 
 
-def _records(text: str) -> tuple[Record, ...]:
-    """Cut a log into lines and tracebacks; the reader of `ddpdoctor explain` does this with more care."""
-    records: list[tuple[int | None, list[str], bool]] = []
-    for line in text.splitlines():
-        prefix = RANK.match(line)
-        rank, said = (int(prefix[1]), line[prefix.end() :]) if prefix else (None, line)
-        within = bool(records) and records[-1][2] and records[-1][0] == rank
-        if said.startswith("Traceback (most recent call last)"):
-            records.append((rank, [said], True))
-        elif within:
-            ends = bool(said) and not said[0].isspace()
-            records[-1][1].append(said)
-            if ends:
-                records[-1] = (rank, records[-1][1], False)
-        else:
-            records.append((rank, [said], False))
-    return tuple(
-        Record(
-            text="\n".join(lines),
-            source="log",
-            line=1,
-            rank=rank,
-            kind=Kind.TRACEBACK if lines[0].startswith("Traceback") else Kind.LINE,
-            frames=tuple(
-                Frame(file, int(number), function)
-                for file, number, function in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', "\n".join(lines))
-            ),
-        )
-        for rank, lines, _ in records
-    )
+LABELS = """
+rendezvous-env-missing launch-local-rank-hyphen launch-local-rank-arg-undefined port-in-use duplicate-rank-zero
+manual-rank-wrong launcher-and-spawn-both stale-rendezvous-store missing-ranks-at-init worker-crash-elastic-restart
+rdzv-host-not-recognised rdzv-id-missing rdzv-shared-between-jobs master-addr-wrong master-unreachable
+hostname-resolution numeric-hostname ipv6-localhost-warning windows-hostname-socket process-group-not-initialized
+syncbn-without-process-group process-group-initialized-twice sighup-terminal-closed killed-by-scheduler
+slurm-gpu-binding slurm-task-count-mismatch gpu-request-exceeds-visible nproc-exceeds-gpus spawn-unpicklable-object
+all-ranks-write-same-path host-oom-sigkill host-bad-alloc worker-segfault shm-too-small mmap-file-truncated fd-limit
+gpu-hardware-fault device-side-assert cuda-driver-too-old cuda-arch-not-in-build missing-set-epoch cuda-oom
+dataloader-native-crash worker-error-hidden-by-launcher disk-full
+""".split()
+MINE = tuple(
+    check
+    for check in ALL
+    if {check.slug, *check.known_as} & {*LABELS, "master-unresolvable"} and check.of(Instrument.SIGN)
+)
+DECLARED = [
+    pattern
+    for check in MINE
+    for facet in check.of(Instrument.SIGN)
+    if isinstance(facet.subject, Sign)
+    for pattern in (facet.subject.pattern, *facet.subject.beside)
+]
 
 
-def _signs(check: Check) -> Iterator[Sign]:
-    for facet in check.of(Instrument.SIGN):
-        assert isinstance(facet.subject, Sign)
-        yield facet.subject
+def _answer(text: str) -> Answer:
+    examined = Examination(PREPARED.signs, Keeper(PREPARED.keeper.finder))
+    examined.read(Origin("log"), [text.encode()])
+    return examined.answer()
 
 
-DECLARED = [pattern for check in MINE for each in _signs(check) for pattern in (each.pattern, *each.beside)]
-
-
-def _named(text: str, checks: list[Check] = MINE) -> dict[str, list[tuple[Role, Finding]]]:
-    """Give what each check of this part says of a log, of which it sees only what some pattern declares."""
-    log = Log(tuple(each for each in _records(text) if any(pattern.search(each.text) for pattern in DECLARED)))
-    said: dict[str, list[tuple[Role, Finding]]] = {}
-    for check in checks:
-        for facet in check.of(Instrument.SIGN):
-            assert isinstance(facet.subject, Sign)
-            for record in log.records:
-                match = facet.subject.pattern.search(record.text)
-                if match is None:
-                    continue
-                inputs = {"record": record, "match": match, "log": log}
-                for finding in facet.examine(**{name: inputs[name] for name in facet.needs}):
-                    said.setdefault(check.slug, []).append((facet.subject.role, finding))
-    return said
+def _named(text: str) -> dict[str, Named]:
+    """Give what all checks together say of a log, by slug; the first cause comes first."""
+    return {each.check.slug: each for each in _answer(text).named}
 
 
 JOINED = (
@@ -175,6 +148,22 @@ MESSAGES = [
         "worker-crash-elastic-restart",
         f"{TIMED_OUT} rank: 3, for key: store_based_barrier_key:1 (world_size=8, worker_count=32, timeout=0:30:00)",
     ),
+    (
+        "missing-ranks-at-init",
+        "TimeoutError: The client socket has timed out after 1800s while trying to connect to (127.0.0.1, 48391).",
+    ),
+    (
+        "port-in-use",
+        "[W socket.cpp:401] [c10d] The server socket has failed to bind to [::]:29400 (errno: 98 - Address already in use).",
+    ),
+    (
+        "launcher-and-spawn-both",
+        f"{TIMED_OUT} rank: 2, for key: store_based_barrier_key:1 (world_size=2, worker_count=3, ",
+    ),
+    (
+        "worker-error-hidden-by-launcher",
+        "subprocess.CalledProcessError: Command '['python', 'a.py']' returned non-zero exit status 1.",
+    ),
     ("launch-local-rank-hyphen", "error: unrecognized arguments: --foo --local-rank=3"),
     ("launch-local-rank-hyphen", "are not used by the HfArgumentParser: ['--local-rank=0']"),
     ("launch-local-rank-arg-undefined", "error: unrecognized arguments: --local_rank=3"),
@@ -202,6 +191,7 @@ MESSAGES = [
     ("manual-rank-wrong", "$ RANK=1 WORLD_SIZE=1 python train.py"),
 ]
 HARMLESS = [
+    "UserWarning: You requested 2s GPUs but launched 0s slurm tasks. If you're not using SLURM, ignore this message!",
     "KeyError: 'rank'",
     "NCCL INFO cudaDriverVersion 12080",
     "| NVIDIA-SMI 550.54   Driver Version: 550.54   CUDA Version: 12.4 |",
@@ -237,57 +227,35 @@ def test_a_message_alone_names_its_check_and_no_other(slug: str, text: str) -> N
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_healthy_programs_print_names_nothing(text: str) -> None:
     """Similar words without the fault raise no alarm."""
-    assert _named(text) == {}
-
-
-def _twin(check: Check, name: str) -> str:
-    return fixture(check, f"{name}.log").read_text()
+    assert not {check.slug for check in MINE} & set(_named(text))
 
 
 @pytest.mark.parametrize("check", MINE, ids=lambda check: check.slug)
 class TestEachSign:
     """What holds for every sign of this part."""
 
-    def test_it_knows_its_patient(self, check: Check) -> None:
-        """In the patient's log the check is named, with a command or a diff to paste."""
-        findings = [finding for _, finding in _named(_twin(check, "patient"))[check.slug]]
+    def test_it_is_first_in_its_patient(self, check: Check) -> None:
+        """In a whole log, where all checks compete, the ailment is the answer, with something to paste."""
+        answer = _answer(fixture(check, "patient.log").read_text())
 
-        assert all(finding.fix.command or finding.fix.diff for finding in findings)
-
-    def test_what_else_it_sees_in_the_patient_is_explained(self, check: Check) -> None:
-        """Other checks named in the patient's log are weaker, or listed as consequences."""
-        explained = {slug for each in _signs(check) for slug in each.explains}
-        weak = {Role.SYMPTOM, Role.CONSEQUENCE, Role.HARMLESS}
-        for slug, found in _named(_twin(check, "patient")).items():
-            assert slug == check.slug or slug in explained or {role for role, _ in found} <= weak
+        assert answer.unknown is None
+        assert answer.named[0].check is check
+        assert answer.named[0].finding.fix.command or answer.named[0].finding.fix.diff
 
     def test_it_leaves_its_control_alone(self, check: Check) -> None:
-        """In the near miss the check is not named."""
-        assert check.slug not in _named(_twin(check, "control"), [check])
+        """In the near miss it is not named."""
+        assert check.slug not in _named(fixture(check, "control.log").read_text())
 
-    def test_a_symptom_lists_what_remains_and_how_to_decide(self, check: Check) -> None:
-        """Where a message has several causes, the finding carries a doubt of two or more."""
-        for role, finding in _named(_twin(check, "patient"))[check.slug]:
-            if role is Role.SYMPTOM and finding.doubt is not None:
-                assert len(finding.doubt.causes) > 1
-                assert finding.doubt.command
+    def test_it_explains_others_only(self, check: Check) -> None:
+        """No check lists itself among the consequences."""
+        explained = {
+            slug
+            for facet in check.of(Instrument.SIGN)
+            if isinstance(facet.subject, Sign)
+            for slug in facet.subject.explains
+        }
 
-    def test_what_it_explains_exists_or_is_no_name_of_its_own(self, check: Check) -> None:
-        """No check explains itself."""
-        assert check.slug not in {slug for each in _signs(check) for slug in each.explains}
-
-
-LABELS = """
-rendezvous-env-missing launch-local-rank-hyphen launch-local-rank-arg-undefined port-in-use duplicate-rank-zero
-manual-rank-wrong launcher-and-spawn-both stale-rendezvous-store missing-ranks-at-init worker-crash-elastic-restart
-rdzv-host-not-recognised rdzv-id-missing rdzv-shared-between-jobs master-addr-wrong master-unreachable
-hostname-resolution numeric-hostname ipv6-localhost-warning windows-hostname-socket process-group-not-initialized
-syncbn-without-process-group process-group-initialized-twice sighup-terminal-closed killed-by-scheduler
-slurm-gpu-binding slurm-task-count-mismatch gpu-request-exceeds-visible nproc-exceeds-gpus spawn-unpicklable-object
-all-ranks-write-same-path host-oom-sigkill host-bad-alloc worker-segfault shm-too-small mmap-file-truncated fd-limit
-gpu-hardware-fault device-side-assert cuda-driver-too-old cuda-arch-not-in-build missing-set-epoch cuda-oom
-dataloader-native-crash worker-error-hidden-by-launcher disk-full
-""".split()
+        assert not explained & {check.slug, *check.known_as}
 
 
 @pytest.mark.parametrize("name", LABELS)
@@ -319,6 +287,16 @@ def test_the_number_of_the_exit_status_decides() -> None:
     ]
 
 
+def test_a_file_that_is_there_already_leaves_no_doubt_about_the_store() -> None:
+    """A count above the world size has several causes; a file:// store that an earlier run left is one."""
+    count = f"{TIMED_OUT} rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=4, timeout=0:02:00)"
+    doubted = _named(count)["stale-rendezvous-store"].finding
+    sure = _named(f"File already exists: output.tmp/dist_init\n{count}")["stale-rendezvous-store"].finding
+
+    assert doubted.doubt is not None
+    assert sure.doubt is None
+
+
 def test_sigterm_after_a_failure_is_not_the_schedulers() -> None:
     """The order decides: a signal that follows a failed rank belongs to the clean-up."""
     signal = "Received 15 death signal, shutting down workers"
@@ -332,17 +310,17 @@ def test_a_killed_rank_is_sure_when_the_kernel_says_so() -> None:
     """Exit status -9 alone leaves several causes; with the kernel's line nothing is left open."""
     exit_status = "failed (exitcode: -9) local_rank: 1 (pid: 88) of binary: /usr/bin/python3"
     kernel = "Out of memory: Killed process 88 (python3) total-vm:1kB"
-    ((_, alone),) = _named(exit_status)["host-oom-sigkill"]
-    ((role, sure),) = _named(f"{exit_status}\n{kernel}")["host-oom-sigkill"]
+    alone = _named(exit_status)["host-oom-sigkill"]
+    sure = _named(f"{exit_status}\n{kernel}")["host-oom-sigkill"]
 
-    assert alone.doubt is not None
-    assert (role, sure.doubt) == (Role.CAUSE, None)
+    assert alone.finding.doubt is not None
+    assert (sure.role, sure.finding.doubt) == (Role.CAUSE, None)
 
 
 def test_the_places_of_a_missing_gpu_are_named() -> None:
     """The ranks that failed tell how many GPUs there are."""
     text = "\n".join(f"[rank{rank}]: RuntimeError: CUDA error: invalid device ordinal" for rank in (4, 5, 6, 7))
-    (_, finding), *_ = _named(text)["ranks-beyond-gpus"]
+    finding = _named(text)["ranks-beyond-gpus"].finding
 
     assert finding.message.startswith("rank 4, 5, 6, 7 ")
     assert finding.evidence[0].expected == "at most 4 ranks a host"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 SLURM = r"\bSLURM_\w+|slurmstepd|\bsrun\b|\bsbatch\b|#SBATCH|SLURM auto-requeueing|SLURMEnvironment"
-ORDINAL = r"CUDA error: invalid device ordinal"
+ORDINAL = r"(?:CUDA|HIP) error: invalid device ordinal|cuda runtime error \(\d+\) : invalid device ordinal"
 REQUESTED = r"You requested [Gg][Pp][Uu]s?: (\[[\d, ]*\])"
 FOUND = r"But your machine only has: (\[[\d, ]*\])"
 

@@ -33,6 +33,11 @@ class Barrier:
         return self.key in {"0", "1", "default_pg"}
 
     @property
+    def is_beyond(self) -> bool:
+        """Say whether the rank is not one of the world's: more processes have ranks than the world has room for."""
+        return self.is_first and self.rank >= self.world
+
+    @property
     def starts(self) -> int:
         """Say how many times a whole world was counted; 0 when the count is no multiple of the world size."""
         times, rest = divmod(self.joined, self.world)

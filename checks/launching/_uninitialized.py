@@ -11,6 +11,6 @@ SYNC_LAYERS = r"SyncBN\b|SyncBatchNorm|sync_?batch_?norm|Sync_BN|torch[/\\]nn[/\
 
 
 def sync_layers(record: Record, log: Log) -> tuple[Record, re.Match[str]] | None:
-    """Find layers that synchronize: in the traceback itself, or in what the program printed of its model."""
+    """Find layers that synchronize: among the frames, or where there are none in what the program printed."""
     own = re.search(SYNC_LAYERS, record.text)
-    return (record, own) if own else log.first(SYNC_LAYERS)
+    return (record, own) if own else None if record.frames else log.first(SYNC_LAYERS)

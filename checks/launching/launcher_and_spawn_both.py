@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
 from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Log, Record
 
@@ -29,16 +29,33 @@ CARD = Card("DDP403", Severity.ERROR)
 
 @sign(BARRIER, beside=(SPAWN,), explains=("stale-rendezvous-store", "missing-ranks-at-init", "port-in-use"))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """See whether ranks that mp.spawn started are too many."""
+    """See whether ranks that mp.spawn started are too many, or a rank is beyond the world."""
     said, spawn = barrier(record, match), spawned(record, log)
-    if spawn is None or said.joined <= said.world:
+    if said.joined <= said.world or (spawn is None and not said.is_beyond):
         return
     yield Finding(
-        f"{said.joined} processes joined a world of {said.world}: a launcher started several, and each called mp.spawn",
-        (record.proof(match, f"a count of {said.world}"), spawn[0].proof(spawn[1], "mp.spawn or a launcher, not both")),
+        f"{said.joined} processes joined a world of {said.world}: "
+        + (
+            "a launcher started several, and each called mp.spawn"
+            if spawn
+            else f"rank {said.rank} is one of more processes than WORLD_SIZE tells of"
+        ),
+        (
+            record.proof(match, f"a count of {said.world}, ranks 0 to {said.world - 1}"),
+            *((spawn[0].proof(spawn[1], "mp.spawn or a launcher, not both"),) if spawn else ()),
+        ),
         Fix(
             "start one task for each host and let mp.spawn do the rest, or drop mp.spawn and use torchrun",
             command="srun --ntasks-per-node=1 python train.py   # or: torchrun --nproc_per_node=2 train.py",
         ),
         record.place,
+        doubt=None
+        if spawn
+        else Doubt(
+            (
+                "a launcher started several processes, and each of them starts all ranks again",
+                "WORLD_SIZE is set to less than the number of processes",
+            ),
+            "ps -ww -o pid,ppid,args -C python   # ranks whose parent is a rank: mp.spawn in each",
+        ),
     )

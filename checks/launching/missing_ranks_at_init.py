@@ -28,6 +28,10 @@ from ._barrier import BARRIER, barrier
 
 CARD = Card("DDP404", Severity.ERROR)
 COMPLETED = r"Completed store-based barrier for key:\s?store_based_barrier_key:(\S+)"
+ON_THIS_HOST = (
+    r"client socket has (?:timed out after \S+ while trying to connect to|failed to connect to any network address of)"
+    r" \(?(?:localhost|127\.[\d.]+|\[?::1\]?)(?:, |:)(\d+)"
+)
 NO_RUN_ID = r"config has no run_id, generated a random run_id"
 
 
@@ -87,5 +91,23 @@ def at_the_rendezvous(record: Record, match: re.Match[str], log: Log) -> Iterato
                 "the nodes have different --rdzv_endpoint",
             ),
             'ps -ww -C torchrun,python -o args= | grep -o "rdzv[^ ]*"   # on every node: the same',
+        ),
+    )
+
+
+@sign(ON_THIS_HOST, role=Role.SYMPTOM)
+def on_one_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Take a store on this very host that nobody opened: the rank 0 that was to open it is missing."""
+    yield Finding(
+        f"rank 0 never opened the store on this host, port {match[1]}: the other ranks waited for it",
+        (record.proof(match, "the store of rank 0 answers"),),
+        Fix(
+            "see why rank 0 did not start, or what ended it: its own output comes first",
+            command="torchrun --standalone --max_restarts=0 --nproc_per_node=2 train.py",
+        ),
+        record.place,
+        doubt=Doubt(
+            ("rank 0 failed before it opened the store, or was not started", "no process has RANK=0"),
+            f"ss -ltnp 'sport = :{match[1]}'   # while this rank waits: nobody listens where rank 0 is missing",
         ),
     )

@@ -51,12 +51,13 @@ def total(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(r"You requested (\d+) GPUs but launched (\d+) slurm tasks")
+@sign(r"You requested (\d+)s? GPUs but launched ([1-9]\d*)s? slurm tasks")
 def in_early_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Compare the two counts that early versions give."""
+    """Compare the two counts of a warning of early versions, which then start what is missing; 0 is no Slurm job."""
     yield Finding(
         f"{match[1]} GPUs are requested, and Slurm started {match[2]} tasks",
         (record.proof(match, f"{match[1]} tasks"),),
         Fix("start one task for each GPU", command=f"#SBATCH --ntasks-per-node={match[1]}"),
         record.place,
+        severity=Severity.WARNING,
     )

@@ -26,23 +26,30 @@ from ddpdoctor.explain.records import Log, Record
 from ._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
 
 CARD = Card("DDP401", Severity.ERROR)
+FILE = r"\bfile:///?[\w./-]+|File already exists: \S+"
 
 
-@sign(BARRIER, role=Role.SYMPTOM, beside=(SPAWN, RESTART), explains=("missing-ranks-at-init",))
+@sign(BARRIER, role=Role.SYMPTOM, beside=(SPAWN, RESTART, FILE), explains=("missing-ranks-at-init",))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Compare the count with the world size, where nothing says who counted twice."""
     said = barrier(record, match)
-    if said.joined <= said.world or spawned(record, log) or log.first(RESTART) or said.starts >= SURE:
+    if said.joined <= said.world or said.is_beyond or said.starts >= SURE or spawned(record, log) or log.first(RESTART):
         return
+    file = log.first(FILE)
     yield Finding(
         f"the store counts {said.joined} processes for a world of {said.world}: rank {said.rank} waits for ever",
-        (record.proof(match, f"a count of {said.world}"),),
+        (
+            record.proof(match, f"a count of {said.world}"),
+            *((file[0].proof(file[1], "a file that no earlier run left"),) if file else ()),
+        ),
         Fix(
             "start on a free port (with init_method='file://...': delete the file), with nothing left of the last run",
             command="torchrun --standalone --nproc_per_node=2 train.py",
         ),
         record.place,
-        doubt=Doubt(
+        doubt=None
+        if file
+        else Doubt(
             (
                 "a store that an earlier run left: the same port or file:// path",
                 "torchrun started the ranks again after a crash; the first failure stands further up",

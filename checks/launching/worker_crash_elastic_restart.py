@@ -31,7 +31,7 @@ CARD = Card("DDP402", Severity.ERROR)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See whether the count is a multiple of the world size, and whether the log tells of a restart."""
     said, restart = barrier(record, match), log.first(RESTART)
-    if said.starts < (2 if restart else SURE) or spawned(record, log):
+    if said.starts < (2 if restart else SURE) or said.is_beyond or spawned(record, log):
         return
     proof = record.proof(match, f"a count of {said.world}")
     yield Finding(

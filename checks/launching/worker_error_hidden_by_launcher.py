@@ -24,7 +24,10 @@ from ddpdoctor.check import Role, sign
 from ddpdoctor.explain.records import Log, Record
 
 CARD = Card("DDP415", Severity.ERROR)
-FAILED = r"failed \(exitcode: ([1-9]\d*)\)(?: local_rank: (\d+))?|exitcode\s*: ([1-9]\d*) \(pid: \d+\)"
+FAILED = (
+    r"failed \(exitcode: ([1-9]\d*)\)(?: local_rank: (\d+))?|exitcode\s*: ([1-9]\d*) \(pid: \d+\)"
+    r"|CalledProcessError: Command [^\n]* returned non-zero exit status ([1-9]\d*)|exits with return code = ([1-9]\d*)"
+)
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
 FIX = Fix(
@@ -49,7 +52,7 @@ def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[F
         return
     yield Finding(
         (f"local rank {match[2]}" if match[2] else "a rank")
-        + f" ended with exit status {match[1] or match[3]}, and its own error is not in this log",
+        + f" ended with exit status {match[1] or match[3] or match[4] or match[5]}; its own error is not in this log",
         (record.proof(match, "the traceback of the rank"),),
         FIX,
         record.place,

@@ -71,10 +71,10 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     """See that a client gave up, and what its host answered; names that lead nowhere are other checks'."""
     host = match[1]
     numbers = {found[2] for each, _ in log.find(ERRNO) for found in re.finditer(ERRNO, each.text)}
-    if is_number(host) or is_placeholder(host) or log.first(C10D_STORE):
+    if is_number(host) or is_placeholder(host) or is_this_host(host) or log.first(C10D_STORE):
         return
     refused = bool(numbers & REFUSED)
-    if is_name(host) and not is_this_host(host) and numbers and not refused:
+    if is_name(host) and numbers and not refused:
         return
     yield Finding(
         f"rank 0's store at {host}:{match[2]} was not reached"
@@ -87,7 +87,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         record.place,
         doubt=Doubt(
             ("rank 0 was not started, or failed before it opened the store", "RANK=0 is given to no process")
-            if refused or is_this_host(host)
+            if refused
             else (
                 "rank 0 was not started, or failed before it opened the store",
                 "a firewall drops connections to the port",

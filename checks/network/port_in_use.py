@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe, sign
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 
@@ -31,7 +32,9 @@ TAKEN = (
 )
 PORT = r"port: (\d+)|(?:\]|0\.0\.0\.0|\*|\d):(\d+) \((?:errno|system)"
 AGENT = r"static_tcp_rendezvous\.py|torch[/\\]distributed[/\\](?:run|launch)\.py"
+RAISED = re.compile(r"\w+Error: ")
 AGENTS_STORE = r"TORCHELASTIC_USE_AGENT_STORE is enabled so ignoring the error"
+BESIDE = (FIXED_ARGUMENT, FIXED_OPTION, AGENT, AGENTS_STORE)
 
 
 @probe
@@ -62,27 +65,43 @@ def by_whom(facts: Facts) -> Iterator[Finding]:
 
 @sign(
     TAKEN,
-    beside=(FIXED_ARGUMENT, FIXED_OPTION, AGENT, AGENTS_STORE),
+    beside=BESIDE,
     explains=("missing-ranks-at-init", "rdzv-host-not-recognised", "worker-error-hidden-by-launcher"),
 )
-def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+def in_an_exception(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the port and who wanted it, unless two ranks 0 want it, or torch says that it goes on."""
-    if fixed_rank(record, log) or log.first(AGENTS_STORE):
-        return
+    if RAISED.search(record.text) and not fixed_rank(record, log) and not log.first(AGENTS_STORE):
+        own = re.search(AGENT, record.text)
+        yield _finding(record, match, (record.proof(own, "torchrun --standalone chooses a free port"),) if own else ())
+
+
+@sign(TAKEN, role=Role.SYMPTOM, beside=BESIDE, explains=("worker-error-hidden-by-launcher",))
+def in_a_warning(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Take the line alone with a doubt: a torchrun that finds the store of its own rendezvous joins it and goes on."""
+    if not RAISED.search(record.text) and not fixed_rank(record, log) and not log.first(AGENTS_STORE):
+        yield replace(
+            _finding(record, match, ()),
+            doubt=Doubt(
+                (
+                    "another training or a process that is left over holds the port",
+                    "several processes of this training believe that they are rank 0",
+                    "another torchrun of the same rendezvous on this host holds it, and both go on: harmless",
+                ),
+                "ss -ltnp | grep python   # who listens; then env | grep -E '^(RANK|MASTER_PORT)=' for each process",
+            ),
+        )
+
+
+def _finding(record: Record, match: re.Match[str], more: tuple[Evidence, ...]) -> Finding:
     found = re.search(PORT, record.text)
     number = (found[1] or found[2]) if found else None
-    own = re.search(AGENT, record.text)
-    yield Finding(
+    return Finding(
         f"port {number or 'of the store'} is in use on this host already",
-        (
-            record.proof(match, "a free port"),
-            *((record.proof(own, "torchrun --standalone chooses a free port"),) if own else ()),
-        ),
+        (record.proof(match, "a free port"), *more),
         Fix(
             "let torchrun choose a free port, or end what holds this one",
-            command=f"torchrun --standalone --nproc_per_node=2 train.py   # who holds it: ss -ltnp 'sport = :{number}'"
-            if number
-            else "torchrun --standalone --nproc_per_node=2 train.py",
+            command="torchrun --standalone --nproc_per_node=2 train.py"
+            + (f"   # who holds it: ss -ltnp 'sport = :{number}'" if number else ""),
         ),
         record.place,
     )
