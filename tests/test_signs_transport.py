@@ -97,6 +97,14 @@ TRANSPORT = [
         "NCCL error in: c10d/NCCLUtils.hpp:219, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.20.5",
     ),
     (
+        "nccl-internal-error",
+        "NCCL error in: NCCLUtils.hpp:317, internal error - please report this issue to the NCCL developers, NCCL version 2.21.5",
+    ),
+    (
+        "nccl-internal-error",
+        "ncclInternalError: Internal check failed. This is either a bug in NCCL or due to memory corruption",
+    ),
+    (
         "nccl-comm-broken-zero-params",
         "DDP expects same model across all ranks, but Rank 7 has 12 params, while rank 3 has inconsistent 0 params.",
     ),
@@ -251,14 +259,17 @@ def test_words_like_them_find_nothing(text: str) -> None:
 
 
 def test_the_interface_is_blamed_only_where_it_is_virtual() -> None:
-    """A time-out over docker0 is the interface's fault; over eth0 a firewall remains possible."""
-    failed = "\nNCCL WARN socketStartConnect: Connect to 10.0.0.3<41002> failed : Connection timed out"
-    slug, role, finding = findings(NCCL + "NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>" + failed)[0]
+    """A time-out through docker0 is the interface's fault; elsewhere a firewall remains possible."""
+    failed = "\nNCCL WARN socketStartConnect: Connect to {}<41002> failed : Connection timed out"
+    bridges = NCCL + "NCCL INFO NET/Socket : Using [0]eth0:10.0.0.4<0> [1]br-05ab815fa14e:172.19.0.1<0>"
+    slug, role, finding = findings(bridges + failed.format("172.19.0.7"))[0]
     assert (slug, role, finding.doubt) == ("interface-unreachable", Role.CAUSE, None)
-    slug, role, finding = findings(NCCL + "NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>" + failed)[0]
-    assert (slug, role) == ("interface-unreachable", Role.SYMPTOM)
-    assert finding.doubt is not None
-    assert len(finding.doubt.causes) == 2
+    assert "br-05ab815fa14e (172.19.0.1)" in finding.message
+    for shown in (bridges, NCCL + "NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>"):
+        slug, role, finding = findings(shown + failed.format("10.0.0.3"))[0]
+        assert (slug, role) == ("interface-unreachable", Role.SYMPTOM)
+        assert finding.doubt is not None
+        assert len(finding.doubt.causes) == 2
 
 
 def test_a_bare_system_error_after_infiniband_was_chosen_is_about_infiniband() -> None:
@@ -274,7 +285,18 @@ def test_a_bare_system_error_after_infiniband_was_chosen_is_about_infiniband() -
 def test_what_nccl_said_besides_the_class_is_quoted() -> None:
     """An unspecified error shows the WARN line, or what stands after Last error."""
     text = "ncclUnhandledCudaError: Call to CUDA function failed.\n|Last error:\n|Cuda failure 'out of memory'"
-    assert "Cuda failure 'out of memory'" in findings(text)[0][2].message
+    found = findings(text)[0][2]
+    assert "Cuda failure 'out of memory'" in found.message
+    assert found.doubt is None
+    assert "leave room" in found.fix.summary
+
+
+def test_a_warning_of_nccl_that_does_not_stop_it_explains_nothing() -> None:
+    """Hosts without InfiniBand warn that its library is missing, and work."""
+    text = (
+        "misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]\nncclSystemError: System call (socket) failed."
+    )
+    assert "libibverbs" not in findings(text)[0][2].message
 
 
 def test_two_versions_in_one_log_explain_invalid_usage() -> None:
@@ -467,6 +489,7 @@ def test_a_group_that_ends_without_destroy_is_harmless() -> None:
         wait(0, 90) + wait(1, 90) + dumped(2, 95),  # it has gone on
         "".join(wait(rank, 9, "_ALLGATHER_BASE", 10, 80) for rank in (0, 1)),  # six of eight ranks are not shown
         wait(0, 90).replace("[rank0]", "[rank4]") + wait(1, 91),  # ranks of different groups
+        wait(0, 96120) + wait(0, 96117) + wait(1, 64088),  # a rank of several groups
         NCCL
         + "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
         + wait(0, 77)

@@ -150,12 +150,12 @@ def _slow(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     return None
 
 
-def _different(_: Log, waits: tuple[Wait, ...]) -> Story | None:
+def _different(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     """Compare ranks in collectives of one number; only where ranks of one group are told apart for sure."""
     for seq in {wait.seq for wait in waits if wait.seq is not None}:
         same = [wait for wait in waits if wait.seq == seq and wait.op in ALIKE and wait.rank is not None]
         what = {(wait.op, wait.given) for wait in same}
-        if len(what) > 1 and _one_group(same):
+        if len(what) > 1 and _one_group(log, same):
             return Story(Kind.DIFFERENT, tuple(same), evidence=tuple(wait.proof for wait in same[:4]))
     return None
 
@@ -164,7 +164,7 @@ def _behind(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     """Compare the numbers; or find a rank that has not even begun the collective that the others wait in."""
     numbered = [wait for wait in waits if wait.seq is not None and wait.rank is not None]
     numbers = {wait.seq for wait in numbered}
-    if len(numbers) > 1 and _one_group(numbered):
+    if len(numbers) > 1 and _one_group(log, numbered):
         late = min(number for number in numbers if number is not None)
         ranks = tuple(wait.rank for wait in numbered if wait.seq == late and wait.rank is not None)
         return Story(Kind.BEHIND, tuple(numbered), ranks, tuple(wait.proof for wait in numbered[:4]))
@@ -212,13 +212,17 @@ def _group_size(wait: Wait) -> int:
     return large // small if small and large % small == 0 and large > small else 0
 
 
-def _one_group(waits: list[Wait]) -> bool:
-    """Say whether the lines are of one group: the number in the message is the rank in the group."""
-    for wait in waits:
-        entry = ENTRY.search(wait.record.text)
-        if entry is None or entry["rank"] is None or int(entry["rank"]) != wait.rank:
-            return False
-    return True
+def _one_group(log: Log, waits: list[Wait]) -> bool:
+    """Say whether the lines are of one group: no rank waits in several, and its number in the group is its own."""
+    numbers: dict[int | None, set[int | None]] = {}
+    for record, _ in log.find(STUCK):
+        wait = _wait(record)
+        numbers.setdefault(wait.rank, set()).add(wait.seq)
+    entries = [(wait.rank, ENTRY.search(wait.record.text)) for wait in waits]
+    return all(
+        len(numbers[rank]) == 1 and entry is not None and entry["rank"] is not None and int(entry["rank"]) == rank
+        for rank, entry in entries
+    )
 
 
 TELLERS: tuple[Callable[[Log, tuple[Wait, ...]], Story | None], ...] = (

@@ -7,7 +7,8 @@ import re
 from ddpdoctor import Doubt, Evidence, Finding, Fix
 from ddpdoctor.explain.records import Log, Record
 
-WARN = r"NCCL WARN \S"
+# A host without InfiniBand, and one whose NVLink domain is not set up, warn and go on.
+WARN = r"NCCL WARN (?!Failed to open lib|MNNVL |Could not find real path|NET/Plugin|dlvsym failed)\S"
 LAST_ERROR = re.compile(r"Last error:[ \t]*\n?[ \t]*(\S[^\n]*)")
 ASK = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET torchrun ... 2>&1 | grep -m1 'NCCL WARN'"
 

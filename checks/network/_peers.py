@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
 
-from ddpdoctor.explain.records import Log
+from ddpdoctor.explain.records import Log, Record
 
-BOOTSTRAP = (
-    r"(?:Bootstrap ?: ?Using|NET ?: Using interface|NET/Socket ?: Using(?: \[\d+\])?) ?\[?\d*\]?(\S+?):([\d.]+)<"
-)
+BOOTSTRAP = r"(?:Bootstrap ?: ?Using|NET ?: Using interface|NET/Socket ?: Using) ?(?=\S)"
+INTERFACE = re.compile(r"(?:\[\d+\])?([A-Za-z][\w.@-]*):([\d.]+)<\d")
 GLOO_REFUSED = (
     r"(?:\bconnect \[(?P<old>[^\]\s]+)\]:\d+: Connection refused"
     r"|SO_ERROR: Connection refused, remote=\[(?P<new>[^\]\s]+)\])"
@@ -25,10 +25,19 @@ def loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def chosen(log: Log) -> tuple[str, str] | None:
-    """Give NCCL's interface and address where the log shows a virtual one, or else the first."""
-    all_ = [(found[1], found[2]) for _, found in log.find(BOOTSTRAP)]
-    return next((each for each in all_ if virtual(*each)), all_[0] if all_ else None)
+def interfaces(log: Log) -> Iterator[tuple[Record, re.Match[str]]]:
+    """Yield the interfaces that NCCL says it uses: their names and addresses, one after the other."""
+    for record, found in log.find(BOOTSTRAP):
+        for each in INTERFACE.finditer(record.text, found.end()):
+            yield record, each
+
+
+def dead_end(log: Log, peer: str | None) -> tuple[Record, re.Match[str]] | None:
+    """Find an interface of NCCL's that ends in its host, and through which it would reach this peer."""
+    for record, found in interfaces(log):
+        if virtual(found[1], found[2]) and (peer is None or _in_one_network(found[2], peer)):
+            return record, found
+    return None
 
 
 def virtual(name: str, address: str) -> bool:
@@ -42,7 +51,15 @@ def virtual(name: str, address: str) -> bool:
 
 def name(log: Log, address: str) -> str:
     """Name the rank or host that said it uses this address, else the address."""
-    for record, found in log.find(BOOTSTRAP):
+    for record, found in interfaces(log):
         if found[2] == address and (record.rank is not None or record.node):
             return f"rank {record.rank} ({address})" if record.rank is not None else f"{record.node} ({address})"
     return address
+
+
+def _in_one_network(one: str, other: str) -> bool:
+    """Say whether two addresses share their first 16 bits, as those of a bridge do."""
+    try:
+        return ipaddress.ip_address(other) in ipaddress.ip_network(f"{one}/16", strict=False)
+    except ValueError:
+        return True  # a host's name: nothing speaks against it

@@ -23,7 +23,7 @@ from ddpdoctor import Card, Doubt, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign
 from ddpdoctor.explain.records import Log, Record
 
-from ._peers import BOOTSTRAP, chosen, virtual
+from ._peers import BOOTSTRAP, dead_end
 
 CARD = Card("DDP336", Severity.ERROR)
 
@@ -37,9 +37,8 @@ CARD = Card("DDP336", Severity.ERROR)
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A host that takes part in the rendezvous has a route; its port has not."""
-    ours = chosen(log)
-    if ours and virtual(*ours):
-        return
+    if dead_end(log, match["peer"]):
+        return  # interface-unreachable
     peer = f"{match['peer']} port {match['port']}" if match["peer"] else "a peer's port"
     yield Finding(
         f"the connection to {peer} is turned away, though the rendezvous of the same hosts worked",

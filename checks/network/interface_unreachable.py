@@ -28,7 +28,7 @@ from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import gloo_address, nccl_interface, several_hosts
 
 from ._hosts import routable_interfaces
-from ._peers import BOOTSTRAP, chosen, virtual
+from ._peers import BOOTSTRAP, dead_end
 
 CARD = Card("DDP304", Severity.ERROR, known_as=("wrong-network-interface", "gloo-wrong-interface"))
 CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")
@@ -65,12 +65,11 @@ def that_would_be_taken(facts: Facts) -> Iterator[Finding]:
 @sign(NO_WAY, beside=(BOOTSTRAP,), explains=(*CONSEQUENCES, "firewall-blocks-nccl-ports"))
 def that_nccl_took(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Blame the interface where the log shows one that ends in its host."""
-    ours = chosen(log)
-    if ours and virtual(*ours):
-        shown = next((each, found) for each, found in log.find(BOOTSTRAP) if found.groups() == ours)
+    if shown := dead_end(log, match["peer"]):
+        used, found = shown
         yield Finding(
-            f"NCCL uses {ours[0]} ({ours[1]}), which other hosts cannot reach: {match['why']}",
-            (record.proof(match, "the peers answer"), shown[0].proof(shown[1], "the interface to the other hosts")),
+            f"NCCL uses {found[1]} ({found[2]}), which other hosts cannot reach: {match['why']}",
+            (record.proof(match, "the peers answer"), used.proof(found, "the interface to the other hosts")),
             Fix("name the interface to the other hosts", command="ip -brief address; export NCCL_SOCKET_IFNAME=eth0"),
             Place(variable="NCCL_SOCKET_IFNAME", rank=record.rank, host=record.node),
         )
@@ -79,8 +78,7 @@ def that_nccl_took(record: Record, match: re.Match[str], log: Log) -> Iterator[F
 @sign(NO_WAY, role=Role.SYMPTOM, beside=(BOOTSTRAP,), explains=CONSEQUENCES)
 def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Without a virtual interface in sight a silent peer has two explanations."""
-    ours = chosen(log)
-    if (ours and virtual(*ours)) or match["why"] in ("No route to host", "Connection refused"):
+    if dead_end(log, match["peer"]) or match["why"] in ("No route to host", "Connection refused"):
         return
     peer = match["peer"] or "a peer"
     yield Finding(

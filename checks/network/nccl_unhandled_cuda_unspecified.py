@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ddpdoctor import Card, Finding, Severity
+from ddpdoctor import Card, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign
 from ddpdoctor.explain.records import Log, Record
 
@@ -31,6 +32,21 @@ CAUSES = (
     "an earlier kernel of the training failed",
 )
 
+CUDA = re.compile(r"Cuda failure (?:\d+ )?'([^'\n]+)'")
+EARLIER = Fix("find the kernel that failed before", command="CUDA_LAUNCH_BLOCKING=1 torchrun ...")
+MEANING = {
+    "out of memory": Fix(
+        "leave room on the GPU: NCCL needs some hundred MB beside torch's cache",
+        command="nvidia-smi   # another process on it?\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    ),
+    "driver version is insufficient": Fix("install a driver as new as the CUDA of torch", command="nvidia-smi"),
+    "unsupported toolchain": Fix("install a driver as new as the CUDA of torch", command="nvidia-smi"),
+    "no kernel image": Fix("install a torch build for this GPU", command="python -m torch.utils.collect_env"),
+    "illegal memory access": EARLIER,
+    "device-side assert": EARLIER,
+    "unspecified launch failure": EARLIER,
+}
+
 
 @sign(
     r"unhandled cuda error|ncclUnhandledCudaError: Call to CUDA",
@@ -40,4 +56,7 @@ CAUSES = (
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
-    yield unspecified("a CUDA call failed inside NCCL", CAUSES, record, match, log)
+    finding = unspecified("a CUDA call failed inside NCCL", CAUSES, record, match, log)
+    said = CUDA.search(finding.message)
+    meaning = next((fix for text, fix in MEANING.items() if said and text in said[1]), None)
+    yield replace(finding, fix=meaning, doubt=None) if meaning else finding
