@@ -11,6 +11,7 @@ import pytest
 from ddpdoctor.check import Check, Instrument, Role, Sign
 from ddpdoctor.explain.answer import Answer
 from ddpdoctor.explain.engine import explain
+from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.sources import Origin
 from ddpdoctor.registry import load_checks
 
@@ -53,8 +54,14 @@ class TestEachSign:
             named = answer((ROOT / "fixtures" / check.slug.replace("-", "_") / name).read_text()).named
             assert all((each.role is Role.SYMPTOM) == bool(each.finding.doubt) for each in named if each.check is check)
 
+    def test_fixed_text_announces_it(self, check: Check) -> None:
+        """Each pattern needs some literal text, by which lines are found without trying it on all of them."""
+        for facet in check.of(Instrument.SIGN):
+            assert isinstance(facet.subject, Sign)
+            assert all(map(needles, (facet.subject.pattern, *facet.subject.beside)))
+
     def test_it_is_quick_on_long_lines(self, check: Check) -> None:
-        """No pattern is quadratic: what almost matches, over and over in a line of 200,000 characters, takes no time."""
+        """No pattern is quadratic: what almost matches, over and over in 200,000 characters, takes no time."""
         for facet in check.of(Instrument.SIGN):
             assert isinstance(facet.subject, Sign)
             for pattern in (facet.subject.pattern, *facet.subject.beside):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,8 +11,11 @@ from ddpdoctor import Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.checkpoint import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.compare import Difference, explain, outermost, wrapped_keys
 from ddpdoctor.checkpoint.keys import Strip, assumed, is_averaged, is_flat
+from ddpdoctor.explain.records import Log, Record
 
 from ._look import few, named, repair_command, state_dicts
+from ._reason import Reason, reason
+from ._refusal import refusal
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.model_exam import ModelExam
@@ -112,3 +116,34 @@ def _mend(checkpoint: CheckpointFile, state_dict: StateDict, strip: Strip, wrapp
         )
     command, new = repair_command(checkpoint.path, *options)
     return Fix(f"write {new} with the bare keys, and save the bare model from now on", command, wrapper.diff)
+
+
+def from_log(record: Record, match: re.Match[str], log: Log, wrapper: Wrapper, *reasons: Reason) -> Iterator[Finding]:
+    """Report the prefix when taking it out makes what load_state_dict found missing and unexpected the same keys."""
+    refused = refusal(record, match, log)
+    why, in_file, in_model = reason(refused)
+    if why not in reasons:
+        return
+    strip, keys = (in_file, refused.unexpected) if in_file.segments else (in_model, refused.missing)
+    changed = [key for key in keys if strip(key) != key]
+    whose = "the checkpoint" if in_file.segments else "the model"
+    yield Finding(
+        f"{len(changed)} keys of {whose} carry {strip}, which {wrapper.maker} adds"
+        + (", and strict=False loaded none of them" if refused.silent else ""),
+        (Evidence(few(changed), few(map(strip, changed)), f"without {strip} on the other side"), *refused.evidence),
+        _mend_named(refused.path, in_file, wrapper) if in_file.segments else _load_bare(in_model),
+        record.place,
+    )
+
+
+def _mend_named(path: str, strip: Strip, wrapper: Wrapper) -> Fix:
+    command, new = repair_command(path)
+    return Fix(f"write {new} without {strip}, and save the bare model from now on", command, wrapper.diff)
+
+
+def _load_bare(strip: Strip) -> Fix:
+    child = "".join(f".{segment}" for segment in strip.front) or ".module"
+    return Fix(
+        "load into the bare model, before it is wrapped",
+        diff=f"- model.load_state_dict(state)\n+ model{child}.load_state_dict(state)",
+    )

@@ -17,16 +17,20 @@ averaging.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
 from ddpdoctor.checkpoint import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.compare import explain
 from ddpdoctor.checkpoint.keys import COUNTER, Strip, assumed, is_averaged
+from ddpdoctor.explain.records import Log, Record
 
 from ._look import few, named, quoted, state_dicts
+from ._reason import Reason, reason
+from ._refusal import PARTS, REFUSED, refusal
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.model_exam import ModelExam
@@ -66,3 +70,20 @@ def _finding(checkpoint: CheckpointFile, state_dict: StateDict, strip: Strip, se
         place=Place(file=checkpoint.path, key=COUNTER),
         severity=severity,
     )
+
+
+@sign(REFUSED, beside=PARTS)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise the counter among the unexpected keys."""
+    refused = refusal(record, match, log)
+    if reason(refused)[0] is Reason.AVERAGED:
+        yield Finding(
+            "the checkpoint is that of an AveragedModel: n_averaged stands among its keys",
+            refused.evidence,
+            Fix(
+                "load the weights and leave the counter",
+                diff=f"-model.load_state_dict(torch.load({quoted(refused.path)}))\n"
+                f"+ddpdoctor.load_state_dict(model, {quoted(refused.path)})",
+            ),
+            record.place,
+        )

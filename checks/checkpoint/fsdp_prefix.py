@@ -20,19 +20,24 @@ with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.checkpoin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Finding, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 
-from ._wrappers import Wrapper, from_file, from_model
+from ._look import few
+from ._reason import Reason, reason
+from ._refusal import HEAD, PARTS, REFUSED, refusal
+from ._wrappers import Wrapper, from_file, from_log, from_model
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile
     from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP803", Severity.ERROR)
+CARD = Card("DDP803", Severity.ERROR, known_as=("fsdp-state-dict-type-mismatch",))
 WRAPPER = Wrapper(
     ("_fsdp_wrapped_module", "_fpw_module"),
     "FullyShardedDataParallel",
@@ -53,3 +58,35 @@ def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  
 def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
     """Compare with the keys of the model."""
     yield from from_model(checkpoint, model, WRAPPER)
+
+
+@sign(REFUSED, beside=PARTS)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Compare what load_state_dict found missing with what it found unexpected."""
+    yield from from_log(record, match, log, WRAPPER, Reason.SHARDED)
+
+
+@sign(HEAD, beside=PARTS)
+def by_what_fsdp_adds(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise flat parameters and FSDP's own classes, where no renaming makes the keys equal."""
+    refused = refusal(record, match, log)
+    why = reason(refused)[0]
+    names = [key for key in (*refused.missing, *refused.unexpected) if FSDP_KEY.search(key)]
+    if why is Reason.SHARDED or not names:
+        return
+    yield Finding(
+        "the checkpoint and the model hold their parameters in different ways of FSDP: one of them has "
+        + (FSDP_KEY.search(names[0]) or names)[0].strip("."),
+        (Evidence(few(names), "the same state_dict_type at saving and at loading", refused.model), *refused.evidence),
+        Fix(
+            "save the full state dict, and load it before FSDP wraps the model or through set_model_state_dict",
+            diff="-torch.save(model.state_dict(), path)\n"
+            "+options = StateDictOptions(full_state_dict=True, cpu_offload=True)\n"
+            "+state = get_model_state_dict(model, options=options)  # on all ranks\n"
+            "+if rank == 0: torch.save(state, path)",
+        ),
+        record.place,
+    )
+
+
+FSDP_KEY = re.compile(r"_fsdp_wrapped_module\.|_fpw_module\.|(?:^|\.)_?flat_param(?:_\d+)?(?:$|\.)")

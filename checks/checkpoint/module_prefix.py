@@ -24,19 +24,24 @@ docstring of that function.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Finding, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Log, Record
 
-from ._wrappers import Wrapper, from_file, from_model
+from ._look import few
+from ._reason import OTHER_NETWORK, Reason, reason
+from ._refusal import HEAD, PARTS, REFUSED, refusal
+from ._wrappers import Wrapper, from_file, from_log, from_model
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile
     from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP801", Severity.ERROR)
+CARD = Card("DDP801", Severity.ERROR, known_as=("checkpoint-module-prefix",))
 WRAPPER = Wrapper(
     ("module",),
     "DataParallel or DistributedDataParallel",
@@ -57,3 +62,33 @@ def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  
 def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
     """Compare with the keys of the model."""
     yield from from_model(checkpoint, model, WRAPPER)
+
+
+@sign(REFUSED, beside=PARTS)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Compare what load_state_dict found missing with what it found unexpected."""
+    yield from from_log(record, match, log, WRAPPER, Reason.MODULE)
+
+
+@sign(HEAD, role=Role.SYMPTOM, beside=PARTS)
+def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave it open where the log shows one side only, and all of it begins with module."""
+    refused = refusal(record, match, log)
+    one_side = refused.missing or refused.unexpected
+    if (refused.missing and refused.unexpected) or refused.shapes or reason(refused)[0] is Reason.COUNTERS:
+        return
+    if one_side and all(key.startswith("module.") for key in one_side):
+        expected = "the same keys without module. on the other side"
+        yield Finding(
+            f"{len(one_side)} keys that begin with module. are {'missing' if refused.missing else 'unexpected'}",
+            (Evidence(few(one_side), expected, "load_state_dict"), *refused.evidence),
+            Fix(
+                "look at the file's keys; where module. is all that differs, write them anew",
+                command="ddpdoctor repair last.pt --model train.py:build_model -o new.pt",
+            ),
+            record.place,
+            doubt=Doubt(
+                ("one side was saved or built in DataParallel or DDP, the other was not", OTHER_NETWORK),
+                f"ddpdoctor inspect {refused.path} --keys",
+            ),
+        )

@@ -16,20 +16,24 @@ Holds for every torch; seen with torch 2.13 CPU. Source: PyTorch tutorials, "Sav
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
 from ddpdoctor.checkpoint import CheckpointFile, StateDict, subscript
 from ddpdoctor.checkpoint.compare import explain
+from ddpdoctor.explain.records import Log, Record
 
-from ._look import PICKLED, few, load_lines, state_dicts, strip_lines
+from ._look import PICKLED, few, load_lines, quoted, state_dicts, strip_lines
+from ._reason import Reason, reason
+from ._refusal import PARTS, REFUSED, refusal
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP805", Severity.NOTE)
+CARD = Card("DDP805", Severity.NOTE, known_as=("checkpoint-nested-dict",))
 
 
 @probe
@@ -75,3 +79,25 @@ def _finding(
         ),
         place=Place(file=checkpoint.path, key=str(state_dict.location[-1])),
     )
+
+
+@sign(REFUSED, beside=PARTS)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise the keys of a training state among the unexpected ones."""
+    refused = refusal(record, match, log)
+    if reason(refused)[0] is not Reason.NESTED:
+        return
+    inner = next((key for key in WEIGHTS if key in refused.unexpected), "model")
+    yield Finding(
+        f"load_state_dict got the whole training state; the weights stand in it under {inner}",
+        (Evidence(few(refused.unexpected), "names of parameters", "unexpected keys"), *refused.evidence),
+        Fix(
+            "load the inner dict",
+            diff=f"-model.load_state_dict(ckpt)\n+model.load_state_dict(ckpt[{quoted(inner)}])",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+    )
+
+
+WEIGHTS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params", "ema")

@@ -15,13 +15,15 @@ Holds for every torch; seen with torch 2.13 CPU. Source: git-lfs specification, 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
 from ddpdoctor.checkpoint import CheckpointFile, Format
+from ddpdoctor.explain.records import Record
 
 CARD = Card("DDP808", Severity.ERROR)
 
@@ -62,3 +64,21 @@ def _fix(checkpoint: CheckpointFile) -> Fix:
             return Fix("write it with torch.save; a plain pickle is read by pickle.load, which runs what it says")
         case _:
             return Fix("name the file that torch.save wrote, or fetch it again", f"ls -l {shlex.quote(str(path))}")
+
+
+@sign(
+    r"invalid load key, '([v<])'\.|Error while deserializing header: HeaderTooLarge"
+    r"|Error while deserializing header: header too large"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise the first letter of a git-lfs pointer or of a web page, read as a pickle or as a header's length."""
+    kind = "an HTML page" if match[1] == "<" else "a git-lfs pointer, the text that stands for a large file"
+    yield Finding(
+        f"the file is no checkpoint but {kind}",
+        (record.proof(match, "a checkpoint"),),
+        Fix(
+            "fetch the file itself: git lfs pull, or the raw link",
+            command="head -c 200 last.pt\ngit lfs install && git lfs pull",
+        ),
+        record.place,
+    )

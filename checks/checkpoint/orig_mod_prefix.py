@@ -20,19 +20,23 @@ documentation, "torch.compile", and torch/_dynamo/eval_frame.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Finding, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 
-from ._wrappers import Wrapper, from_file, from_model
+from ._reason import Reason
+from ._refusal import PARTS, REFUSED
+from ._wrappers import Wrapper, from_file, from_log, from_model
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile
     from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP802", Severity.ERROR)
+CARD = Card("DDP802", Severity.ERROR, known_as=("checkpoint-orig-mod-prefix",))
 WRAPPER = Wrapper(
     ("_orig_mod",),
     "torch.compile",
@@ -52,3 +56,9 @@ def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  
 def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
     """Compare with the keys of the model."""
     yield from from_model(checkpoint, model, WRAPPER)
+
+
+@sign(REFUSED, beside=PARTS)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Compare what load_state_dict found missing with what it found unexpected."""
+    yield from from_log(record, match, log, WRAPPER, Reason.COMPILED)

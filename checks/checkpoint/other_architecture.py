@@ -24,21 +24,26 @@ nothing else is filled up by torch when it has no `_metadata`. Source: PyTorch d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity, Table
+from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.checkpoint.compare import Difference, Parameter, explain, shifted
-from ddpdoctor.checkpoint.keys import is_flat
+from ddpdoctor.checkpoint.keys import is_flat, wrappers_in
+from ddpdoctor.explain.records import Log, Record
 
 from ._look import MOST_ROWS, few, load_lines, named, quoted, state_dicts
+from ._reason import OTHER_NETWORK, Reason, are_placeholders, reason
+from ._refusal import HEAD, PARTS, SHAPE, Refusal, Shape, refusal
+from ._sharded import SHARDED, is_sharded, is_uneven
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile
     from ddpdoctor.probe.model_exam import ModelExam
 
-CARD = Card("DDP806", Severity.ERROR)
+CARD = Card("DDP806", Severity.ERROR, known_as=("checkpoint-architecture-mismatch",))
 PLACEHOLDERS = {(0,), (1,)}
 
 
@@ -144,3 +149,76 @@ def _table(found: Difference, own: Sequence[Parameter]) -> Table:
     odd = [*(key for key, _, _ in found.reshaped), *found.missing, *found.unexpected]
     rows = tuple((key, held.get(key, "-"), wanted.get(key, "-")) for key in odd[:MOST_ROWS])
     return Table(("key", "in the file", "in the model"), rows)
+
+
+@sign(HEAD, beside=(*PARTS, SHARDED))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Report what is left when no prefix makes the keys equal."""
+    refused = refusal(record, match, log)
+    if reason(refused)[0] is not Reason.OTHER or is_uneven(refused, record, log) or _one_sided_module(refused):
+        return
+    counts = [
+        f"{len(what)} {word}"
+        for what, word in (
+            (refused.missing, "keys are missing"),
+            (refused.unexpected, "are unexpected"),
+            (refused.shapes, "tensors have other shapes"),
+        )
+        if what
+    ]
+    yield Finding(
+        f"the checkpoint is of another network than {refused.model}: {', '.join(counts)}, and no prefix explains it",
+        refused.evidence,
+        ARGUMENTS,
+        record.place,
+    )
+
+
+@sign(HEAD, role=Role.SYMPTOM, beside=(*PARTS, SHARDED))
+def only_missing_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave it open where keys are missing and the log does not show what stands in their place."""
+    refused = refusal(record, match, log)
+    if reason(refused)[0] is not Reason.ONLY_MISSING or is_sharded(record, log) or _one_sided_module(refused):
+        return
+    if any(map(wrappers_in, refused.missing)):
+        return
+    yield Finding(
+        f"{len(refused.missing)} keys of {refused.model} are not in the checkpoint",
+        (Evidence(few(refused.missing), "these keys in the file", "load_state_dict"), *refused.evidence),
+        ARGUMENTS,
+        record.place,
+        doubt=Doubt(
+            (
+                OTHER_NETWORK,
+                "the keys carry a prefix: _orig_mod. (checkpoint-orig-mod-prefix), module. (checkpoint-module-prefix)",
+                "the file is a whole training state (checkpoint-nested-dict)",
+            ),
+            f"ddpdoctor inspect {refused.path} --keys",
+        ),
+    )
+
+
+@sign(SHAPE, beside=PARTS)
+def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Report shapes where the head of the error is missing from the log, once."""
+    shapes = tuple(Shape(*found.groups()) for _, found in log.find(SHAPE))
+    first = log.first(SHAPE)
+    if log.first(HEAD) or are_placeholders(shapes) or first is None or first[0] is not record:
+        return
+    yield Finding(
+        f"the checkpoint is of another network: {len(shapes)} tensors have other shapes",
+        (record.proof(match, f"[{match[3]}]"),),
+        ARGUMENTS,
+        record.place,
+    )
+
+
+def _one_sided_module(refused: Refusal) -> bool:
+    sides = [side for side in (refused.missing, refused.unexpected) if side]
+    return not refused.shapes and len(sides) == 1 and all(key.startswith("module.") for key in sides[0])
+
+
+ARGUMENTS = Fix(
+    "build the model with the arguments of the training that wrote the file; see key by key what differs",
+    command="ddpdoctor inspect last.pt --keys\nddpdoctor check --checkpoint last.pt --model train.py:build_model",
+)

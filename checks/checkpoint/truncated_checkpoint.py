@@ -19,13 +19,15 @@ Holds for every torch; seen with torch 2.13 CPU. Source: PyTorch documentation, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
 from ddpdoctor.checkpoint import CheckpointFile, Format
+from ddpdoctor.explain.records import Log, Record
 
-CARD = Card("DDP807", Severity.ERROR)
+CARD = Card("DDP807", Severity.ERROR, known_as=("checkpoint-file-truncated",))
 HOLES = {
     Format.TORCH: "the directory of the archive at its end, and every record as it was written",
     Format.LEGACY: "all tensors up to the end of the file",
@@ -57,3 +59,29 @@ def in_the_file(checkpoint: CheckpointFile) -> Iterator[Finding]:
             ),
             place=Place(file=checkpoint.path),
         )
+
+
+DISK_FULL = r"No space left on device|Disk quota exceeded"
+
+
+@sign(
+    r"PytorchStreamReader failed reading (?:zip archive|file [^\n:]{1,300}): [^\n]{0,80}"
+    r"(?:failed finding central directory|archive is corrupted|file read failed|invalid header)"
+    r"|unexpected EOF, expected \d+ more bytes\. The file might be corrupted"
+    r"|SafetensorError: [^\n]{0,60}(?:MetadataIncompleteBuffer|incomplete metadata|InvalidHeaderDeserialization)",
+    beside=(DISK_FULL,),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise what torch.load and safetensors raise, and a disk that was full."""
+    full = log.first(DISK_FULL)
+    yield Finding(
+        "the checkpoint file is cut off or broken" + (": the disk was full" if full else ""),
+        (record.proof(match, "a whole file"), *((full[0].proof(full[1]),) if full else ())),
+        Fix(
+            "delete the file and fetch it again, or go back to the last whole one; save on rank 0, then rename",
+            command="ddpdoctor inspect last.pt\nsha256sum last.pt  # compare with the original\ndf -h .",
+            diff="-torch.save(state, path)\n"
+            '+if rank == 0:\n+    torch.save(state, f"{path}.part")\n+    os.replace(f"{path}.part", path)',
+        ),
+        record.place,
+    )

@@ -19,17 +19,19 @@ run. Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.load" and "
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
 from ddpdoctor.checkpoint import CheckpointFile
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
 
 from ._look import PICKLED, few, quoted, whole
 
-CARD = Card("DDP809", Severity.WARNING)
+CARD = Card("DDP809", Severity.WARNING, known_as=("weights-only-unpickling",))
 DEFAULT_SINCE = (2, 6)
 RUNNERS = {"commands", "nt", "os", "posix", "pty", "runpy", "socket", "subprocess", "sys", "webbrowser"}
 KEYS = {"builtins.getattr", "builtins.setattr", "functools.partial", "operator.attrgetter", "operator.methodcaller"}
@@ -115,4 +117,33 @@ def _fix(path: str, names: tuple[str, ...]) -> Fix:
     ]
     return Fix(
         "save plain values, as in float(loss) and vars(args); for this file, allow the names", diff="\n".join(lines)
+    )
+
+
+REFUSED = r"Weights only load failed"
+BLOCKED = r"unsupported GLOBAL \S+ whose module \S+ is blocked"
+GLOBAL = r"(?:Unsupported (?:global|class)|unsupported GLOBAL)[^\n]{0,12} ([A-Za-z_][\w.]*\.\w+)"
+
+
+@sign(REFUSED, beside=(GLOBAL,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name what the pickle asks for, where the message goes on so far; a file that is no pickle is another ailment."""
+    if "invalid load key" in record.text:
+        return
+    found = re.search(GLOBAL, record.text)
+    name = found[1] if found else next((hit[1] for _, hit in log.find(GLOBAL)), "")
+    module, _, attribute = name.rpartition(".")
+    blocked = re.search(BLOCKED, record.text)
+    allow = f"+import {module}\n+torch.serialization.add_safe_globals([{name}])\n torch.load(path)\nor\n"
+    yield Finding(
+        f"torch.load with weights_only=True refuses {name or 'what the pickle of the checkpoint names'}",
+        (record.proof(match, "tensors and plain containers only"), *((record.proof(found),) if found else ())),
+        Fix(
+            f"allow {attribute or 'the classes that it needs'}; weights_only=False only for a file of your own",
+            command="ddpdoctor inspect last.pt  # lists what the file would import",
+            diff=(allow if module and not blocked else "")
+            + "-torch.load(path)\n+torch.load(path, weights_only=False)  # runs whatever the file says",
+        ),
+        record.place,
+        severity=Severity.ERROR,
     )

@@ -1,0 +1,84 @@
+"""What `load_state_dict` said that does not fit, read from a log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor import Evidence
+from ddpdoctor.explain.records import Log, Record
+
+HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"
+SILENT = r"_IncompatibleKeys\(missing_keys=\[(?P<missing>[^\]]*)\], unexpected_keys=\[(?P<unexpected>[^\]]*)\]"
+MISSING = r"Missing key\(s\) in state_dict: ([^\n]+)"
+UNEXPECTED = r"Unexpected key\(s\) in state_dict: ([^\n]+)"
+SHAPE = (
+    r"size mismatch for ([\w.]+): copying a param (?:with shape|of) torch\.Size\(\[([\d, ]*)\]\) from checkpoint,"
+    r" (?:the shape in current model|where the shape) is torch\.Size\(\[([\d, ]*)\]\)"
+)
+REFUSED = rf"{HEAD}|{SILENT}"
+PARTS = (HEAD, MISSING, UNEXPECTED, SHAPE)
+KEY = re.compile(r"[\"']([^\"']+)[\"']")
+FILE = re.compile(r"(?:torch\.load|load_file|load_from_checkpoint)\(\s*f?[\"']([^\"'{}]+)[\"']")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tensor whose sizes differ, each as ``8, 4``."""
+
+    key: str
+    file: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Keys and shapes that do not fit; ``silent`` where `strict=False` passed over them."""
+
+    model: str
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    evidence: tuple[Evidence, ...]
+    silent: bool = False
+    path: str = "last.pt"
+
+
+def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
+    """Read it from the record, or from those that follow where the log has a record for each line."""
+    path = found[1] if (found := FILE.search(record.text)) else "last.pt"
+    model = match.groupdict().get("model")
+    if model is None:
+        missing, unexpected = _keys([match["missing"]]), _keys([match["unexpected"]])
+        return Refusal("", missing, unexpected, (), (record.proof(match),), silent=True, path=path)
+    records = [record]
+    if not any(re.search(part, record.text) for part in PARTS[1:]):
+        records += _following(record, log)
+    text = "\n".join(each.text for each in records)
+    evidence = [
+        each.proof(hit) for part in PARTS for each in records if (hit := next(re.finditer(part, each.text), None))
+    ]
+    return Refusal(
+        model,
+        _keys(re.findall(MISSING, text)),
+        _keys(re.findall(UNEXPECTED, text)),
+        tuple(Shape(*each) for each in re.findall(SHAPE, text)),
+        tuple(dict.fromkeys(evidence))[:4],
+        path=path,
+    )
+
+
+def _following(record: Record, log: Log) -> Iterator[Record]:
+    begun = False
+    for each in log.records:
+        if each is record:
+            begun = True
+        elif begun and each.rank == record.rank:
+            if re.search(HEAD, each.text):
+                return
+            yield each
+
+
+def _keys(lists: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for each in lists for key in KEY.findall(each)))

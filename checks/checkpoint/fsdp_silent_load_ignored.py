@@ -1,0 +1,49 @@
+"""strict=False passed over FSDP's flat parameters: nothing was loaded.
+
+Inside FSDP1 the parameters of a unit are one flat tensor, `_flat_param`. A state dict with that key, loaded with
+`strict=False` into a model whose own keys are the original ones (`use_orig_params=True`, or a plain model), leaves
+the weights as they are: `_IncompatibleKeys(missing_keys=[], unexpected_keys=['_fsdp_wrapped_module._flat_param'])`.
+No error is raised, and the training goes on from random or old weights.
+
+How to be sure: what `load_state_dict` returns lists `_flat_param` as unexpected; a sum over the parameters is the same
+before and after the load.
+
+How to mend it: load through `set_model_state_dict` (torch.distributed.checkpoint.state_dict) with a full state dict,
+on all ranks, not between forward and backward; and never without a look at what `strict=False` returns.
+
+Holds for FSDP1 of torch 2.0 to 2.13. Source: torch/distributed/fsdp/_flat_param.py, and `Module.load_state_dict`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.checkpoint.keys import is_flat
+from ddpdoctor.explain.records import Log, Record
+
+from ._look import few
+from ._refusal import SILENT, refusal
+
+CARD = Card("DDP824", Severity.ERROR)
+
+
+@sign(SILENT)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise flat parameters among the keys that were passed over."""
+    refused = refusal(record, match, log)
+    flat = [key for key in refused.unexpected if is_flat(key)]
+    if flat:
+        yield Finding(
+            "strict=False passed over FSDP's flat parameters: the weights are as they were before",
+            (*refused.evidence, Evidence(few(flat), "no flat parameter among the keys", "unexpected_keys")),
+            Fix(
+                "load a full state dict through torch.distributed.checkpoint, on all ranks",
+                diff="-model.load_state_dict(state, strict=False)\n"
+                "+options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)\n"
+                "+set_model_state_dict(model, state, options=options)",
+            ),
+            record.place,
+        )

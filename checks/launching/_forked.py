@@ -1,0 +1,6 @@
+"""The message of CUDA in a forked process, and who forked it."""
+
+MESSAGE = r"Cannot re-initialize CUDA in forked subprocess"
+LOADER = r"_worker_loop|in DataLoader worker process|utils[/\\]data[/\\](?:_utils[/\\]|dataloader\.py)"
+"""Frames of a DataLoader's worker, in the worker or in the process that hands its error on."""
+PROCESS = r"multiprocessing[/\\](?:process|popen_fork|context|spawn)\.py|(?:Fork)?Process-\d+:"

@@ -1,0 +1,64 @@
+"""CUDA was used before the rank processes were forked.
+
+A process that is forked inherits CUDA's state without its threads and cannot use the GPU: "Cannot re-initialize CUDA
+in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method". Launchers that fork
+look first: "Lightning can't create new processes if CUDA is already initialized", "CUDA has been initialized before
+the `notebook_launcher` could create a forked subprocess". In a notebook one earlier cell is enough: a model moved to
+the GPU, `torch.cuda.get_device_name()`, an import that asks for the device.
+
+How to be sure: the frames below the message are those of a process of your own, not of a DataLoader's worker (that is
+cuda-in-dataloader-worker); `torch.cuda.is_initialized()` is True before the launch.
+
+How to mend it: restart, and use CUDA inside the launched function only; start the processes with `spawn`, or with
+torchrun, which does not fork your script.
+
+Holds for all versions of torch on Linux, Lightning 1.6 and later, Accelerate 0.20 and later. Source:
+torch/cuda/__init__.py, lightning/fabric/strategies/launchers/multiprocessing.py, accelerate/launchers.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._forked import LOADER, MESSAGE, PROCESS
+
+CARD = Card("DDP451", Severity.ERROR)
+
+
+@sign(
+    r"Lightning can't create new processes if CUDA is already initialized"
+    r"|has been initialized before the `notebook_launcher` could create a forked subprocess"
+)
+def by_the_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise what launchers say that look first."""
+    yield _finding(record, match, ())
+
+
+@sign(MESSAGE, beside=(LOADER, PROCESS))
+def in_a_process(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise a process of the script's own by its frames."""
+    process = re.search(PROCESS, record.text)
+    if re.search(LOADER, record.text) or log.first(LOADER):
+        return
+    if process:
+        yield _finding(record, match, (record.proof(process),))
+    elif found := log.first(PROCESS):
+        yield _finding(record, match, (found[0].proof(found[1]),))
+
+
+def _finding(record: Record, match: re.Match[str], shown: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        "the GPU was used in the parent before it forked the ranks",
+        (record.proof(match, "no use of CUDA before the fork"), *shown),
+        Fix(
+            "use CUDA inside the launched function only, and start processes by spawn or with torchrun",
+            command="torchrun --standalone --nproc_per_node=gpu train.py",
+            diff='-mp.start_processes(train, nprocs=n, start_method="fork")\n+mp.spawn(train, nprocs=n)',
+        ),
+        record.place,
+    )

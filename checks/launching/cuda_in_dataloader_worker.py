@@ -1,0 +1,70 @@
+"""The data set uses CUDA, and the DataLoader's workers are forked.
+
+A worker of a DataLoader is a forked copy of the rank, which has used the GPU already; CUDA refuses to work there:
+"RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the
+'spawn' start method". Usual causes: `.cuda()` or `.to(device)` in `__getitem__` or in `collate_fn`, tensors that were
+put on the GPU in `__init__`, a model that makes features, a library such as spconv that voxelises on the GPU, or
+`torch.set_default_device("cuda")`.
+
+How to be sure: the frames `_worker_loop` or "in DataLoader worker process" stand above the message, and with
+`num_workers=0` it is gone.
+
+How to mend it: give CPU tensors out of the data set, and move the batch in the training loop; or
+`multiprocessing_context="spawn"` for the loader, which starts slowly.
+
+Holds for all versions of torch on Linux. Source: torch/cuda/__init__.py, and PyTorch documentation, "Multi-process
+data loading".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._forked import LOADER, MESSAGE, PROCESS
+
+CARD = Card("DDP455", Severity.ERROR)
+
+
+@sign(MESSAGE, beside=(LOADER,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise the worker by its frames."""
+    if found := re.search(LOADER, record.text):
+        yield _finding(record, match, (record.proof(found),))
+    elif other := log.first(LOADER):
+        yield _finding(record, match, (other[0].proof(other[1]),))
+
+
+@sign(MESSAGE, role=Role.SYMPTOM, beside=(LOADER, PROCESS))
+def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave open whose process it is, where the traceback is missing."""
+    if log.first(LOADER) or log.first(PROCESS):
+        return
+    doubt = Doubt(
+        (
+            "the data set or collate_fn uses CUDA in a worker of the DataLoader",
+            "CUDA was used before the ranks were forked (cuda-before-fork)",
+        ),
+        "sed -i 's/num_workers=[0-9]*/num_workers=0/' train.py  # gone with it: the data set; still there: the fork",
+    )
+    yield _finding(record, match, (), doubt)
+
+
+def _finding(record: Record, match: re.Match[str], shown: tuple[Evidence, ...], doubt: Doubt | None = None) -> Finding:
+    return Finding(
+        "a forked worker of the DataLoader uses CUDA" if shown else "a forked process uses CUDA",
+        (record.proof(match, "CPU tensors from the data set"), *shown),
+        Fix(
+            "give CPU tensors out of the data set, and move the batch in the training loop",
+            diff="-return torch.tensor(x).cuda()\n"
+            "+return torch.tensor(x)\n"
+            " for batch in loader:\n"
+            "+    batch = batch.to(device, non_blocking=True)",
+        ),
+        record.place,
+        doubt=doubt,
+    )

@@ -1,0 +1,67 @@
+"""DeepSpeed's batch sizes do not multiply out.
+
+DeepSpeed wants train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * number of ranks, and
+stops otherwise: "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu *
+gradient_acc_step * world_size 16 != 1 * 8 * 1". A configuration that was written for another number of GPUs is the
+usual cause, or arguments of the Trainer that differ from those in the JSON file.
+
+How to be sure: the four numbers stand in the message; the last is the number of ranks that DeepSpeed sees. If that is
+1 although a launcher started several, it is deepspeed-world-size-one.
+
+How to mend it: give two of the three sizes and let DeepSpeed compute the third, or write "auto" for all of them where
+the Trainer of transformers or Accelerate fills them in.
+
+Holds for all versions of DeepSpeed with torch 2.2 to 2.13. Source: `_batch_assertion` in deepspeed/runtime/config.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign
+from ddpdoctor.explain.records import Log, Record
+
+from ._batch import EQUATION, LAUNCHED, Batch, batch, is_alone
+
+CARD = Card("DDP452", Severity.ERROR)
+
+
+@sign(EQUATION)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Report numbers that no one rank more or less would mend."""
+    numbers = batch(match)
+    if numbers.world > 1 or numbers.ranks <= 1:
+        yield _finding(record, match, numbers)
+
+
+@sign(EQUATION, role=Role.SYMPTOM, beside=(LAUNCHED,))
+def of_one_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave open, for one rank, whether there should have been more."""
+    numbers = batch(match)
+    if numbers.world == 1 and numbers.ranks > 1 and not is_alone(numbers, record, log):
+        doubt = Doubt(
+            (
+                f"the configuration is for {numbers.ranks} GPUs, and the run has one",
+                f"{numbers.ranks} processes run, and each sees itself alone (deepspeed-world-size-one)",
+            ),
+            "deepspeed --num_gpus=1 --module torch.utils.collect_env | grep -c 'GPU [0-9]'",
+        )
+        yield _finding(record, match, numbers, doubt)
+
+
+def _finding(record: Record, match: re.Match[str], numbers: Batch, doubt: Doubt | None = None) -> Finding:
+    product = numbers.micro * numbers.accumulation * numbers.world
+    return Finding(
+        f"train_batch_size is {numbers.train}, and {numbers.micro} a GPU times {numbers.accumulation} steps of "
+        f"accumulation times {numbers.world} ranks is {product}",
+        (record.proof(match, f"train_batch_size {product}"),),
+        Fix(
+            "let DeepSpeed compute the total, or write auto for all three where Trainer or Accelerate fills them in",
+            diff=f'-"train_batch_size": {numbers.train},\n+"train_batch_size": "auto",\n'
+            '+"train_micro_batch_size_per_gpu": "auto",\n+"gradient_accumulation_steps": "auto",',
+        ),
+        record.place,
+        doubt=doubt,
+    )

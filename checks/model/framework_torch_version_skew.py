@@ -1,0 +1,68 @@
+"""Installed code relies on a part of torch that the installed torch does not have.
+
+Frameworks reach into torch's private names (`_use_replicated_tensor_module`, `_sync_params`), and torch changes them
+from one release to the next: "'MMDistributedDataParallel' object has no attribute '_use_replicated_tensor_module'",
+"cannot import name 'log' from 'torch.distributed.elastic.agent.server.api'". Behaviour changes too: SyncBatchNorm of
+torch 1.3 and older wants "at least 3D input (got 2D input)", where BatchNorm1d, which it replaced, takes two
+dimensions.
+
+How to be sure: the missing name is torch's, and an installed package asks for it; the package's notes name the
+versions of torch that it is made for.
+
+How to mend it: bring the two together: upgrade the framework, or install the torch that it was made for.
+
+Holds for any version of torch; torch 2.2 to 2.13 is what ddpdoctor itself knows. Source: torch's own modules, and the
+compatibility tables of Lightning, mmcv and DeepSpeed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Record
+
+from ._logs import is_private
+
+CARD = Card("DDP537", Severity.ERROR)
+
+
+@sign(r"'(\w*DataParallel)' object has no attribute '(\w+)'")
+def of_a_wrapper(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise a private attribute that an installed subclass of DDP expects."""
+    if is_private(record, match[2]):
+        yield _finding(record, match, match[2])
+
+
+@sign(r"cannot import name '(\w+)' from '(torch(?:\.\w+)*)'(?! \(most likely)")
+def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise an import of what torch does not have."""
+    if "circular import" not in record.text:
+        yield _finding(record, match, f"{match[2]}.{match[1]}")
+
+
+@sign(r"module '(torch(?:\.\w+)*)' has no attribute '(\w+)'")
+def of_a_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise an installed package that asks; a slip in the user's own file is another matter."""
+    if record.frames and not record.frames[-1].is_users:
+        yield _finding(record, match, f"{match[1]}.{match[2]}")
+
+
+@sign(r"ValueError: expected at least 3D input \(got 2D input\)")
+def of_sync_batchnorm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise SyncBatchNorm before torch 1.4."""
+    yield _finding(record, match, "SyncBatchNorm of two dimensions")
+
+
+def _finding(record: Record, match: re.Match[str], name: str) -> Finding:
+    return Finding(
+        f"the installed torch has no {name}, on which the code relies",
+        (record.proof(match, f"a torch with {name}"),),
+        Fix(
+            "bring framework and torch together: upgrade the one, or install the version of the other it was made for",
+            command="python -m torch.utils.collect_env\npip install --upgrade PACKAGE  # or pip install torch==X.Y.Z",
+        ),
+        record.place,
+    )
