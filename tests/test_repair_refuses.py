@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import io
 import json
@@ -23,6 +24,7 @@ from typing import Any
 import pytest
 
 from ddpdoctor import BadTarget, checkpoint
+from ddpdoctor.checkpoint.mend import repair
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:torch.distributed is disabled",
@@ -658,6 +660,35 @@ def test_the_command_names_who_writes(tmp_path: Path, good: Good, ddpdoctor: Run
         for way in (["--in-place"], ["-o", tmp_path / "new.pt"]):
             said = command_fails(ddpdoctor, tmp_path, path, *way)
             assert f"{path} is being written by process {os.getpid()} (" in said
+
+
+def test_a_second_repair_of_the_same_file(whole: Path) -> None:
+    """While one ddpdoctor is at a file, another one leaves it alone."""
+    with changed_file(whole).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "is locked by another process" in refused(whole, in_place=True)
+
+    assert checkpoint.repair(whole, in_place=True).changed == 2
+
+
+def test_a_file_that_changes_while_it_is_looked_at(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written between the look and the change is kept, and not mixed with what was seen before."""
+    file = changed_file(whole)
+    newer = file.read_bytes() + b"newer"
+    planned = repair._planned
+
+    def changing(*args: Any) -> Any:
+        file.write_bytes(newer)
+        return planned(*args)
+
+    for way in ({"in_place": True}, {"output": whole.with_name("new")}):
+        file.write_bytes(newer[:-5])
+        monkeypatch.setattr(repair, "_planned", changing)
+        with pytest.raises(BadTarget, match=rf"{whole.name}.* was changed while it was looked at"):
+            checkpoint.repair(whole, **way)
+        monkeypatch.undo()
+        assert file.read_bytes() == newer
+        assert [each.name for each in whole.parent.iterdir()] == [whole.name]
 
 
 def test_two_keys_that_would_become_one(tmp_path: Path) -> None:
