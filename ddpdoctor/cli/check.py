@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from contextlib import ExitStack
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +15,11 @@ import click
 from ddpdoctor.check import Instrument
 from ddpdoctor.cli.env import as_mapping
 from ddpdoctor.cli.interrupt import ending_on_signals
+from ddpdoctor.cli.rehearse import rehearse
+from ddpdoctor.cli.run import as_result
 from ddpdoctor.cli.select import select
 from ddpdoctor.cli.show import Show
-from ddpdoctor.model import Report, Severity
+from ddpdoctor.model import Report, Severity, Status
 from ddpdoctor.probe.checkup import OUT_OF_TIME, examine, not_run
 from ddpdoctor.registry import load_checks
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Check
     from ddpdoctor.probe.facts import Facts
     from ddpdoctor.probe.supplies import Named
+    from ddpdoctor.watch.judge import Found
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
 LEVELS = {str(severity): severity for severity in Severity}
@@ -55,8 +59,13 @@ LEVELS = {str(severity): severity for severity in Severity}
     show_default=True,
     help="Seconds for the whole run.",
 )
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def check(**options: Any) -> None:
-    """Check this machine, and the model, loader and checkpoint that you name, by small real jobs."""
+    """Check this machine, and the model, loader and checkpoint that you name, by small real jobs.
+
+    With -- COMMAND (torchrun ..., accelerate launch ...) the training itself is rehearsed: a few short epochs of it
+    with the watch on.
+    """
     chosen = _chosen(options["only"], options["skip"])
     named = _named(options)
     fail_on = LEVELS[options["fail_on"]]
@@ -90,7 +99,21 @@ def _examine(
         show.progress(f"[{number + 1}/{len(chosen)}] {each.code} {each.slug}")
         results.append(examine(each, supply) if time.monotonic() < ends_at else not_run(each, OUT_OF_TIME))
         show.result(results[-1])
-    return Report(tuple(results), supply.faults(), time.monotonic() - started), facts
+    faults = supply.faults()
+    if options["command"]:
+        show.progress(f"rehearsal of {' '.join(options['command'])}")
+        rehearsed = rehearse(options["command"], chosen, max(1.0, ends_at - time.monotonic()))
+        faults += (rehearsed.fault,) if rehearsed.fault else ()
+        for code, found in groupby(sorted(rehearsed.found, key=by_code), by_code):
+            results = [each for each in results if each.code != code or each.status is not Status.NOT_RUN]
+            results.append(as_result(*found))
+            show.result(results[-1])
+    return Report(tuple(results), faults, time.monotonic() - started), facts
+
+
+def by_code(found: Found) -> str:
+    """Give the code of the check that a finding is of."""
+    return found.check.code
 
 
 def _has_jobs(chosen: tuple[Check, ...]) -> bool:

@@ -76,15 +76,8 @@ def watched(command: Sequence[str], settings: Settings, say: Any) -> tuple[int, 
     from ddpdoctor.watch.monitor import Monitor
 
     started = time.monotonic()
-    environ = dict(os.environ)
-    settings.export(environ)
-    boot = str(Path(__file__).parents[1] / "watch" / "boot")
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (boot, environ.get("PYTHONPATH", ""))))
     monitor = Monitor(settings, load_checks(), say)
-    try:
-        process = subprocess.Popen(command, env=environ)
-    except OSError as exc:
-        raise BadTarget(f"{command[0]}: {exc.strerror}") from exc
+    process = start(command, settings)
     ended_by_us = False
     with forwarding(process):
         while process.poll() is None:
@@ -96,6 +89,22 @@ def watched(command: Sequence[str], settings: Settings, say: Any) -> tuple[int, 
         monitor.end(process.returncode)
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return (status or 1) if ended_by_us else status, monitor, time.monotonic() - started
+
+
+def start(command: Sequence[str], settings: Settings, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a command so that every Python process of it is watched.
+
+    Raises:
+        BadTarget: there is no such command.
+    """
+    environ = dict(os.environ)
+    settings.export(environ)
+    boot = str(Path(__file__).parents[1] / "watch" / "boot")
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (boot, environ.get("PYTHONPATH", ""))))
+    try:
+        return subprocess.Popen(command, env=environ, **options)
+    except OSError as exc:
+        raise BadTarget(f"{command[0]}: {exc.strerror}") from exc
 
 
 def serious(monitor: Monitor) -> bool:

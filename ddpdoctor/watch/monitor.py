@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.check import Check
-from ddpdoctor.watch.events import Doing, Ended, Event, Stalled
+from ddpdoctor.watch.events import Doing, Ended, Event, Failed, Joined, Stalled
 from ddpdoctor.watch.hang import Rank, stalled
 from ddpdoctor.watch.judge import Found, Judge
 from ddpdoctor.watch.ledger import Reader
@@ -47,6 +47,20 @@ class Monitor:
     def pids(self) -> list[int]:
         """List the processes of all ranks that were seen."""
         return list(self._ranks)
+
+    @property
+    def joined(self) -> bool:
+        """Say whether a rank has joined a process group."""
+        return bool(self._judge.training.of(Joined))
+
+    def first_failure(self) -> str:
+        """Give the first exception that left a rank, in a line; empty when there is none."""
+        failed = sorted(self._judge.training.of(Failed), key=lambda event: event.time)
+        if not failed:
+            return ""
+        first = failed[0]
+        said = next(line for line in reversed(first.text.strip().splitlines()) if first.error in line)
+        return f"rank {first.rank}: {said.strip()}" + (f" ({first.site})" if first.site else "")
 
     def alive(self) -> bool:
         """Say whether a rank is there."""

@@ -169,6 +169,15 @@ class Recorder:
         if self.settings.rehearsal is not None and training and number >= self.settings.rehearsal.epochs:
             raise RehearsalOver(0)
 
+    def enough_steps(self) -> None:
+        """End a rehearsal after so many steps, where no loop over a loader ends it.
+
+        Raises:
+            RehearsalOver: this would be one step too many.
+        """
+        if self.settings.rehearsal is not None and self.writer.counters[ledger.STEPS] > self.settings.rehearsal.steps:
+            raise RehearsalOver(0)
+
     def reduced_by_hand(self, operation: str, args: tuple[Any, ...]) -> None:
         """Tell where gradients that DDP has reduced are given to another reduction, in the first steps."""
         if operation != "all_reduce" or self.writer.counters[ledger.STEPS] > HAND_STEPS or not self.models.known:

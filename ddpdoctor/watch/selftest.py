@@ -32,7 +32,7 @@ def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> Trial:
         patient = [
             found for found in watched(fixture(check, "patient.py"), checks, jobs, until=check) if found.check is check
         ]
-        control = watched(fixture(check, "control.py"), checks, jobs, DEADLINE)
+        control = watched(fixture(check, "control.py"), checks, jobs)
     except NotRun as exc:
         absent = _result(check, Status.NOT_RUN, [], str(exc))
         return Trial(check, absent, absent, "watch")

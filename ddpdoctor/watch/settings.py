@@ -13,10 +13,11 @@ ON_FINDING = ("warn", "raise", "log")
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How much of a training is rehearsed: batches of an epoch, and epochs of the first loader."""
+    """How much of a training is rehearsed: batches of an epoch, epochs; steps of one that counts no epochs."""
 
     batches: int = 4
     epochs: int = 3
+    steps: int = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ def hook(recorder: Recorder) -> list[Removable]:
         if recorder.is_rank:
             recorder.safely(_before_step, recorder, held, optimizer)
             recorder.obey()
+            recorder.enough_steps()
 
     return [Removable(register_optimizer_step_pre_hook(before_step))]
 

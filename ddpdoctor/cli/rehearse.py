@@ -1,0 +1,99 @@
+"""``ddpdoctor check -- COMMAND``: the user's own launch, for a few short epochs, watched; then a clean stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.cli.run import POLL, session, start, wait
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
+    from ddpdoctor.watch.judge import Found
+    from ddpdoctor.watch.monitor import Monitor
+
+LONGEST = 60.0  # seconds for a rehearsal, start included
+HANG_AFTER = 8.0
+GRACE = 3.0  # seconds for the ranks to end at their next step, when time is up
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What a rehearsal found, and why it could not be used, if so."""
+
+    found: tuple[Found, ...]
+    fault: str = ""
+
+
+def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float) -> Rehearsed:
+    """Run the command with the watch on, epochs cut short, its output kept from the terminal.
+
+    It runs in a process group of its own, which is killed when the rehearsal is over: nothing is left behind. What
+    torch.save writes to new paths is removed; files that were there are not written.
+
+    Raises:
+        BadTarget: there is no such command.
+    """
+    from ddpdoctor.watch.monitor import Monitor
+    from ddpdoctor.watch.settings import Rehearsal, Settings
+
+    with session() as folder:
+        settings = Settings(session=folder, hang_after=HANG_AFTER, on_finding="log", rehearsal=Rehearsal())
+        monitor = Monitor(settings, checks, lambda _: None)
+        output = Path(folder) / "output"
+        with output.open("wb") as file:
+            process = start(command, settings, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                in_time = _follow(process, monitor, time.monotonic() + min(limit, LONGEST))
+            finally:
+                _kill(process)
+        monitor.end(process.returncode if in_time else 0)
+        _remove_new(Path(folder) / "written")
+        return Rehearsed(tuple(monitor.found), _fault(command, process, monitor, output, in_time=in_time))
+
+
+def _follow(process: subprocess.Popen[bytes], monitor: Monitor, until: float) -> bool:
+    """Poll until the command ends, or hangs, or its time is up; say whether it ended by itself."""
+    while process.poll() is None and time.monotonic() < until and not monitor.hung:
+        monitor.poll()
+        wait(process, POLL)
+    if process.poll() is None and not monitor.hung:
+        monitor.stop_ranks("")
+        wait(process, GRACE)
+        monitor.poll()
+    return process.poll() is not None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the command and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _remove_new(listed: Path) -> None:
+    """Remove the checkpoints that the rehearsal wrote where there was no file before."""
+    if listed.is_file():
+        for path in dict.fromkeys(listed.read_text(encoding="utf-8").splitlines()):
+            Path(path).unlink(missing_ok=True)
+
+
+def _fault(
+    command: Sequence[str], process: subprocess.Popen[bytes], monitor: Monitor, output: Path, *, in_time: bool
+) -> str:
+    """Say why the rehearsal shows nothing; empty where it ran, or where a check has told what is wrong."""
+    name = " ".join(command)
+    if in_time and process.returncode and not monitor.found:
+        lines = [line for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        said = monitor.first_failure() or (lines[-1].strip() if lines else "it printed nothing")
+        return f"the rehearsal of {name} ended with status {process.returncode}: {said}"
+    if not monitor.joined:
+        return f"the rehearsal of {name} saw no rank: no process of it joined a process group"
+    return ""
