@@ -30,11 +30,8 @@ all-ranks-write-same-path host-oom-sigkill host-bad-alloc worker-segfault shm-to
 gpu-hardware-fault device-side-assert cuda-driver-too-old cuda-arch-not-in-build missing-set-epoch cuda-oom
 dataloader-native-crash worker-error-hidden-by-launcher disk-full
 """.split()
-MINE = tuple(
-    check
-    for check in ALL
-    if {check.slug, *check.known_as} & {*LABELS, "master-unresolvable"} and check.of(Instrument.SIGN)
-)
+OTHERS = ("master-unresolvable", "cpu-only-torch", "gpus-not-visible", "compute-mode")
+MINE = tuple(check for check in ALL if {check.slug, *check.known_as} & {*LABELS, *OTHERS} and check.of(Instrument.SIGN))
 DECLARED = [
     pattern
     for check in MINE
@@ -68,6 +65,11 @@ NO_ANSWER = (
     "connect to n03:9 (errno: 110 - Connection timed out)."
 )
 TIMED_OUT = "RuntimeError: Timed out initializing process group in store based barrier on"
+ABSENT_RANK = """Traceback (most recent call last):
+  File "/srv/train.py", line 8, in main
+    local_rank = int(os.environ.get("LOCAL_RANK"))
+TypeError: int() argument must be a string, a bytes-like object or a real number, not 'NoneType'
+"""
 MESSAGES = [
     ("rendezvous-incomplete", "environment variable WORLD_SIZE expected, but not set"),
     ("rendezvous-incomplete", "KeyError: 'LOCAL_RANK'"),
@@ -84,6 +86,18 @@ MESSAGES = [
         "gpu-not-in-build",
         "Your installed torch==2.13.0 does not include kernels for this GPU. Reinstall the same version",
     ),
+    ("cpu-only-torch", "AssertionError: Torch not compiled with CUDA enabled"),
+    (
+        "gpus-not-visible",
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+    ),
+    ("compute-mode", "CUDA error: all CUDA-capable devices are busy or unavailable"),
+    ("rendezvous-incomplete", ABSENT_RANK),
+    ("host-oom-sigkill", "Killed"),
+    ("host-oom-sigkill", "run.sh: line 12:  4711 Killed                  python train.py"),
+    ("worker-segfault", "run.sh: line 12:  4711 Segmentation fault (core dumped) python train.py"),
+    ("worker-segfault", "[n1:47110:0:47110] Caught signal 11 (Segmentation fault: address not mapped to object)"),
+    ("launch-local-rank-hyphen", "ERROR: Could not consume arg: --local-rank=0"),
     ("small-shm", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"),
     ("small-shm", "RuntimeError: unable to write to file </torch_4711_1>: No space left on device (28)"),
     ("small-shm", "failed (exitcode: -7) local_rank: 2 (pid: 12) of binary: /usr/bin/python"),
@@ -147,14 +161,6 @@ MESSAGES = [
     (
         "worker-crash-elastic-restart",
         f"{TIMED_OUT} rank: 3, for key: store_based_barrier_key:1 (world_size=8, worker_count=32, timeout=0:30:00)",
-    ),
-    (
-        "missing-ranks-at-init",
-        "TimeoutError: The client socket has timed out after 1800s while trying to connect to (127.0.0.1, 48391).",
-    ),
-    (
-        "port-in-use",
-        "[W socket.cpp:401] [c10d] The server socket has failed to bind to [::]:29400 (errno: 98 - Address already in use).",
     ),
     (
         "launcher-and-spawn-both",

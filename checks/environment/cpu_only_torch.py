@@ -12,10 +12,12 @@ Holds for all versions of torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import Gpus
 
@@ -35,3 +37,17 @@ def build_and_gpus(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
                 command="pip uninstall -y torch && pip install torch --index-url https://download.pytorch.org/whl/cu126",
             ),
         )
+
+
+@sign(r"Torch not compiled with CUDA enabled", explains=("worker-error-hidden-by-launcher",))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read torch's refusal to use a GPU that its build cannot."""
+    yield Finding(
+        "this torch is built without CUDA, and the script asks for a GPU",
+        (record.proof(match, "torch.version.cuda is a version"),),
+        Fix(
+            "install a build with CUDA",
+            command="pip uninstall -y torch && pip install torch --index-url https://download.pytorch.org/whl/cu126",
+        ),
+        record.place,
+    )

@@ -62,14 +62,17 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
 
 
 @sign(
-    r"environment variable (\w+) expected, but not set|KeyError: '((?:LOCAL_|NODE_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE"
+    r"environment variable (\w+) expected, but not set"
+    r"|int\(os\.(?:environ\.get|getenv)\(['\"]((?:LOCAL_)?RANK|WORLD_SIZE)['\"]\)\)\s[^\0]{0,200}?"
+    r"TypeError: int\(\) argument"
+    r"|KeyError: '((?:LOCAL_|NODE_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE"
     r"|MASTER_ADDR|MASTER_PORT|SLURM_(?:PROCID|LOCALID|NTASKS|NODEID|JOB_NODELIST|NODELIST)"
     r"|OMPI_COMM_WORLD_(?:RANK|SIZE|LOCAL_RANK))'",
     explains=("worker-error-hidden-by-launcher",),
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the variable, and who would have set it."""
-    name = match[1] or match[2]
+    name = match[1] or match[2] or match[3]
     launcher, command = next(
         (found for start, found in LAUNCHERS if name.startswith(start)),
         ("torchrun", "torchrun --standalone --nproc_per_node=2 train.py"),

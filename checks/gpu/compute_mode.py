@@ -11,10 +11,12 @@ versions of torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.gpus import Gpus
 
 from ._text import named
@@ -38,3 +40,25 @@ def mode(gpus: Gpus) -> Iterator[Finding]:
             Place(gpu=gpu.index),
             severity=Severity.ERROR if gpu.compute_mode == PROHIBITED or gpu.processes else Severity.NOTE,
         )
+
+
+@sign(
+    r"all CUDA-capable devices are busy or unavailable|cudaErrorDevicesUnavailable",
+    role=Role.SYMPTOM,
+    explains=("nccl-unhandled-cuda-unspecified", "worker-error-hidden-by-launcher"),
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read CUDA's refusal, which leaves open who keeps the process out."""
+    yield Finding(
+        "a GPU takes no further process",
+        (record.proof(match, "a context on the GPU"),),
+        Fix("set the default mode, and end what is left over", command="sudo nvidia-smi -c DEFAULT; nvidia-smi"),
+        record.place,
+        doubt=Doubt(
+            (
+                "compute mode 'exclusive process', and another process has the GPU",
+                "the GPU has failed or waits for a reset",
+            ),
+            "nvidia-smi --query-gpu=index,compute_mode --format=csv; sudo dmesg | grep -i xid",
+        ),
+    )

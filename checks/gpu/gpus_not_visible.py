@@ -16,10 +16,12 @@ versions of torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import ABSENT, visible
 
@@ -61,3 +63,28 @@ def _fix(error: str) -> tuple[str, str]:
     if "did not answer" in error:
         return "look for Xid lines of the kernel, then reboot", "sudo dmesg | grep -i xid"
     return "load the driver's kernel module", "sudo modprobe nvidia && nvidia-smi -L"
+
+
+@sign(
+    r"RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system)",
+    explains=("worker-error-hidden-by-launcher",),
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read CUDA's refusal; the same words as a warning are harmless where the training is meant for the CPU."""
+    yield Finding(
+        "a rank sees no GPU",
+        (record.proof(match, "torch.cuda.device_count() is at least 1"),),
+        Fix(
+            "see which of driver, container and variable hides them",
+            command='nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES"',
+        ),
+        record.place,
+        doubt=Doubt(
+            (
+                "CUDA_VISIBLE_DEVICES is empty or names no GPU of this host",
+                "the container or the job was started without GPUs",
+                "the driver is not loaded on this host",
+            ),
+            'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES"   # GPUs listed: the variable; none: container or driver',
+        ),
+    )

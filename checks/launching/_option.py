@@ -4,8 +4,9 @@ from __future__ import annotations
 
 
 def refused(option: str) -> str:
-    """Give the pattern with which argparse, transformers' HfArgumentParser, absl and click refuse the option."""
+    """Give the pattern with which argparse, HfArgumentParser, absl, fire and click refuse the option."""
     return (
-        r"(?:unrecognized arguments:|not used by the HfArgumentParser:|Unknown command line flag|[Nn]o such option:?)"
+        r"(?:[Uu]nrecognized (?:arguments|options):|not used by the HfArgumentParser:|Unknown command line flag"
+        r"|Could not consume arg:|[Nn]o such option:?)"
         rf"[^\n]*?\b{option}\b"
     )

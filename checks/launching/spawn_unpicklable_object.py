@@ -47,6 +47,25 @@ def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]
     )
 
 
+@sign(
+    r"PicklingError: Can't pickle <?(?:(?:function|class|method) )?'?([\w.<>]+)[^\n:]*: (?:attribute lookup|it's not )",
+    beside=(STARTING,),
+)
+def of_a_shadowed_object(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name what pickle does not find under its own name, where a process is being started."""
+    if not (re.search(STARTING, record.text) or (not record.frames and log.first(STARTING))):
+        return
+    yield Finding(
+        f"{match[1]} is handed to a new process, and is not what its module has under this name",
+        (record.proof(match, "a function or class at the top level of a module, under its own name"),),
+        Fix(
+            "define it at the top level, and do not rebind its name: a decorator or a generated class does that",
+            diff="-train = decorate(train)\n+decorated = decorate(train)",
+        ),
+        record.place,
+    )
+
+
 @sign(r"TypeError: (?:cannot|can't) pickle '?([\w.]+)'? objects?", beside=(STARTING,))
 def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the type, where a process is being started."""

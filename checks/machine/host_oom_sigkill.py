@@ -31,7 +31,10 @@ KERNEL = (
     r"|Detected \d+ oom[-_]kill event|\bOOMKilled\b|srun: error: [^\n]*: Out Of Memory"
     r"|was killed due to the node running low on memory|oom_kill_process"
 )
-KILLED = died_by(9, "SIGKILL") + r"|DataLoader worker \(pid \d+\) is killed by signal: Killed"
+KILLED = (
+    died_by(9, "SIGKILL")
+    + r"|^Killed$|: line \d+: +\d+ Killed\b|\bzsh: killed\b|DataLoader worker \(pid \d+\) is killed by signal: Killed"
+)
 ENDED = r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|closing signal SIGHUP|CANCELLED AT"
 CONSEQUENCES = ("worker-error-hidden-by-launcher", "remote-rank-died-or-network", "rank0-exited-store-gone")
 FIX = Fix(

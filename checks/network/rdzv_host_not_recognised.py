@@ -61,6 +61,6 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
                 "a firewall is between this node and the endpoint",
             ),
             "hostname; hostname -I   # on the endpoint's node, which must print it; then from here: nc -zv -w 5 "
-            + endpoint.replace(":", " "),
+            + (f"{tried[1]} {tried[2]}" if tried else "HOST PORT"),
         ),
     )
