@@ -7,7 +7,7 @@ import re
 from ddpdoctor import Evidence
 from ddpdoctor.explain.records import Log, Record
 
-FULL = r"CUDA out of memory\. Tried to allocate"
+FULL = r"CUDA out of memory\. Tried to allocate|CUDA error: out of memory"
 LOADING = r"torch[/\\]serialization\.py"
 FOREIGN = r"Process \d+ has [\d.]+ \w+ memory in use"
 RESUMED = (
