@@ -18,10 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import RankLoader
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, same_pass, told
 from ._words import at
 
 CARD = Card("DDP614", Severity.WARNING)
@@ -54,3 +57,26 @@ def _size(rank: RankLoader) -> int | None:
         return rank.batch_size
     full = set(rank.order.sizes[:-1])
     return full.pop() if len(full) == 1 else None
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the batch sizes of loaders that train the same model."""
+    ranks = same_pass(event, training)
+    sizes = [each.started.batch_size for each in ranks.values()]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) or len(set(known)) <= 1:
+        return
+    yield Finding(
+        f"the batch size differs between ranks: {told(known)}",
+        tuple(
+            Evidence(
+                f"batch_size={size}" + ("" if each.started.batches is None else f", {each.started.batches} batches"),
+                f"batch_size={known[0]} as on rank {next(iter(ranks))}",
+                f"rank {rank}'s loader",
+            )
+            for size, (rank, each) in zip(known, ranks.items(), strict=True)
+        ),
+        Fix("give all ranks the same batch size", diff=f"+DataLoader(dataset, batch_size={min(known)}, ...)"),
+        line(event.site),
+    )

@@ -18,10 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import RankLoader
+from ddpdoctor.watch.events import EpochEnded, EpochStarted
+from ddpdoctor.watch.training import Training
 
+from ._passes import line
 from ._words import at, counted
 
 CARD = Card("DDP615", Severity.ERROR)
@@ -58,3 +61,29 @@ def _seen(rank: RankLoader) -> str:
     number, complete = rank.counted()
     held = "" if share is None else f" from {counted(share, 'sample')}"
     return f"{counted(number, 'batch')}{'' if complete else ' and more'}{held}{size}"
+
+
+@watch(EpochEnded)
+def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
+    """Find a pass for training that gave nothing, though there are samples."""
+    started = training.of(EpochStarted, pid=event.pid, loader=event.loader, number=event.number)[-1]
+    share = started.sampler.length if started.sampler else None
+    if event.batches or not event.complete or not started.training or started.keeper or not started.length:
+        return
+    size = max(1, (share or started.length) // 2)
+    yield Finding(
+        f"the training loader of {started.dataset} gives no batch: its loop does nothing",
+        (
+            Evidence(
+                f"0 batches from {counted(started.length if share is None else share, 'sample')}, "
+                f"batch_size={started.batch_size}, drop_last={started.drop_last}",
+                "a batch or more",
+                f"rank {event.rank}",
+            ),
+        ),
+        Fix(
+            "choose a batch size that a rank's share holds, or give each rank a share",
+            diff=f"+DataLoader(dataset, batch_size={size}, ...)",
+        ),
+        line(event.site),
+    )

@@ -25,13 +25,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_shares import likeness
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, same_pass
 from ._words import at, counted, unless_a_framework_splits
 
 CARD = Card("DDP608", Severity.ERROR)
+MEND = Fix(
+    "let each rank, and each worker, take its part of the stream",
+    diff=" def __iter__(self):\n+    info = get_worker_info()\n"
+    "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
+    "+    part = dist.get_rank() * workers + worker\n"
+    "+    yield from itertools.islice(self.samples(), part, None, dist.get_world_size() * workers)",
+)
 
 
 @probe
@@ -62,13 +72,35 @@ def by_what_it_yields(loader: LoaderExam) -> Iterator[Finding]:
             )
             for rank, each in zip(loader.ranks, streams, strict=True)
         ),
-        Fix(
-            "let each rank, and each worker, take its part of the stream",
-            diff=" def __iter__(self):\n+    info = get_worker_info()\n"
-            "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
-            "+    part = dist.get_rank() * workers + worker\n"
-            "+    yield from itertools.islice(self.samples(), part, None, dist.get_world_size() * workers)",
-        ),
+        MEND,
         at(loader),
         severity=Severity.NOTE if loader.for_evaluation else None,
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the first batches of the ranks that share gradients, where each batch went whole into the model."""
+    ranks = same_pass(event, training)
+    if not ranks or not all(
+        each.started.iterable and each.order.whole and not each.started.subgroups for each in ranks.values()
+    ):
+        return
+    workers = max(1, next(iter(ranks.values())).started.workers)
+    telling = event.digests[::workers]  # workers that do not split repeat each batch
+    if len({each.order.digests for each in ranks.values()}) > 1 or not len(set(telling)) == len(telling) > 1:
+        return
+    data = next(iter(ranks.values())).data
+    yield Finding(
+        f"{next(iter(ranks.values())).started.dataset} yields the same batches on each of {len(ranks)} ranks",
+        tuple(
+            Evidence(
+                f"the first {len(each.order.digests)} batches: {' '.join(each.order.digests[:4])}",
+                "other batches on each rank",
+                f"rank {rank}, digests, in the loop of {event.site}",
+            )
+            for rank, each in ranks.items()
+        ),
+        MEND,
+        line(data.reader if data and data.reader else event.site),
     )

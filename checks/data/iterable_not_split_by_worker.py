@@ -19,13 +19,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_shares import likeness
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, rank_pass
 from ._words import at, counted
 
 CARD = Card("DDP609", Severity.ERROR)
+MEND = Fix(
+    "let each worker take its part of the stream",
+    diff=" def __iter__(self):\n+    info = get_worker_info()\n"
+    "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
+    "+    yield from itertools.islice(self.samples(), worker, None, workers)",
+)
 
 
 @probe
@@ -56,11 +65,30 @@ def by_worker(loader: LoaderExam) -> Iterator[Finding]:
                 "rank 0's loader",
             ),
         ),
-        Fix(
-            "let each worker take its part of the stream",
-            diff=" def __iter__(self):\n+    info = get_worker_info()\n"
-            "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
-            "+    yield from itertools.islice(self.samples(), worker, None, workers)",
-        ),
+        MEND,
         at(loader),
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the batches that come from the workers of a rank in turn."""
+    this = rank_pass(event, training)
+    workers = this.started.workers
+    if not event.trained or not this.started.iterable or workers <= 1 or len(event.digests) < 2 * workers:
+        return
+    rounds = [event.digests[at : at + workers] for at in range(0, 2 * workers, workers)]
+    if any(len(set(each)) > 1 for each in rounds) or rounds[0] == rounds[1]:
+        return
+    yield Finding(
+        f"{this.started.dataset} delivers each batch {workers} times: its {workers} workers all yield the same",
+        (
+            *(
+                Evidence(" ".join(each[:4]), "another from each worker", f"rank {event.rank}, {which} batches")
+                for which, each in zip((f"first {workers}", f"next {workers}"), rounds, strict=True)
+            ),
+            Evidence(f"num_workers={workers}", "", f"the loop of {event.site}"),
+        ),
+        MEND,
+        line(this.data.reader if this.data and this.data.reader else event.site),
     )

@@ -27,15 +27,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import RankLoader, alike
 from ddpdoctor.probe.loader_shares import SHARED
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import RankPass, line, same_data, same_pass
 from ._words import at, counted, shown, unless_a_framework_splits
 
 CARD = Card("DDP601", Severity.ERROR)
 FEWEST = 4  # samples: equality of fewer is chance
+MEND = Fix(
+    "give each rank its share, and tell the sampler each epoch",
+    diff="+sampler = DistributedSampler(dataset)\n"
+    "-loader = DataLoader(dataset, shuffle=True, ...)\n+loader = DataLoader(dataset, sampler=sampler, ...)\n"
+    " for epoch in range(epochs):\n+    sampler.set_epoch(epoch)",
+)
 
 
 @probe
@@ -106,12 +115,7 @@ def _finding(loader: LoaderExam, *, identical: bool) -> Finding:
                 "data set",
             ),
         ),
-        Fix(
-            "give each rank its share, and tell the sampler each epoch",
-            diff="+sampler = DistributedSampler(dataset)\n"
-            "-loader = DataLoader(dataset, shuffle=True, ...)\n+loader = DataLoader(dataset, sampler=sampler, ...)\n"
-            " for epoch in range(epochs):\n+    sampler.set_epoch(epoch)",
-        ),
+        MEND,
         at(loader),
         severity=severity,
         table=_table(ranks),
@@ -127,3 +131,47 @@ def _table(ranks: tuple[RankLoader, ...]) -> Table:
         kind = rank.sampler.kind if rank.sampler else ""
         rows.append((rank.rank, kind, len(own), len(own & others), rank.length or ""))
     return Table(("rank", "sampler", "samples seen", "shared with other ranks", "of"), tuple(rows))
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks that share gradients go through, where no sampler splits it."""
+    ranks = same_pass(event, training)
+    samplers = [each.sampler for each in ranks.values() if each.sampler is not None and each.sampler.replicas is None]
+    if not ranks or len(samplers) < len(ranks):
+        return
+    if any(each.started.subgroups for each in ranks.values()):
+        return  # ranks may share samples on purpose
+    everything = bool(same_data(ranks)) and all(map(_goes_through_all, ranks.values()))
+    identical = len({each.order.indices for each in ranks.values()}) == 1
+    if identical and not (all(each.order.whole for each in ranks.values()) and (everything or _same_batches(ranks))):
+        return  # each rank may take its part of each batch
+    if len(set(event.indices)) < FEWEST or not (identical or everything):
+        return
+    first = next(iter(ranks.values())).started
+    what = f"goes through all {first.length} samples of" if everything else "gets the same batches of"
+    yield Finding(
+        f"each of {len(ranks)} ranks {what} {first.dataset}" + (", in the same order" if identical else ""),
+        tuple(
+            Evidence(
+                f"{sampler.kind} of {sampler.length} samples: {shown(each.order.indices)}",
+                f"about {(each.started.length or 0) // len(ranks)} samples that no other rank has",
+                f"rank {rank}'s sampler",
+            )
+            for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
+        ),
+        MEND,
+        line(event.site),
+    )
+
+
+def _goes_through_all(one: RankPass) -> bool:
+    sampler, length = one.sampler, one.started.length
+    if sampler is None or sampler.length is None or not length or sampler.replacement:
+        return False
+    return sampler.kind in {"RandomSampler", "SequentialSampler"} and sampler.length >= SHARED * length
+
+
+def _same_batches(ranks: dict[int, RankPass]) -> bool:
+    digests = [each.order.digests for each in ranks.values()]
+    return len(set(digests)) == 1 and len(set(digests[0])) == len(digests[0]) > 1

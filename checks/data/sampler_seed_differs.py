@@ -21,10 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_shares import compare
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, same_data, same_pass, splitting, told
 from ._words import at, shown
 
 CARD = Card("DDP616", Severity.ERROR)
@@ -57,4 +60,29 @@ def by_its_own_word(loader: LoaderExam) -> Iterator[Finding]:
         ),
         Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
         at(loader, sampler=True),
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the seeds of samplers that share one data set out."""
+    ranks = same_pass(event, training)
+    samplers = splitting(ranks)
+    seeds = [sampler.seed for sampler in samplers.values()]
+    if not samplers or None in seeds or len(set(seeds)) == 1 or same_data(ranks) is False:
+        return
+    if not all(sampler.shuffle and sampler.kind == "DistributedSampler" for sampler in samplers.values()):
+        return
+    yield Finding(
+        f"the samplers shuffle with different seeds ({told(seeds)}): their shares overlap",
+        tuple(
+            Evidence(
+                f"seed={seed}, the pass begins {shown(each.order.indices)}",
+                f"seed={seeds[0]}",
+                f"rank {rank}'s sampler",
+            )
+            for seed, (rank, each) in zip(seeds, ranks.items(), strict=True)
+        ),
+        Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
+        line(event.site),
     )

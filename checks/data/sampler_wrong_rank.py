@@ -25,11 +25,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import RankLoader, Sampler
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
-from ._words import at
+from ._passes import line, same_data, same_pass, told
+from ._words import at, shown
 
 CARD = Card("DDP603", Severity.ERROR)
 MEND = Fix(
@@ -108,3 +111,38 @@ def _evenly(replicas: int, world: int) -> Counter[int | None]:
 
 def _text(number: int | None) -> int | str:
     return "" if number is None else number
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare what the samplers say with the place of their rank among those that share gradients."""
+    ranks = same_pass(event, training)
+    samplers = {rank: each.sampler for rank, each in ranks.items() if each.sampler is not None}
+    pairs = [(sampler.replicas, sampler.rank) for sampler in samplers.values()]
+    if not ranks or len(pairs) < len(ranks) or any(None in pair for pair in pairs):
+        return
+    due = [(len(ranks), at) for at in range(len(ranks))]
+    if all(pair in (mine, (training.world_size, rank)) for pair, mine, rank in zip(pairs, due, ranks, strict=True)):
+        return
+    replicas = pairs[0][0] or 0
+    evenly = len({pair[0] for pair in pairs}) == 1 and Counter(pair[1] for pair in pairs) == _evenly(
+        replicas, len(ranks)
+    )
+    same = same_data(ranks)
+    shared = any(each.started.subgroups for each in ranks.values())
+    if same is False or (evenly and (same is None or shared)):
+        return  # the data is split before, or ranks share samples on purpose
+    wrong = [f"rank {rank} has {pair[1]} of {pair[0]}" for pair, rank in zip(pairs, ranks, strict=True)]
+    yield Finding(
+        f"the {next(iter(samplers.values())).kind} is not that of its rank: of {len(ranks)} ranks, {told(wrong)}",
+        tuple(
+            Evidence(
+                f"num_replicas={pair[0]}, rank={pair[1]}; the pass begins {shown(each.order.indices)}",
+                f"num_replicas={mine[0]}, rank={mine[1]}",
+                f"rank {rank}'s sampler",
+            )
+            for pair, mine, (rank, each) in zip(pairs, due, ranks.items(), strict=True)
+        ),
+        MEND,
+        line(event.site),
+    )

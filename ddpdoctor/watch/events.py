@@ -110,6 +110,24 @@ class Sampler:
     epoch: int | None = None
     length: int | None = None
     drop_last: bool | None = None
+    replacement: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSeen(Event):
+    """What a loader's data set holds; told right before its first pass.
+
+    ``contents`` digests what decides which sample an index is; empty where that cannot be told from what the data set
+    holds. ``picks`` digests the indices of a Subset, ``first`` are the first of them, ``base`` digests the contents
+    of what it is a part of. ``reader`` is the user's method that gives the samples.
+    """
+
+    loader: int
+    contents: str
+    base: str
+    picks: str
+    first: tuple[int, ...]
+    reader: Site | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +146,13 @@ class EpochStarted(Event):
     length: int | None
     batches: int | None
     batch_size: int | None
+    drop_last: bool
     workers: int
     iterable: bool
     sampler: Sampler | None
+    given: int
     keeper: str
+    subgroups: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,22 +165,36 @@ class EpochSet(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderSeen(Event):
-    """The first indices that an epoch drew, or a digest of the first batches of an iterable data set."""
+    """The first indices that an epoch drew, and digests of its first batches; ``site`` is the for loop.
+
+    ``trained``: a wrapped model in training mode was given what came out, with gradients on. ``whole``: each batch that
+    came out was followed by such a forward, of as many rows as the batch has. ``joins``: within DDP's join().
+    """
 
     loader: int
     number: int
     indices: tuple[int, ...] = ()
     digests: tuple[str, ...] = ()
+    trained: bool = False
+    whole: bool = False
+    joins: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEnded(Event):
-    """A pass over a loader is over: ``complete`` when the sampler, or the data set, had no more."""
+    """A pass over a loader is over: ``complete`` when the sampler, or the data set, had no more.
+
+    ``drawn`` are the indices that are multiples of ``stride``, in the order in which the pass drew them; the first
+    pass of a loader alone tells them. ``site`` is the for loop.
+    """
 
     loader: int
     number: int
     batches: int
     complete: bool
+    trained: bool = False
+    drawn: tuple[int, ...] = ()
+    stride: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +344,7 @@ class Ended(Event):
 TYPES = {
     each.__name__: each
     for each in (
-        Started, Joining, Joined, Left, Wrapped, EpochStarted, EpochSet, OrderSeen, EpochEnded, OptimizerSeen,
+        Started, Joining, Joined, Left, Wrapped, DataSeen, EpochStarted, EpochSet, OrderSeen, EpochEnded, OptimizerSeen,
         StepSampled, HandReduced, Loaded, FileWritten, FileRead, Unwaited, Failed, Ended,
     )
 }  # fmt: skip
@@ -331,8 +366,9 @@ def unpacked(parts: list[Any]) -> Event:
     """
     kind, values = parts
     values = {name: _tuples(value) for name, value in values.items()}
-    if values.get("site") is not None:
-        values["site"] = Site(*values["site"])
+    for name in ("site", "reader"):
+        if values.get(name) is not None:
+            values[name] = Site(*values[name])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import traceback
+import weakref
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,7 @@ from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Event, Failed, HandReduced, Joined, Joining, Left, Started
 from ddpdoctor.watch.explained import explain
 from ddpdoctor.watch.models import Models
+from ddpdoctor.watch.passes import Feed
 from ddpdoctor.watch.rehearse import RehearsalOver
 from ddpdoctor.watch.settings import Settings
 from ddpdoctor.watch.users import innermost, user_site
@@ -45,12 +48,14 @@ class Recorder:
         self.rank: int | None = None
         self.active = True
         self.models = Models(self)
+        self.feed = Feed()
         self.held_by_optimizers: set[str] = set()
         self._explained: dict[int, tuple[str, ...]] = {}
         self._writer: ledger.Writer | None = None
         self._stacks: Any = None
         self._complained = False
-        self._numbers: dict[tuple[str, int], int] = {}
+        self._numbers: dict[tuple[str, int], tuple[int, Callable[[], object]]] = {}
+        self._counts: Counter[str] = Counter()
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.ends)
 
@@ -108,15 +113,13 @@ class Recorder:
             self._writer.counters[counter] += 1
 
     def number(self, what: str, thing: object) -> int:
-        """Number the objects of a kind in the order in which they are first seen.
-
-        An object that takes the place of one that was freed is the same one here: what is numbered lives long.
-        """
-        known = self._numbers
+        """Number the objects of a kind in the order in which they are first seen."""
         key = (what, id(thing))
-        if key not in known:
-            known[key] = sum(kind == what for kind, _ in known)
-        return known[key]
+        number, alive = self._numbers.get(key, (0, None))
+        if alive is None or alive() is not thing:  # not seen, or one that took the place of one that was freed
+            number = self._counts[what] = self._counts[what] + 1
+            self._numbers[key] = (number, _reference(thing))
+        return number - 1
 
     def safely(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function of the watch; if it fails itself, training goes on, and one line says so."""
@@ -203,9 +206,16 @@ class Recorder:
         if self._stacks is not None and STACK_SIGNAL is not None:
             faulthandler.unregister(STACK_SIGNAL)
         self._writer, self._stacks, self.rank = None, None, None
-        self._numbers = {}
-        self.models = Models(self)
+        self._numbers, self._counts = {}, Counter()
+        self.models, self.feed = Models(self), Feed()
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""
         self.safely(lambda: self.emit(Left, ended=True))
+
+
+def _reference(thing: object) -> Callable[[], object]:
+    try:
+        return weakref.ref(thing)
+    except TypeError:  # a list, say: kept, so that its identity stays its own
+        return lambda: thing

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from ddpdoctor.watch import ledger
-from ddpdoctor.watch.events import EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
+from ddpdoctor.watch.contents import digest, sketch_of_batch
+from ddpdoctor.watch.events import EpochEnded, EpochSet, EpochStarted, OrderSeen
+from ddpdoctor.watch.loaders import describe, keeper, length, sampler_of, subgroups
+from ddpdoctor.watch.passes import Pass
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.rehearse import cut
+from ddpdoctor.watch.users import user_site
 
-INDICES = 256  # of an epoch, that ranks compare
-DIGESTS = 4  # batches of an iterable data set
+INDICES = 256  # of a pass, that ranks compare
+DRAWN = 1024  # of a data set, whose ranks are told at the end of the first pass
+DIGESTS = 4  # batches of a pass, or two of each worker of an iterable data set
 PASSES = 3  # of a loader, in which content is looked at
-
-
-@dataclass(slots=True)
-class Pass:
-    """One pass over a loader."""
-
-    loader: int
-    number: int
-    iterable: bool
-    indices: list[int] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
-    batches: int = 0
-    told: bool = False
-    over: bool = False
+TOLD = 16  # passes of a loader, whose order is told
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -77,9 +68,19 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     before = passes.get(number)
     if before is not None:
         _end(recorder, before, complete=False)
+    iterable = isinstance(loader.dataset, IterableDataset)
+    samples = None if iterable else length(loader.dataset)
     this = passes[number] = Pass(
-        number, before.number + 1 if before else 0, isinstance(loader.dataset, IterableDataset)
+        number,
+        before.number + 1 if before else 0,
+        iterable,
+        user_site(),
+        digested=max(DIGESTS, 2 * loader.num_workers if iterable else 0),
+        stride=max(1, (samples or 0) // DRAWN),
     )
+    if this.number == 0:
+        describe(recorder, number, loader.dataset, iterable=iterable)
+    this.told = this.number >= TOLD
     training = torch.is_grad_enabled() and recorder.models.training()
     recorder.emit(
         EpochStarted,
@@ -87,44 +88,20 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         number=this.number,
         training=training,
         dataset=type(loader.dataset).__name__,
-        length=_length(loader.dataset),
-        batches=_length(loader),
+        length=samples,
+        batches=None if iterable else length(loader),  # of an iterable one, torch would remember that it was asked
         batch_size=loader.batch_size,
+        drop_last=bool(loader.drop_last),
         workers=loader.num_workers,
-        iterable=this.iterable,
-        sampler=None if this.iterable else _sampler(recorder, loader),
-        keeper="" if type(loader).__module__.startswith("torch.") else type(loader).__module__.partition(".")[0],
+        iterable=iterable,
+        sampler=None if iterable else sampler_of(recorder, loader),
+        given=recorder.writer.counters[ledger.BATCHES],
+        keeper=keeper(loader),
+        subgroups=subgroups(),
+        site=this.site,
     )
     recorder.over(this.number, training=training)
     pending[:] = [this]
-
-
-def _sampler(recorder: Recorder, loader: Any) -> Sampler:
-    """Read the sampler that decides: that of the batches where the user gave one of his own."""
-    from torch.utils.data import BatchSampler
-
-    sampler = loader.sampler
-    if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
-        sampler = getattr(loader.batch_sampler, "sampler", None) or loader.batch_sampler
-        if not hasattr(sampler, "num_replicas"):
-            sampler = loader.batch_sampler
-    facts: dict[str, Any] = {
-        ours: value if isinstance(value := getattr(sampler, theirs, None), (int, type(None))) else None
-        for ours, theirs in (
-            ("replicas", "num_replicas"), ("rank", "rank"), ("shuffle", "shuffle"), ("seed", "seed"),
-            ("epoch", "epoch"), ("drop_last", "drop_last"),
-        )
-    }  # fmt: skip
-    return Sampler(
-        number=recorder.number("sampler", sampler), kind=type(sampler).__name__, length=_length(sampler), **facts
-    )
-
-
-def _length(thing: Any) -> int | None:
-    try:
-        return len(thing)
-    except (TypeError, NotImplementedError, AttributeError, ValueError):  # streams have none, some loaders raise
-        return None
 
 
 def _drawing(recorder: Recorder, pending: list[Pass]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -133,8 +110,8 @@ def _drawing(recorder: Recorder, pending: list[Pass]) -> Callable[[Callable[...,
             drawn = original(iterator)
             if recorder.is_rank:
                 this = iterator.__dict__.get("_ddpdoctor_pass") or (pending[-1] if pending else None)
-                if this is not None and not this.iterable and not this.told:
-                    recorder.safely(_drew, recorder, this, drawn)
+                if this is not None and not this.iterable and not (this.told and this.number):
+                    recorder.safely(_drew, this, drawn)
             return drawn
 
         return _next_index
@@ -142,11 +119,16 @@ def _drawing(recorder: Recorder, pending: list[Pass]) -> Callable[[Callable[...,
     return wrap
 
 
-def _drew(recorder: Recorder, this: Pass, drawn: Any) -> None:
-    indices = drawn if isinstance(drawn, (list, tuple)) else [drawn]
-    this.indices += [index for index in indices if isinstance(index, int)]
-    if len(this.indices) >= INDICES:
-        _tell(recorder, this)
+def _drew(this: Pass, drawn: Any) -> None:
+    indices = [int(index) for index in (drawn if isinstance(drawn, (list, tuple)) else [drawn]) if _counts(index)]
+    if len(this.indices) < INDICES:
+        this.indices += indices
+    if this.number == 0 and len(this.drawn) < 2 * DRAWN:
+        this.drawn += [index for index in indices if not index % this.stride]
+
+
+def _counts(index: Any) -> bool:
+    return isinstance(index, Integral)
 
 
 def _tell(recorder: Recorder, this: Pass) -> None:
@@ -158,7 +140,10 @@ def _tell(recorder: Recorder, this: Pass) -> None:
             number=this.number,
             indices=tuple(this.indices[:INDICES]),
             digests=tuple(this.digests),
-            site=None,
+            trained=this.forwards > 0,
+            whole=this.took_all,
+            joins=this.joins,
+            site=this.site,
         )
 
 
@@ -169,9 +154,11 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
             if this is None:
                 return original(iterator)
             if recorder.settings.rehearsal is not None and cut(this.batches, recorder.settings.rehearsal):
-                recorder.safely(_end, recorder, this)
+                recorder.safely(_cut, recorder, this)
                 raise StopIteration
             recorder.obey()
+            if not this.told and this.forwards and this.batches >= this.digested:
+                recorder.safely(_enough, recorder, this)
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -182,7 +169,7 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
                 raise
             this.batches += 1
             recorder.count(ledger.BATCHES)
-            if this.iterable and not this.told and this.number < PASSES:
+            if not this.told:
                 recorder.safely(_gave, recorder, this, batch)
             return batch
 
@@ -192,36 +179,35 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:
-    this.digests.append(digest(batch))
-    if len(this.digests) >= DIGESTS:
+    recorder.feed.gave(this, batch)
+    if len(this.digests) < this.digested and this.number < PASSES:
+        this.digests.append(digest(sketch_of_batch(batch)))
+
+
+def _enough(recorder: Recorder, this: Pass) -> None:
+    if this.iterable or len(this.indices) >= INDICES:
         _tell(recorder, this)
+
+
+def _cut(recorder: Recorder, this: Pass) -> None:
+    _end(recorder, this, complete=False)
 
 
 def _end(recorder: Recorder, this: Pass, *, complete: bool = True) -> None:
     if not this.over:
         this.over = True
         _tell(recorder, this)
-        recorder.emit(EpochEnded, loader=this.loader, number=this.number, batches=this.batches, complete=complete)
-
-
-def digest(batch: Any) -> str:
-    """Give a short hash of what a batch begins with; nothing is read from a device other than the CPU."""
-    return hashlib.blake2b(repr(_sketch(batch)).encode(), digest_size=8).hexdigest()
-
-
-def _sketch(value: Any, depth: int = 0) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        shown = value.detach().flatten()[:64].tolist() if value.device.type == "cpu" and not value.is_sparse else []
-        return (tuple(value.shape), shown)
-    if depth > 3:  # noqa: PLR2004 - deeper than batches are
-        return type(value).__name__
-    if isinstance(value, dict):
-        return [(str(key), _sketch(each, depth + 1)) for key, each in list(value.items())[:16]]
-    if isinstance(value, (list, tuple)):
-        return [_sketch(each, depth + 1) for each in value[:16]]
-    return value if isinstance(value, (int, float, str, bytes, bool, type(None))) else type(value).__name__
+        recorder.emit(
+            EpochEnded,
+            loader=this.loader,
+            number=this.number,
+            batches=this.batches,
+            complete=complete,
+            trained=this.forwards > 0,
+            drawn=tuple(this.drawn),
+            stride=this.stride,
+            site=this.site,
+        )
 
 
 def _setting(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

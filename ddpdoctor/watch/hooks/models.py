@@ -49,6 +49,7 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
         def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank:
                 recorder.models.forward(model)
+                recorder.safely(recorder.feed.taken, model, (args, kwargs))
             try:
                 return original(model, *args, **kwargs)
             except Exception as exc:

@@ -1,0 +1,73 @@
+"""What loaders are: their samplers, their data sets, and who made them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ddpdoctor.watch.contents import contents, picks, reader
+from ddpdoctor.watch.events import DataSeen, Sampler
+from ddpdoctor.watch.recorder import Recorder
+from ddpdoctor.watch.users import is_users
+
+
+def describe(recorder: Recorder, number: int, dataset: Any, *, iterable: bool) -> None:
+    """Tell what a data set holds; an iterable one is known by what it yields."""
+    picked, first = picks(dataset)
+    recorder.emit(
+        DataSeen,
+        loader=number,
+        contents="" if iterable else contents(dataset),
+        base=contents(dataset.dataset) if picked else "",
+        picks=picked,
+        first=first,
+        reader=reader(dataset, iterable=iterable),
+    )
+
+
+def keeper(loader: Any) -> str:
+    """Name the library that made a loader of its own kind; empty for torch's, and for a class of the user's."""
+    module = sys.modules.get(type(loader).__module__)
+    if type(loader).__module__.startswith("torch.") or is_users(getattr(module, "__file__", None) or "<none>"):
+        return ""
+    return type(loader).__module__.partition(".")[0]
+
+
+def subgroups() -> bool:
+    """Say whether there are process groups of some ranks, within which data may be shared on purpose."""
+    import torch.distributed.distributed_c10d as c10d
+
+    if not c10d.is_initialized():
+        return False
+    members = getattr(c10d._world, "pg_group_ranks", {}).values()  # noqa: SLF001 - torch lists its groups nowhere else
+    return any(1 < len(ranks) < c10d.get_world_size() for ranks in members)
+
+
+def sampler_of(recorder: Recorder, loader: Any) -> Sampler:
+    """Read the sampler that decides: that of the batches where the user gave one of his own."""
+    from torch.utils.data import BatchSampler
+
+    sampler, batches = loader.sampler, loader.batch_sampler
+    if batches is not None:  # one that the user gave leaves loader.sampler without a meaning
+        within = getattr(batches, "sampler", None)
+        sampler = batches if within is None else within
+        if type(batches) is not BatchSampler and not hasattr(sampler, "num_replicas"):
+            sampler = batches
+    facts: dict[str, Any] = {
+        ours: value if isinstance(value := getattr(sampler, theirs, None), (int, type(None))) else None
+        for ours, theirs in (
+            ("replicas", "num_replicas"), ("rank", "rank"), ("shuffle", "shuffle"), ("seed", "seed"),
+            ("epoch", "epoch"), ("drop_last", "drop_last"), ("replacement", "replacement"),
+        )
+    }  # fmt: skip
+    return Sampler(
+        number=recorder.number("sampler", sampler), kind=type(sampler).__name__, length=length(sampler), **facts
+    )
+
+
+def length(thing: Any) -> int | None:
+    """Give len(); None where there is none."""
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError, AttributeError, ValueError):  # streams have none, some loaders raise
+        return None
