@@ -17,6 +17,7 @@ from typing import Any
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.settings import ON_FINDING, Settings, inherited
 
+JOB = "DDPDOCTOR_JOB"
 MONITOR = "monitor"  # the file that the one rank makes which starts the monitor
 
 
@@ -38,9 +39,17 @@ class Attached:
         # A worker of a DataLoader that was spawned has the variables of its rank too, and is left alone.
         if rank.isdecimal() and multiprocessing.parent_process() is None:
             self.recorder.become_rank(int(rank))
+        self.recorder.safely(self._already_joined)
+
+    def _already_joined(self) -> None:
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            self.recorder.joined()
 
     def undo(self) -> None:
         """Restore torch and stop writing."""
+        os.environ.pop(JOB, None)
         for each in reversed(self._patches):
             each.undo()
         self.recorder.stop()
@@ -93,6 +102,7 @@ def install(*, hang_after: float = 30.0, on_finding: str = "warn", report: str |
     if (settings := inherited()) is not None:
         return Attached(settings)
     report = str(Path(report).absolute()) if report else None
+    os.environ.setdefault(JOB, _job())  # processes that this one starts are ranks of the same job
     return Attached(Settings(session="", hang_after=hang_after, on_finding=on_finding, report=report))
 
 
@@ -104,7 +114,7 @@ def uninstall() -> None:
 
 def with_monitor(settings: Settings) -> Settings:
     """Give the settings with the session of this job on this host; the first rank to ask starts its monitor."""
-    session = Path(tempfile.gettempdir()) / f"ddpdoctor-{_job()}"
+    session = Path(tempfile.gettempdir()) / f"ddpdoctor-{os.environ.get(JOB) or _job()}"
     session.mkdir(mode=0o700, exist_ok=True)
     if session.stat().st_uid != os.getuid():
         raise PermissionError(f"{session} belongs to another user")

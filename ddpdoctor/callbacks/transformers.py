@@ -1,0 +1,27 @@
+"""The watch as a callback of the transformers Trainer: ``Trainer(..., callbacks=[Watch()])``.
+
+Accelerate on its own has no callbacks: call ``ddpdoctor.install()`` before ``Accelerator()``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from ddpdoctor.watch.install import install
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]  # without transformers the base class is unknown
+    """Watches each process of the Trainer from its construction to the end of the training.
+
+    Takes what ``ddpdoctor.install`` takes.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Switch the watch on."""
+        self._watch = install(**options)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - its signature
+        """Switch the watch off."""
+        self._watch.undo()
