@@ -22,7 +22,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(4096, 64), torch.randn(4096, 8))
-    sampler = DistributedSampler(data)
+    sampler: DistributedSampler[object] = DistributedSampler(data)
     loader = DataLoader(data, batch_size=32, sampler=sampler)
     layers = [nn.Linear(64, 256), nn.ReLU(), *(each for _ in range(4) for each in (nn.Linear(256, 256), nn.ReLU()))]
     model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(256, 8)))

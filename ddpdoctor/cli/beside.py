@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
 import time
-from contextlib import suppress
 
 import click
 
@@ -36,9 +34,8 @@ def beside() -> None:
             if settings.on_finding == "raise" and not stopped and serious(monitor):
                 stopped = True
                 monitor.stop_ranks(summary(monitor))
-                for pid in monitor.pids() if monitor.hung else ():
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGTERM)
+                if monitor.hung:
+                    monitor.signal_ranks(signal.SIGTERM)
             time.sleep(POLL)
         monitor.end(0)
         if settings.report:

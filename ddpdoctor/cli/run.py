@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -88,7 +89,7 @@ def watched(command: Sequence[str], settings: Settings, say: Any) -> tuple[int, 
             wait(process, POLL)
         monitor.end(process.returncode)
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    return (status or 1) if ended_by_us else status, monitor, time.monotonic() - started
+    return 1 if ended_by_us else status, monitor, time.monotonic() - started
 
 
 def start(command: Sequence[str], settings: Settings, **options: Any) -> subprocess.Popen[bytes]:
@@ -121,14 +122,15 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def end(process: subprocess.Popen[bytes], monitor: Monitor) -> None:
-    """End a training: its ranks at their next step with an error of their own; after a while, by signals."""
+    """End a training: its ranks at their next step with an error of their own; after a while, all by signals."""
     monitor.stop_ranks(summary(monitor))
     if not monitor.hung:
         wait(process, GRACE)
-    for stop in (process.terminate, process.kill):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
-            stop()
+            process.send_signal(number)
             wait(process, GRACE)
+        monitor.signal_ranks(number)  # a launcher that is ended so may leave them behind
 
 
 def finding_text(found: Found, *, colour: bool = False) -> str:

@@ -44,6 +44,13 @@ class Monitor:
             each.moved()
         self._look()
 
+    def signal_ranks(self, number: int) -> None:
+        """Send a signal to each rank that is there."""
+        for each in self._ranks.values():
+            if each.alive and each.process is not None:
+                with suppress(psutil.NoSuchProcess):
+                    each.process.send_signal(number)
+
     def pids(self) -> list[int]:
         """List the processes of all ranks that were seen."""
         return list(self._ranks)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +60,7 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | 
         while not job.done():
             monitor.poll()
             if any(found.check is until for found in monitor.found):
-                for pid in monitor.pids():
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                monitor.signal_ranks(signal.SIGKILL)
             wait([job], POLL)
         job.result()
         monitor.end(0)

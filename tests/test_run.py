@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+
+HEAD = """
+import os, signal, sys, time
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+def step(model, optimizer, inputs):
+    loss = model(inputs).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+def training():
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(8, 2))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+def loader():
+    data = TensorDataset(torch.randn(64, 8))
+    return DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+"""
+TAIL = """
+def worker(rank):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + os.environ["PORT"], rank=rank, world_size=2)
+    train()
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        train()
+    else:
+        mp.start_processes(worker, nprocs=2, start_method=os.environ.get("METHOD", "fork"))
+"""
+BODY = """
+def train():
+    model, optimizer = training()
+    batches = loader()
+    for epoch in range(3):
+        batches.sampler.set_epoch(epoch)
+        for (inputs,) in batches:
+            step(model, optimizer, inputs)
+    print("rank", dist.get_rank(), "is done", flush=True)
+    dist.destroy_process_group()
+"""
+HEALTHY = HEAD + BODY + TAIL
+NO_SET_EPOCH = HEALTHY.replace("        batches.sampler.set_epoch(epoch)\n", "")
+STUCK = (
+    HEAD
+    + """
+def train():
+    model, optimizer = training()
+    step(model, optimizer, torch.randn(4, 8))
+    if dist.get_rank() == 0:
+        dist.barrier()
+    step(model, optimizer, torch.randn(4, 8))
+"""
+    + TAIL
+)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    """Give a function that writes a script and gives its path."""
+
+    def write(text: str) -> str:
+        (tmp_path / "train.py").write_text(text)
+        return str(tmp_path / "train.py")
+
+    return write
+
+
+Script = Callable[[str], str]
+
+
+def guilty(text: str, line: str) -> int:
+    """Give the number of the line that begins so."""
+    return next(number for number, each in enumerate(text.splitlines(), 1) if each.strip().startswith(line))
+
+
+@pytest.mark.usefixtures("no_process_left")
+class TestRun:
+    """ddpdoctor run -- COMMAND."""
+
+    def test_a_healthy_training_prints_what_it_prints_alone(self, ddpdoctor: Run, script: Script) -> None:
+        """Output and status are the command's; the watch says nothing."""
+        done = ddpdoctor("run", "--", sys.executable, *TORCHRUN, script(HEALTHY))
+
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == ["rank 0 is done", "rank 1 is done"]
+        assert "ddpdoctor" not in done.stderr
+
+    def test_a_silent_fault_is_told_with_its_line_and_in_the_report(
+        self, ddpdoctor: Run, script: Script, tmp_path: Path
+    ) -> None:
+        """A forgotten set_epoch is found at the loop; the status stays that of the command."""
+        report = tmp_path / "report.json"
+        done = ddpdoctor("run", "--report", str(report), "--", *alone(script(NO_SET_EPOCH)), PORT=free_port())
+        place = json.loads(report.read_text())["results"][0]["findings"][0]["place"]
+
+        assert done.returncode == 0
+        assert "DDP604 set-epoch-not-called" in done.stderr
+        assert place["line"] == guilty(NO_SET_EPOCH, "for (inputs,) in batches")
+
+    def test_a_finding_ends_the_training_where_that_is_asked_for(self, ddpdoctor: Run, script: Script) -> None:
+        """Each rank raises the finding at its next batch, and the status is not 0."""
+        slow = NO_SET_EPOCH.replace("range(3)", "range(400)").replace(
+            "            step(", "            time.sleep(0.02); step("
+        )
+        done = ddpdoctor("run", "--on-finding", "raise", "--", *alone(script(slow)), PORT=free_port())
+
+        assert done.returncode == 1
+        assert "FaultFoundError" in done.stderr
+
+    def test_a_hang_is_explained_in_time_and_ended_where_that_is_asked_for(
+        self, ddpdoctor: Run, script: Script
+    ) -> None:
+        """A barrier of rank 0 alone: who waits where, on which line, under which condition."""
+        path = script(STUCK)
+        done = ddpdoctor("run", "--hang-after", "3", "--on-finding", "raise", "--", *alone(path), PORT=free_port())
+
+        assert done.returncode == 1
+        assert "DDP723 rank0-only-collective" in done.stderr
+        assert f"{path}:{guilty(STUCK, 'dist.barrier()')}" in done.stderr
+        assert "if dist.get_rank() == 0" in done.stderr
+
+    def test_ranks_of_mp_spawn_are_watched(self, ddpdoctor: Run, script: Script) -> None:
+        """Children that import everything anew, as forked ones are in the other tests."""
+        done = ddpdoctor("run", "--", sys.executable, script(NO_SET_EPOCH), METHOD="spawn", PORT=free_port())
+
+        assert done.returncode == 0, done.stderr
+        assert "DDP604" in done.stderr
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_signals_end_the_command_and_leave_nothing(self, script: Script, number: int) -> None:
+        """What is sent to ddpdoctor reaches the command; the status says by which signal it ended."""
+        path = script("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+        with subprocess.Popen(
+            [sys.executable, "-m", "ddpdoctor", "run", "--", sys.executable, path],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            assert process.stdout is not None
+            pid = int(process.stdout.readline())
+            if number == signal.SIGINT:
+                os.killpg(process.pid, number)  # as a terminal does
+            else:
+                process.send_signal(number)
+            status = process.wait(20)
+
+        assert status in {128 + number, 1}
+        assert not psutil.pid_exists(pid)
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("run",), "Missing argument 'COMMAND...'"),
+            (("run", "--", "no-such-command-at-all"), "no-such-command-at-all: No such file or directory"),
+            (("run", "--report", "/no/such/folder/r.json", "--", "true"), "there is no folder /no/such/folder"),
+            (("run", "--hang-after", "0", "--", "true"), "Invalid value for '--hang-after'"),
+            (("check", "--only", "DDP604", "--", "no-such-command-at-all"), "no-such-command-at-all: No such file"),
+        ],
+    )
+    def test_bad_input_is_one_clear_line(self, ddpdoctor: Run, arguments: tuple[str, ...], said: str) -> None:
+        """Status 2, no traceback."""
+        done = ddpdoctor(*arguments)
+
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_the_status_is_that_of_the_command(self, ddpdoctor: Run) -> None:
+        """Whatever it is."""
+        assert ddpdoctor("run", "--", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
+        killed = "import os; os.kill(os.getpid(), 9)"
+        assert ddpdoctor("run", "--", sys.executable, "-c", killed).returncode == 137
+
+
+INSTALLED = "import ddpdoctor\nddpdoctor.install(hang_after=3)\n"
+
+
+@pytest.mark.usefixtures("no_process_left")
+class TestInstall:
+    """ddpdoctor.install() in the script."""
+
+    @pytest.mark.parametrize("late", [False, True], ids=["first line", "after init_process_group"])
+    def test_one_line_in_the_script_finds_the_fault(self, script: Script, *, late: bool) -> None:
+        """The same findings without the command, whether the group is there already or not."""
+        inside = "def train():\n    import ddpdoctor\n    ddpdoctor.install()\n"
+        text = NO_SET_EPOCH.replace("def train():\n", inside) if late else INSTALLED + NO_SET_EPOCH
+        done = subprocess.run(
+            [*alone(script(text))] if late else [sys.executable, *TORCHRUN, script(text)],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            env={**os.environ, "PORT": free_port()},
+        )
+        until_gone()
+
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("DDP604 set-epoch-not-called") == 1
+        assert not sessions()
+
+    def test_uninstall_restores_everything(self) -> None:
+        """No attribute of torch, and no hook, stays changed."""
+        text = """
+import sys, torch, torch.distributed as dist, torch.utils.data.dataloader as dataloader
+from torch.optim import optimizer
+import torch.multiprocessing.spawn
+from torch.nn.parallel import DistributedDataParallel as DDP
+def state():
+    owners = (dist, dist.distributed_c10d, dist.ProcessGroup, dataloader.DataLoader, dataloader._BaseDataLoaderIter,
+              DDP, torch.nn.Module, torch, sys, sys.modules["torch.multiprocessing.spawn"])
+    found = {(str(owner), name): id(value) for owner in owners for name, value in vars(owner).items()
+             if callable(value) and name != "_dynamo"}
+    return found, len(optimizer._global_optimizer_pre_hooks)
+import ddpdoctor, ddpdoctor.watch.hooks.errors
+import torch.distributed.elastic.multiprocessing.errors
+before = state()
+ddpdoctor.install()
+assert state() != before
+assert ddpdoctor.install() is ddpdoctor.install()
+ddpdoctor.uninstall()
+changed = {key for key in before[0] if state()[0].get(key) != before[0][key]}
+assert not changed, changed
+assert state()[1] == before[1]
+with ddpdoctor.install():
+    assert state() != before
+assert state()[1] == before[1]
+"""
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+
+        assert done.returncode == 0, done.stderr
+
+    def test_wrong_options_are_refused(self) -> None:
+        """A ValueError that names what is allowed."""
+        import ddpdoctor
+
+        with pytest.raises(ValueError, match="warn, raise, log"):
+            ddpdoctor.install(on_finding="shout")
+
+
+@pytest.mark.usefixtures("no_process_left")
+class TestRehearsal:
+    """ddpdoctor check -- COMMAND."""
+
+    def test_both_mistakes_of_a_training_are_found(self, ddpdoctor: Run, script: Script) -> None:
+        """A hundred epochs are cut to a few short ones, and nothing that it saves is left."""
+        text = (
+            NO_SET_EPOCH.replace("range(3)", "range(100)")
+            .replace('    print("rank"', '    torch.save(model.state_dict(), "model.pt")\n    print("rank"')
+            .replace("            step(", '            torch.save(model.state_dict(), "latest.pt")\n            step(')
+        )
+        path = script(text)
+        folder = Path(path).parent
+        (folder / "latest.pt").write_bytes(b"the user's")
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path), cwd=folder, PORT=free_port())
+
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "DDP604 set-epoch-not-called" in done.stdout
+        assert (folder / "latest.pt").read_bytes() == b"the user's"
+        assert sorted(each.name for each in folder.iterdir()) == ["latest.pt", "train.py"]
+
+    def test_an_unused_parameter_is_found(self, ddpdoctor: Run, script: Script) -> None:
+        """By its name, at the line of the forward."""
+        text = HEALTHY.replace("nn.Linear(8, 2)", "WithSpare()").replace(
+            "def step(",
+            "class WithSpare(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.used, self.spare = nn.Linear(8, 2), nn.Linear(8, 2)\n\n"
+            "    def forward(self, x):\n        return self.used(x)\n\ndef step(",
+            1,
+        )
+        done = ddpdoctor("check", "--only", "DDP501", "--", *alone(script(text)), PORT=free_port())
+
+        assert done.returncode == 1
+        assert "spare.weight, spare.bias" in done.stdout
+
+    def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script) -> None:
+        """Nothing is found, and the status is 0."""
+        done = ddpdoctor("check", "--only", "DDP604,DDP501", "--", *alone(script(HEALTHY)), PORT=free_port())
+
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (HEAD + 'def train():\n    raise ValueError("no data here")\n' + TAIL, "ValueError: no data here"),
+            ("print('hello')\n", "saw no rank"),
+        ],
+    )
+    def test_a_command_that_shows_nothing_is_said_to(
+        self, ddpdoctor: Run, script: Script, text: str, said: str
+    ) -> None:
+        """It is not passed: status 2, with the reason."""
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)), PORT=free_port())
+
+        assert done.returncode == 2
+        assert said in done.stdout
+
+
+def alone(path: str) -> tuple[str, str]:
+    """Give the command of a script that forks its two ranks: torch is imported once."""
+    return sys.executable, path
+
+
+def free_port() -> str:
+    """Give a port that nobody listens on."""
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def sessions() -> list[str]:
+    """List the folders that monitors of this user have not removed, those of other tests aside."""
+    import tempfile
+
+    return [str(path.parent) for path in Path(tempfile.gettempdir()).glob("ddpdoctor-*/monitor")]
+
+
+def until_gone(limit: float = 10.0) -> None:
+    """Wait for the monitor of a training that has ended."""
+    until = time.monotonic() + limit
+    while sessions() and time.monotonic() < until:
+        time.sleep(0.1)
