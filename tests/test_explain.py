@@ -265,6 +265,14 @@ class TestRanking:
         assert answer.unknown.record.rank == 1
         assert [each.check.slug for each in answer.others] == ["late"]
 
+    def test_an_error_that_the_training_survives_is_no_answer(self) -> None:
+        """A retry that was logged is not what ended the training; with a failure at the end it can be."""
+        check = made("late", "exit code 1", Role.CONSEQUENCE)
+        log = INTERLEAVED + "step\n" * 50
+
+        assert answered(log, check).unknown is None
+        assert answered(log + "exit code 1\n", check).unknown is not None
+
     def test_many_are_counted_and_few_are_kept(self) -> None:
         """A million of the same line needs no memory and is counted."""
         answer = answered("AAAA\n" * 5000, made("a", "AAAA"))

@@ -25,9 +25,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe, sign, watch
-from ddpdoctor.explain.records import Record
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
+from ddpdoctor.check import Role, probe, sign, watch
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.watch.events import Stalled
 from ddpdoctor.watch.training import Training
@@ -89,6 +89,29 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             diff="-with Join([model], throw_on_early_termination=True):\n+with Join([model]):",
         ),
         record.place,
+    )
+
+
+CLOSED = r"Connection closed by peer \[(?:127\.|::1)"
+ALONE = r"<NO_OTHER_FAILURES>"
+
+
+@sign(ALONE, role=Role.SYMPTOM, beside=(CLOSED,), explains=("remote-rank-died-or-network",))
+def where_the_others_ended_well(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Of the ranks of this host one failed, since another had closed its connections; that one had no failure."""
+    closed = log.first(CLOSED)
+    errors = {other.error for other in log.records if other.error and not re.search(CLOSED, other.text)}
+    if closed is None or any("ChildFailedError" not in error for error in errors):
+        return
+    yield Finding(
+        "a rank came to its end without an error while another was still in a step with it",
+        (closed[0].proof(closed[1], "all ranks end together"), record.proof(match, "a failure of the other rank, too")),
+        Fix("give all ranks the same number of batches", diff="+DataLoader(..., drop_last=True)"),
+        closed[0].place,
+        doubt=Doubt(
+            ("the ranks have different numbers of batches", "one rank leaves the script early (sys.exit, return)"),
+            "ddpdoctor run -- torchrun --standalone --nproc_per_node=2 train.py",
+        ),
     )
 
 

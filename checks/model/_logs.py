@@ -16,6 +16,7 @@ NOT_ON_FIRST = (
 WRAPPED_TWICE = r"parallel[/\\]distributed\.py[\s\S]*?parallel[/\\]data_parallel\.py"
 SEVERAL = r"torch[./\\]distributed[./\\]|torchrun|DistributedDataParallel|local_rank|_ddp_forward|in _run_ddp"
 IN_PARALLEL = r"parallel[/\\](?:data_parallel|parallel_apply)\.py|self\.parallel_apply\(|output\.reraise\(\)"
+DDP_SENDS = r"_sync_module_states|_sync_params_and_buffers|_sync_buffers|_broadcast_coalesced"
 ALTERNATING = r"manual_backward\(|in manual_backward|toggle_optimizer\("
 MODIFIED = (
     r"modified by an inplace operation: \[([\w.]+ \[[\d, ]*\])\](?:, which is output \d+ of (\w+),)?"

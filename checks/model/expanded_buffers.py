@@ -15,14 +15,17 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_facts import Buffer, Parameter, is_expanded
 from ddpdoctor.probe.model_steps import EXPANDED
 
+from ._logs import DDP_SENDS
 from ._words import end, listed
 
 CARD = Card("DDP519", Severity.ERROR)
@@ -46,4 +49,20 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
                 diff=f'-self.register_buffer("{name}", values.expand({shape}))\n'
                 f'+self.register_buffer("{name}", values.expand({shape}).clone())',
             ),
+        )
+
+
+@sign(r"more than one element of the written-to tensor refers to a single memory location")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Where DDP was writing a buffer; the user's own in-place operations raise the same."""
+    if re.search(DDP_SENDS, record.text):
+        yield Finding(
+            "DDP writes rank 0's buffers into those of the others, and a buffer was made by expand: it shares memory",
+            (record.proof(match, "DDP wraps the model"),),
+            Fix(
+                "register a copy",
+                diff='-self.register_buffer("name", values.expand(shape))\n'
+                '+self.register_buffer("name", values.expand(shape).clone())',
+            ),
+            record.place,
         )

@@ -14,10 +14,12 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 
 from ._words import counted, listed
@@ -39,3 +41,17 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
                 diff=" model = build_model()\n+with torch.no_grad():\n+    model(sample_input)\n model = DDP(model)",
             ),
         )
+
+
+@sign(r"Modules with uninitialized parameters can't be used with `DistributedDataParallel`")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """DDP says it itself."""
+    yield Finding(
+        "DDP was given a model with lazy modules that have not seen an input yet",
+        (record.proof(match, "parameters with a shape"),),
+        Fix(
+            "run one forward before wrapping, and before the optimizer is built",
+            diff=" model = build_model()\n+with torch.no_grad():\n+    model(sample_input)\n model = DDP(model)",
+        ),
+        record.place,
+    )

@@ -17,10 +17,12 @@ Holds for all versions of torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_facts import TOO_SLOW
 
@@ -55,3 +57,18 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
             severity=Severity.WARNING if no_loss else Severity.ERROR,
         )
         return
+
+
+@sign(
+    r"mat1 and mat2 shapes cannot be multiplied \((?P<one>\d+x\d+) and (?P<two>\d+x\d+)\)"
+    r"|The size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The shapes of the model or of its input are wrong, and that has nothing to do with the number of ranks."""
+    one, two = (match["one"], match["two"]) if match["one"] else (match["a"], match["b"])
+    yield Finding(
+        f"the model's own step fails, with or without DDP: {one} does not fit {two}",
+        (record.proof(match, "shapes that fit"),),
+        Fix("make the shapes fit at the line of your own code; one process shows it", command="python train.py"),
+        record.place,
+    )

@@ -16,13 +16,16 @@ Holds for torch 2.2 and later; the example seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import KNOWN
 
+from ._logs import DDP_SENDS
 from ._words import ends
 
 CARD = Card("DDP523", Severity.ERROR)
@@ -45,3 +48,18 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
             f"ddpdoctor check --model {model.target} --batch {model.batch} --nproc 1",
         ),
     )
+
+
+@sign(r"No support for sparse tensors")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """DDP was sending a sparse buffer."""
+    if re.search(DDP_SENDS, record.text):
+        yield Finding(
+            "the model has a sparse buffer, and DDP cannot broadcast it",
+            (record.proof(match, "DDP wraps the model"),),
+            Fix(
+                "keep it as a plain attribute, or register it dense",
+                diff='-self.register_buffer("name", sparse)\n+self.register_buffer("name", sparse.to_dense())',
+            ),
+            record.place,
+        )

@@ -15,14 +15,17 @@ Seen with torch 2.13 CPU (int16, uint16, float8_e4m3fn). Source for NCCL: torch'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_facts import Buffer, Parameter
 from ddpdoctor.probe.model_steps import BAD_DTYPE
 
+from ._logs import DDP_SENDS
 from ._words import end, listed
 
 CARD = Card("DDP521", Severity.ERROR)
@@ -50,4 +53,20 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
                 diff=f'-self.register_buffer("{names[0].name}", values.to(torch.{names[0].dtype}))\n'
                 f'+self.register_buffer("{names[0].name}", values.to(torch.{SENT_BY_NCCL_TOO}))',
             ),
+        )
+
+
+@sign(r"RuntimeError: Invalid scalar type|Unconvertible NCCL type")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Where DDP was sending the model; a collective of the user's own raises the same."""
+    if re.search(DDP_SENDS, record.text):
+        yield Finding(
+            "a parameter or buffer of the model has a dtype that the backend cannot send",
+            (record.proof(match, "DDP wraps the model"),),
+            Fix(
+                f"use {SENT_BY_NCCL_TOO}",
+                diff=f'-self.register_buffer("name", values.to(torch.int16))\n'
+                f'+self.register_buffer("name", values.to(torch.{SENT_BY_NCCL_TOO}))',
+            ),
+            record.place,
         )

@@ -16,10 +16,12 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU, where the rank that use
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, sign
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.outcome import Returned
 
@@ -51,3 +53,24 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
             tuple((name, *("none" if name in unused else "gradient" for unused in sets)) for name in differing),
         ),
     )
+
+
+STARTED = r"Expected to have finished reduction in the prior iteration"
+WITHOUT = r"Parameter(?: indice)?s which did not receive grad for rank (\d+): ([^\n]+)"
+
+
+@sign(STARTED, beside=(WITHOUT,), explains=("unused-parameters",))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Compare what the ranks say that they missed."""
+    told = {found[1]: (found[2].strip(), other.proof(found)) for other, found in log.find(WITHOUT)}
+    if len({names for names, _ in told.values()}) > 1:
+        yield Finding(
+            "the ranks did not use the same parameters: "
+            + "; ".join(f"rank {rank} not {names}" for rank, (names, _) in list(told.items())[:4]),
+            (record.proof(match, "the same parameters on each rank"), *(proof for _, proof in list(told.values())[:4])),
+            Fix(
+                "let every rank use every parameter (an unused branch times zero), or let DDP look for unused ones",
+                diff="-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)",
+            ),
+            record.place,
+        )

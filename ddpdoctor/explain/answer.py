@@ -42,6 +42,8 @@ class Unknown:
     record: Record
     count: int
     ranks: tuple[int, ...]
+    lines_after: int = 0
+    """How many lines its source has after the first of it."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:

@@ -30,8 +30,8 @@ class Kept:
     log: Log
     matched: Mapping[re.Pattern[str], tuple[int, ...]]
     counts: Mapping[re.Pattern[str], int]
-    sources: tuple[str, ...] = ()
-    lines: int = 0
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """How many lines each source has."""
 
 
 @dataclass(slots=True)
@@ -75,8 +75,7 @@ class Keeper:
             Log(records, {pattern.pattern: each for pattern, each in positions.items()}),
             positions,
             dict(self._counts),
-            tuple(reader.name for reader in self._readers),
-            sum(reader.lines for reader in self._readers),
+            {reader.name: reader.lines for reader in self._readers},
         )
 
 

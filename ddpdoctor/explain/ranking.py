@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Role
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ddpdoctor.explain.kept import Kept
-    from ddpdoctor.explain.records import Log, Record
+    from ddpdoctor.explain.records import Record
     from ddpdoctor.explain.signs import Suspect
 
-ENDED = ("KeyboardInterrupt", "SystemExit")  # somebody ended the program, which is no error of its own
+# No errors of their own: somebody, or something else, ended the program.
+ENDED = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException)$")
+SURVIVED = 20  # lines after an exception that say that the training went on, where nothing says that it ended
 
 
 class Tier(enum.IntEnum):
@@ -73,7 +76,7 @@ def judged(kept: Kept, suspects: Iterable[Suspect], faults: tuple[str, ...] = ()
     """Find the first cause among the suspects, and tell it from what followed."""
     ordered = ranked(suspects)
     named = _gathered(kept, ordered)
-    stranger = _stranger(kept.log, ordered)
+    stranger = _stranger(kept, ordered)
     if stranger is not None and ordered and not _comes_first(stranger[0], ordered[0]):
         stranger = None
     candidates = [each for place, each in named if place < Tier.CONSEQUENCE]
@@ -88,8 +91,8 @@ def judged(kept: Kept, suspects: Iterable[Suspect], faults: tuple[str, ...] = ()
         others=tuple(candidates),
         followed=tuple(followed),
         harmless=tuple(each for place, each in named if place == Tier.HARMLESS),
-        sources=kept.sources,
-        lines=kept.lines,
+        sources=tuple(kept.lengths),
+        lines=sum(kept.lengths.values()),
         faults=faults,
     )
 
@@ -121,19 +124,24 @@ def _named(kept: Kept, group: list[Suspect]) -> Named:
     return Named(best.check, best.role, best.finding, best.record, count, ranks)
 
 
-def _stranger(log: Log, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:
-    """Give the first exception that no sign matches, with its position."""
+def _stranger(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int, Unknown] | None:
+    """Give the first exception that no sign matches, with its position; not one that the training survived."""
     known = {each.position for place, each in ordered if place < Tier.HARMLESS}
-    records = [
-        (position, record)
-        for position, record in enumerate(log.records)
-        if record.error and record.error not in ENDED and position not in known
-    ]
+    errors = [(position, record) for position, record in enumerate(kept.log.records) if record.error]
+    records = [pair for pair in errors if not ENDED.search(pair[1].error) and pair[0] not in known]
     if not records:
         return None
     position, first = records[0]
     alike = [record for _, record in records if record.error == first.error]
-    return position, Unknown(first, len(alike), _ranks(alike))
+    lines_after = _lines_after(kept, first)
+    ended = known or len(records) < len(errors)
+    if not ended and all(_lines_after(kept, record) >= SURVIVED for record in alike):
+        return None
+    return position, Unknown(first, len(alike), _ranks(alike), lines_after)
+
+
+def _lines_after(kept: Kept, record: Record) -> int:
+    return kept.lengths[record.source] - record.numbers[-1]
 
 
 def _confidence(named: Named, others: Iterable[Named]) -> Confidence:
