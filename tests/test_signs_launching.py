@@ -149,6 +149,7 @@ MESSAGES = [
     ),
     ("ipv6-localhost-warning", "The client socket has failed to connect to [localhost]:9 (errno: 99 - Cannot assign)"),
     ("rdzv-host-not-recognised", "RendezvousConnectionError: The connection to the C10d store has failed. See inner"),
+    ("missing-ranks-at-init", "DistStoreError: Timed out after 301 seconds waiting for clients. 7/8 clients joined."),
     ("missing-ranks-at-init", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"),
     (
         "missing-ranks-at-init",
@@ -291,6 +292,15 @@ def test_the_number_of_the_exit_status_decides() -> None:
         {"worker-segfault"},
         set(),
     ]
+
+
+def test_an_error_of_a_peer_does_not_hide_that_the_failed_rank_said_nothing() -> None:
+    """That rank 0 lost its connection explains nothing about rank 1, which ended; where rank 0 ended, it does."""
+    lost = "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:13185."
+    failed = "failed (exitcode: 3) local_rank: {} (pid: 32113) of binary: /usr/bin/python"
+
+    assert "worker-error-hidden-by-launcher" in _named(f"{lost}\n{failed.format(1)}")
+    assert "worker-error-hidden-by-launcher" not in _named(f"{lost}\n{failed.format(0)}")
 
 
 def test_a_file_that_is_there_already_leaves_no_doubt_about_the_store() -> None:
