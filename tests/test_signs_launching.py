@@ -138,6 +138,10 @@ MESSAGES = [
     ("gpu-request-exceeds-visible", "You requested GPUs: [2, 3]\nBut your machine only has: [0, 1]"),
     ("port-in-use", "RuntimeError: Address already in use"),
     ("port-in-use", IN_USE),
+    (
+        "port-in-use",
+        "DistNetworkError: Ping failed, invalid value returned from server. Expected: 6830, Got: 1347703880",
+    ),
     ("master-unreachable", "The client socket has timed out after 900s while trying to connect to (10.0.0.7, 29500)."),
     ("master-unreachable", "The client socket has timed out after 60000ms while trying to connect to 10.0.0.7:29500"),
     ("master-elsewhere", "The client socket has timed out after 60s while trying to connect to (<master-ip>, 29500)."),
@@ -301,6 +305,13 @@ def test_an_error_of_a_peer_does_not_hide_that_the_failed_rank_said_nothing() ->
 
     assert "worker-error-hidden-by-launcher" in _named(f"{lost}\n{failed.format(1)}")
     assert "worker-error-hidden-by-launcher" not in _named(f"{lost}\n{failed.format(0)}")
+
+
+def test_what_answered_in_place_of_the_store_is_told() -> None:
+    """The number in the message is what a web server says."""
+    said = _named("DistNetworkError: Ping failed, invalid value returned from server. Expected: 1, Got: 1347703880")
+
+    assert said["port-in-use"].finding.message.endswith("it says HTTP")
 
 
 def test_a_file_that_is_there_already_leaves_no_doubt_about_the_store() -> None:
