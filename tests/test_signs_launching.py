@@ -314,6 +314,25 @@ def test_what_answered_in_place_of_the_store_is_told() -> None:
     assert said["port-in-use"].finding.message.endswith("it says HTTP")
 
 
+def test_mp_spawn_below_torchrun_is_told_from_a_port_that_others_hold() -> None:
+    """The same refusal of the port: with mp.spawn and a launcher in the log, both of them are the cause."""
+    alone = f"""Traceback (most recent call last):
+  File "/srv/fit.py", line 7, in <module>
+    mp.spawn(work, nprocs=2)
+torch.multiprocessing.spawn.ProcessRaisedException:
+
+-- Process 0 terminated with the following error:
+Traceback (most recent call last):
+  File "/srv/fit.py", line 5, in work
+    dist.init_process_group("gloo")
+torch.distributed.{IN_USE}
+"""
+    below = f"{alone}failed (exitcode: 1) local_rank: 1 (pid: 3) of binary: /usr/bin/python\nChildFailedError:\n"
+
+    assert next(iter(_named(alone))) == "port-in-use"
+    assert next(iter(_named(below))) == "launcher-and-spawn-both"
+
+
 def test_a_file_that_is_there_already_leaves_no_doubt_about_the_store() -> None:
     """A count above the world size has several causes; a file:// store that an earlier run left is one."""
     count = f"{TIMED_OUT} rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=4, timeout=0:02:00)"
