@@ -124,6 +124,7 @@ MESSAGES = [
     ("worker-segfault", "failed (exitcode: -11) local_rank: 5 (pid: 12) of binary: /usr/bin/python"),
     ("worker-segfault", "Fatal Python error: Segmentation fault"),
     ("dataloader-native-crash", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Aborted."),
+    ("dataloader-native-crash", "RuntimeError: DataLoader worker (pid 9) is killed by signal: Terminated."),
     ("dataloader-native-crash", "RuntimeError: DataLoader worker (pid(s) 7, 8) exited unexpectedly"),
     ("ranks-beyond-gpus", "RuntimeError: CUDA error: invalid device ordinal"),
     ("gpu-hardware-fault", "Unable to determine the device handle for GPU 0000:41:00.0: Unknown Error"),
