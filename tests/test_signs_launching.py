@@ -259,7 +259,7 @@ class TestEachSign:
         assert check.slug not in _named(fixture(check, "control.log").read_text())
 
     def test_it_explains_others_only(self, check: Check) -> None:
-        """No check lists itself among the consequences."""
+        """Each name among the consequences is that of another check."""
         explained = {
             slug
             for facet in check.of(Instrument.SIGN)
@@ -268,6 +268,7 @@ class TestEachSign:
         }
 
         assert not explained & {check.slug, *check.known_as}
+        assert all(find(ALL, name) for name in explained)
 
 
 @pytest.mark.parametrize("name", LABELS)

@@ -47,7 +47,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield Finding(
         f"{said.joined} of {said.world} ranks reached "
         + ("init_process_group" if said.is_first else f"new_group (group {said.key})")
-        + f"; those that wait there: {', '.join(map(str, here[:8]))}{', ...' if len(here) > 8 else ''}",  # noqa: PLR2004
+        + f"; waiting in this log: {', '.join(map(str, here[:8]))}{', ...' if len(here) > 8 else ''}",  # noqa: PLR2004
         (record.proof(match, f"a count of {said.world}"),),
         Fix(
             "find the ranks that did not come: their own output, the scheduler's events, nodes times processes a node",
