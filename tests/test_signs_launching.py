@@ -124,6 +124,7 @@ MESSAGES = [
     ("worker-segfault", "failed (exitcode: -11) local_rank: 5 (pid: 12) of binary: /usr/bin/python"),
     ("worker-segfault", "Fatal Python error: Segmentation fault"),
     ("dataloader-native-crash", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Aborted."),
+    ("dataloader-native-crash", "RuntimeError: DataLoader worker (pid 9) is killed by signal: Terminated."),
     ("dataloader-native-crash", "RuntimeError: DataLoader worker (pid(s) 7, 8) exited unexpectedly"),
     ("ranks-beyond-gpus", "RuntimeError: CUDA error: invalid device ordinal"),
     ("gpu-hardware-fault", "Unable to determine the device handle for GPU 0000:41:00.0: Unknown Error"),
@@ -138,6 +139,10 @@ MESSAGES = [
     ("gpu-request-exceeds-visible", "You requested GPUs: [2, 3]\nBut your machine only has: [0, 1]"),
     ("port-in-use", "RuntimeError: Address already in use"),
     ("port-in-use", IN_USE),
+    (
+        "port-in-use",
+        "DistNetworkError: Ping failed, invalid value returned from server. Expected: 6830, Got: 1347703880",
+    ),
     ("master-unreachable", "The client socket has timed out after 900s while trying to connect to (10.0.0.7, 29500)."),
     ("master-unreachable", "The client socket has timed out after 60000ms while trying to connect to 10.0.0.7:29500"),
     ("master-elsewhere", "The client socket has timed out after 60s while trying to connect to (<master-ip>, 29500)."),
@@ -149,6 +154,7 @@ MESSAGES = [
     ),
     ("ipv6-localhost-warning", "The client socket has failed to connect to [localhost]:9 (errno: 99 - Cannot assign)"),
     ("rdzv-host-not-recognised", "RendezvousConnectionError: The connection to the C10d store has failed. See inner"),
+    ("missing-ranks-at-init", "DistStoreError: Timed out after 301 seconds waiting for clients. 7/8 clients joined."),
     ("missing-ranks-at-init", "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"),
     (
         "missing-ranks-at-init",
@@ -253,7 +259,7 @@ class TestEachSign:
         assert check.slug not in _named(fixture(check, "control.log").read_text())
 
     def test_it_explains_others_only(self, check: Check) -> None:
-        """No check lists itself among the consequences."""
+        """Each name among the consequences is that of another check."""
         explained = {
             slug
             for facet in check.of(Instrument.SIGN)
@@ -262,6 +268,7 @@ class TestEachSign:
         }
 
         assert not explained & {check.slug, *check.known_as}
+        assert all(find(ALL, name) for name in explained)
 
 
 @pytest.mark.parametrize("name", LABELS)
@@ -291,6 +298,41 @@ def test_the_number_of_the_exit_status_decides() -> None:
         {"worker-segfault"},
         set(),
     ]
+
+
+def test_an_error_of_a_peer_does_not_hide_that_the_failed_rank_said_nothing() -> None:
+    """That rank 0 lost its connection explains nothing about rank 1, which ended; where rank 0 ended, it does."""
+    lost = "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:13185."
+    failed = "failed (exitcode: 3) local_rank: {} (pid: 32113) of binary: /usr/bin/python"
+
+    assert "worker-error-hidden-by-launcher" in _named(f"{lost}\n{failed.format(1)}")
+    assert "worker-error-hidden-by-launcher" not in _named(f"{lost}\n{failed.format(0)}")
+
+
+def test_what_answered_in_place_of_the_store_is_told() -> None:
+    """The number in the message is what a web server says."""
+    said = _named("DistNetworkError: Ping failed, invalid value returned from server. Expected: 1, Got: 1347703880")
+
+    assert said["port-in-use"].finding.message.endswith("it says HTTP")
+
+
+def test_mp_spawn_below_torchrun_is_told_from_a_port_that_others_hold() -> None:
+    """The same refusal of the port: with mp.spawn and a launcher in the log, both of them are the cause."""
+    alone = f"""Traceback (most recent call last):
+  File "/srv/fit.py", line 7, in <module>
+    mp.spawn(work, nprocs=2)
+torch.multiprocessing.spawn.ProcessRaisedException:
+
+-- Process 0 terminated with the following error:
+Traceback (most recent call last):
+  File "/srv/fit.py", line 5, in work
+    dist.init_process_group("gloo")
+torch.distributed.{IN_USE}
+"""
+    below = f"{alone}failed (exitcode: 1) local_rank: 1 (pid: 3) of binary: /usr/bin/python\nChildFailedError:\n"
+
+    assert next(iter(_named(alone))) == "port-in-use"
+    assert next(iter(_named(below))) == "launcher-and-spawn-both"
 
 
 def test_a_file_that_is_there_already_leaves_no_doubt_about_the_store() -> None:

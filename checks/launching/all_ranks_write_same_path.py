@@ -37,11 +37,7 @@ def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[
     ranks = sorted(log.ranks(EXISTS))
     yield Finding(
         f"{match[1]} exists already: "
-        + (
-            f": rank {', '.join(map(str, ranks))} failed, another rank made it"
-            if any(ranks)
-            else ": ranks race to make it"
-        ),
+        + (f"rank {', '.join(map(str, ranks))} failed, another made it" if any(ranks) else "ranks race to make it"),
         (record.proof(match, "one rank makes it, or exist_ok=True"),),
         FIX,
         record.place,

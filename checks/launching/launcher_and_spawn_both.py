@@ -25,6 +25,12 @@ from ddpdoctor.explain.records import Log, Record
 from ._barrier import BARRIER, SPAWN, barrier, spawned
 
 CARD = Card("DDP403", Severity.ERROR)
+TAKEN = r"server socket has failed to listen on any local network address[^\n]*?(?:EADDRINUSE|errno: (?:98|48)\b)"
+LAUNCHED = r"ChildFailedError|TORCHELASTIC_\w+|\btorchrun\b|torch\.distributed\.(?:run|launch)\b|\bsrun\b"
+FIX = Fix(
+    "start one task for each host and let mp.spawn do the rest, or drop mp.spawn and use torchrun",
+    command="srun --ntasks-per-node=1 python train.py   # or: torchrun --nproc_per_node=2 train.py",
+)
 
 
 @sign(BARRIER, beside=(SPAWN,), explains=("stale-rendezvous-store", "missing-ranks-at-init", "port-in-use"))
@@ -44,10 +50,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             record.proof(match, f"a count of {said.world}, ranks 0 to {said.world - 1}"),
             *((spawn[0].proof(spawn[1], "mp.spawn or a launcher, not both"),) if spawn else ()),
         ),
-        Fix(
-            "start one task for each host and let mp.spawn do the rest, or drop mp.spawn and use torchrun",
-            command="srun --ntasks-per-node=1 python train.py   # or: torchrun --nproc_per_node=2 train.py",
-        ),
+        FIX,
         record.place,
         doubt=None
         if spawn
@@ -58,4 +61,22 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             ),
             "ps -ww -o pid,ppid,args -C python   # ranks whose parent is a rank: mp.spawn in each",
         ),
+    )
+
+
+@sign(TAKEN, beside=(LAUNCHED,), explains=("port-in-use", "duplicate-rank-zero", "worker-error-hidden-by-launcher"))
+def at_the_port(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See whether it is a process of mp.spawn, below a launcher, that finds the port taken."""
+    spawn, launched = re.search(SPAWN, record.text), log.first(LAUNCHED)
+    if spawn is None or launched is None:
+        return
+    yield Finding(
+        "a launcher started several processes, and mp.spawn in each of them a rank 0 that opens the store's port",
+        (
+            record.proof(match, "one rank 0"),
+            record.proof(spawn, "mp.spawn or a launcher, not both"),
+            launched[0].proof(launched[1], "python train.py, if mp.spawn is to start the ranks"),
+        ),
+        FIX,
+        record.place,
     )

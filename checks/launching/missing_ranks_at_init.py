@@ -47,7 +47,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield Finding(
         f"{said.joined} of {said.world} ranks reached "
         + ("init_process_group" if said.is_first else f"new_group (group {said.key})")
-        + f"; those that wait there: {', '.join(map(str, here[:8]))}{', ...' if len(here) > 8 else ''}",  # noqa: PLR2004
+        + f"; waiting in this log: {', '.join(map(str, here[:8]))}{', ...' if len(here) > 8 else ''}",  # noqa: PLR2004
         (record.proof(match, f"a count of {said.world}"),),
         Fix(
             "find the ranks that did not come: their own output, the scheduler's events, nodes times processes a node",
@@ -109,5 +109,27 @@ def on_one_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         doubt=Doubt(
             ("rank 0 failed before it opened the store, or was not started", "no process has RANK=0"),
             f"ss -ltnp 'sport = :{match[1]}'   # while this rank waits: nobody listens where rank 0 is missing",
+        ),
+    )
+
+
+@sign(r"Timed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients joined", role=Role.SYMPTOM)
+def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read how many clients rank 0's store has counted."""
+    yield Finding(
+        f"{match[2]} of {match[3]} ranks reached the store of rank 0 within {match[1]} s",
+        (record.proof(match, f"{match[3]}/{match[3]} clients joined"),),
+        Fix(
+            "find the ranks that did not come: their own output, the scheduler's events, nodes times processes a node",
+            command="torchrun --nnodes=2 --nproc_per_node=4 ...   # nnodes * nproc_per_node = WORLD_SIZE",
+        ),
+        record.place,
+        doubt=Doubt(
+            (
+                "a rank was not started, or died before",
+                "WORLD_SIZE is larger than the number of processes",
+                "a rank has another MASTER_ADDR or MASTER_PORT, or does not reach this one",
+            ),
+            "env | grep -E '^(RANK|WORLD_SIZE|MASTER_)'   # in each process: the same but for RANK",
         ),
     )

@@ -30,6 +30,9 @@ FAILED = (
 )
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
+LAUNCHERS = {"ChildFailedError", "CalledProcessError"}
+PEER = r"[Cc]onnection closed by (?:remote )?peer|Connection reset by peer|Broken pipe"
+SUMMARY = r"rank\s+: (\d+) \(local_rank: (\d+)\)"
 FIX = Fix(
     "keep the output of each rank, and let torchrun print the traceback",
     command="torchrun --log-dir=logs --redirects=3 --tee=3 --nproc_per_node=2 train.py",
@@ -45,10 +48,10 @@ DOUBT = Doubt(
 )
 
 
-@sign(FAILED, role=Role.SYMPTOM, beside=(ERROR,))
+@sign(FAILED, role=Role.SYMPTOM, beside=(ERROR, SUMMARY))
 def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that nothing but the launcher speaks of an error."""
-    if told(log):
+    if told(log, match[2]):
         return
     yield Finding(
         (f"local rank {match[2]}" if match[2] else "a rank")
@@ -60,7 +63,7 @@ def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[F
     )
 
 
-@sign(r"\bChildFailedError\b", role=Role.SYMPTOM, beside=(ERROR, ENDED))
+@sign(r"\bChildFailedError\b", role=Role.SYMPTOM, beside=(ERROR, ENDED, SUMMARY))
 def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that not even an exit status is told."""
     if told(log) or log.first(ENDED):
@@ -74,7 +77,12 @@ def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     )
 
 
-def told(log: Log) -> bool:
-    """Say whether the log holds an exception that is not the launcher's own."""
-    errors = {name for each, _ in log.find(ERROR) for name in re.findall(ERROR, each.text)}
-    return bool(errors - {"ChildFailedError", "CalledProcessError"})
+def told(log: Log, local_rank: str | None = None) -> bool:
+    """Say whether the log holds an exception of the failed rank; that a peer closed its connection, others print."""
+    failed = {int(found[1]) for _, found in log.find(SUMMARY) if found[2] == local_rank}
+    failed |= {int(local_rank)} if local_rank and not failed else set()
+    return any(
+        set(re.findall(ERROR, each.text)) - LAUNCHERS
+        for each, _ in log.find(ERROR)
+        if not (failed and each.rank is not None and each.rank not in failed and re.search(PEER, each.text))
+    )

@@ -66,3 +66,17 @@ def without_a_signal(record: Record, match: re.Match[str], log: Log) -> Iterator
             "sudo dmesg -T | tail -50 | grep -iE 'killed process|segfault|bus error'; df -h /dev/shm",
         ),
     )
+
+
+@sign(r"DataLoader worker \(pid \d+\) is killed by signal: (?:Terminated|Hangup|Interrupt)", role=Role.CONSEQUENCE)
+def from_outside(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read a signal that launchers and terminals send when they end a training."""
+    yield Finding(
+        "a data loader worker was ended along with its rank",
+        (record.proof(match, "a batch"),),
+        Fix(
+            "see what ended the training: it stands further up, or in the launcher's own output",
+            command="torchrun --max_restarts=0 --tee=3 --log-dir=logs --nproc_per_node=2 train.py",
+        ),
+        record.place,
+    )

@@ -105,3 +105,19 @@ def _finding(record: Record, match: re.Match[str], more: tuple[Evidence, ...]) -
         ),
         record.place,
     )
+
+
+@sign(
+    r"Ping failed, invalid value returned from server\. Expected: \d+, Got: (\d+)",
+    explains=("missing-ranks-at-init", "worker-error-hidden-by-launcher"),
+)
+def by_a_stranger(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read that what answered is no store: the four bytes that it sent, in the order in which they came."""
+    said = (int(match[1]) & 0xFFFFFFFF).to_bytes(4, "little")
+    yield Finding(
+        "another program than the store of rank 0 answers on MASTER_PORT"
+        + (f": it says {said.decode()}" if said.isalnum() else ""),
+        (record.proof(match, "the store of rank 0 answers"),),
+        Fix("take another port, the same for all ranks", command="export MASTER_PORT=29617"),
+        Place(variable="MASTER_PORT", rank=record.rank, host=record.node),
+    )
