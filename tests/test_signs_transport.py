@@ -9,7 +9,7 @@ import pytest
 
 from ddpdoctor.check import Facet, Instrument, Role, Sign
 from ddpdoctor.explain.needles import needles
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.explain.records import Frame, Log, Record
 from ddpdoctor.model import Finding
 from ddpdoctor.registry import load_checks
 
@@ -33,7 +33,11 @@ def records(text: str) -> tuple[Record, ...]:
 
 def findings(text: str) -> list[tuple[str, Role, Finding]]:
     """Show a log to every sign of this part, roles in order, what another finding explains last."""
-    log = Log(records(text))
+    return findings_of(Log(records(text)))
+
+
+def findings_of(log: Log) -> list[tuple[str, Role, Finding]]:
+    """Show records to every sign of this part."""
     found = []
     explained: set[str] = set()
     for slug, facet in SIGNS:
@@ -233,6 +237,8 @@ HARMLESS = [
     NCCL + "NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>",
     NCCL + "NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth0",
     NCCL + "NCCL INFO NVLS multicast support is not available on dev 0",
+    NCCL
+    + "NCCL INFO Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2 : CUDA error 401. Proceeding without NVLS support.",
     NCCL + "NCCL INFO P2P is disabled between connected GPUs 1 and 0.",
     NCCL + "NCCL INFO [Service thread] Connection closed by localRank 0",
     NCCL + "NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 busId 21000 - Destroy COMPLETE",
@@ -418,6 +424,14 @@ HANGS = [
         "collective-shape-mismatch",
         NCCL + "NCCL WARN NET/Socket : peer 10.0.0.2<41> message truncated : receiving 4096 bytes instead of 2048. If",
     ),
+    (
+        "collective-shape-mismatch",
+        "terminate called after throwing\nwhat():  [enforce fail at /gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 6 vs 4. Received data size",
+    ),
+    (
+        "rank-died-or-stuck",
+        "torch.distributed.DistStoreError: wait timeout after 4000ms, keys: /default_pg/0//1//cpu//0/0",
+    ),
     ("rank-divergent-branch", mismatch((31, "ALLREDUCE", "195812480"), (31, "ALLREDUCE", "51123456"))),
     (
         "rank-divergent-logging",
@@ -533,3 +547,17 @@ def test_each_pattern_has_a_literal_to_search_for(slug: str, facet: Facet) -> No
         found = needles(pattern)
         assert found, pattern
         assert min(map(len, found)) >= 6, (pattern, found)
+
+
+def test_a_collective_of_the_users_own_is_no_bucket_of_gradients() -> None:
+    """Large flat tensors of different sizes are gradients only where torch or a framework reduces them."""
+    text = mismatch((0, "ALLREDUCE", "40000"), (0, "ALLREDUCE", "20000")).replace("\n|", "\n")
+    called = (
+        Frame("/home/li/train.py", 18, "main"),
+        Frame("/x/site-packages/torch/distributed/distributed_c10d.py", 9, "f"),
+    )
+    backward = (*called, Frame("/x/site-packages/torch/autograd/graph.py", 9, "_engine_run_backward"))
+    for frames, expected in ((called, "collective-shape-mismatch"), (backward, "rank-divergent-branch")):
+        record = Record(text=text, source="log", line=1, frames=frames)
+        named = [slug for slug, _, _ in findings_of(Log((record,)))]
+        assert named == [expected]

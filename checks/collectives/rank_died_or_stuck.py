@@ -38,7 +38,7 @@ MISSING = r"\[missing ranks: ?([\d, ]+)"
 def by_its_silence(record: Record, log: Log) -> Iterator[Finding]:
     """All ranks of the group but a few wait."""
     if story := told(record, log, Kind.ABSENT):
-        yield _finding(list(story.ranks), f"{story.waiting}, and they did not come", story.evidence)
+        yield _finding(list(story.ranks), f"{story.waiting}, and all others came", story.evidence)
 
 
 @sign(
@@ -55,7 +55,7 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
         gone |= set(range(max(ready) + 1)) - ready
     yield _finding(
         sorted(gone),
-        "Horovod waits for tensors that they do not submit",
+        "Horovod waits for its tensors",
         (record.proof(match, "all ranks submit them"),),
     )
 
@@ -64,7 +64,7 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
 def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 says who did not come."""
     ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
-    yield _finding(ranks, "they did not come to the barrier", (record.proof(match, "all ranks come to the barrier"),))
+    yield _finding(ranks, "it is missing at the barrier", (record.proof(match, "all ranks come to the barrier"),))
 
 
 @sign(
@@ -77,6 +77,12 @@ def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Findi
     yield _finding(
         [int(match[1])], "it did not join the others' collective", (record.proof(match, "all ranks join it"),)
     )
+
+
+@sign(r"wait timeout after \d+ms, keys: /\S*//cpu//", role=Role.SYMPTOM, explains=AFTERMATH)
+def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo's ranks leave their addresses in the store when a group is made; one did not."""
+    yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
 
 
 @sign(
