@@ -561,3 +561,22 @@ def test_a_collective_of_the_users_own_is_no_bucket_of_gradients() -> None:
         record = Record(text=text, source="log", line=1, frames=frames)
         named = [slug for slug, _, _ in findings_of(Log((record,)))]
         assert named == [expected]
+
+
+def test_a_refused_connection_over_loopback_is_the_interfaces_fault_on_several_hosts_only() -> None:
+    """On one host loopback is where the peers are."""
+    refused = "NCCL WARN Call to connect timeout : Connection refused"
+    used = [
+        Record(text="NCCL INFO NET : Using interface lo:127.0.0.1<0>", source="log", line=1, node=node) for node in "ab"
+    ]
+    failed = Record(text=refused, source="log", line=3, node="b")
+    assert findings_of(Log((*used, failed)))[0][0] == "interface-unreachable"
+    assert findings_of(Log((used[1], failed)))[0][0] == "remote-rank-died-or-network"
+
+
+def test_a_store_that_is_gone_after_the_training_is_harmless() -> None:
+    """Rank 0 leaves first; the others' last words are noise then, and a consequence before."""
+    gone = "[rank1]:[W TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=67, addr=[a]:36214, remote=[b]:43145): Broken pipe"
+    assert [(slug, role) for slug, role, _ in findings(gone)] == [("rank0-exited-store-gone", Role.CONSEQUENCE)]
+    ended = f"{{'train_runtime': 5121.4}}\n{gone}"
+    assert [(slug, role) for slug, role, _ in findings(ended)] == [("rank0-exited-store-gone", Role.HARMLESS)]

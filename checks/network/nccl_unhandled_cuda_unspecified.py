@@ -32,7 +32,7 @@ CAUSES = (
     "an earlier kernel of the training failed",
 )
 
-CUDA = re.compile(r"Cuda failure (?:\d+ )?'([^'\n]+)'")
+CUDA = re.compile(r"(?:Cuda|HIP) failure (?:\d+ )?'([^'\n]+)'")
 EARLIER = Fix("find the kernel that failed before", command="CUDA_LAUNCH_BLOCKING=1 torchrun ...")
 MEANING = {
     "out of memory": Fix(
