@@ -74,6 +74,10 @@ TRANSPORT = [
         "nccl-driver-incompatibility",
         "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 1",
     ),
+    (
+        "nccl-driver-incompatibility",
+        "Last error:\n|Cuda failure 36 'API call is not supported in the installed CUDA driver'",
+    ),
     ("container-same-hostid", "misc/nvmlwrap.cc:181 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found"),
     (
         "nccl-shm-too-small",
@@ -119,7 +123,10 @@ TRANSPORT = [
     ("nccl-no-ip-interface", NCCL + "NCCL WARN Call to socket failed: Address family not supported by protocol"),
     ("interface-missing", NCCL + "bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found"),
     ("interface-missing", "Net : connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)"),
-    ("interface-missing", "RuntimeError: Unable to find address for: enp9s0"),
+    (
+        "interface-missing",
+        "RuntimeError: [enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: enp9s0",
+    ),
     ("interface-missing", "NCCL WARN no device found matching exactly ib7, verify NCCL_OOB_NET_IFNAME"),
     ("interface-unreachable", NCCL + "include/socket.h:360 NCCL WARN Call to connect failed : Connection timed out"),
     (
@@ -254,6 +261,8 @@ HARMLESS = [
     ),
     "NET/IB : Got completion from peer 10.0.0.3<4100> with status=5 opcode=0 len=0 vendor err 249",
     "ImportError: undefined symbol: cublasLtMatmul",
+    "[enforce fail at device.cc:128] rp != nullptr. Unable to find address for: node-7",
+    "    _save_checkpoint (lightning/model_checkpoint.py:399)",
     "Disconnected: connection closed by peer",
 ]
 
@@ -436,6 +445,14 @@ HANGS = [
     (
         "rank-divergent-logging",
         mismatch((31, "ALLREDUCE", "1"), (31, "BARRIER", ""), 'File "logger_connector/result.py"'),
+    ),
+    (
+        "rank-divergent-checkpointing",
+        "    barrier (torch/distributed/distributed_c10d.py:4551)\n    _save_checkpoint (lightning/model_checkpoint.py:399)",
+    ),
+    (
+        "ray-actor-died",
+        "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task. Check",
     ),
     ("ray-actor-died", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
     (

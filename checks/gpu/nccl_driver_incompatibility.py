@@ -46,14 +46,14 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @sign(
-    r"(?:cudawrap|allocator|alloc\.h)\S*:\d+ NCCL WARN Cuda failure (?:(?P<code>\d+) )?"
-    r"'(?P<text>API call is not supported in the installed CUDA driver|operation not supported)'",
+    r"(?:cudawrap|allocator|alloc\.h)\S*:\d+ NCCL WARN Cuda failure (?:\d+ )?'(?P<text>operation not supported)'"
+    r"|Cuda failure (?:\d+ )?'(?P<missing>API call is not supported in the installed CUDA driver)'",
     explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
 )
 def of_its_allocator(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The cuMem functions are missing from the driver, or closed in a container."""
     yield Finding(
-        f"NCCL's cuMem functions do not work with this driver: {match['text']}",
+        f"NCCL's cuMem functions do not work with this driver: {match['text'] or match['missing']}",
         (record.proof(match, "the driver supports what NCCL asks for"),),
         Fix("leave them out until the driver is newer", command="export NCCL_CUMEM_ENABLE=0"),
         record.place,

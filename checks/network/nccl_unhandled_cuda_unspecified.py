@@ -41,6 +41,9 @@ MEANING = {
     ),
     "driver version is insufficient": Fix("install a driver as new as the CUDA of torch", command="nvidia-smi"),
     "unsupported toolchain": Fix("install a driver as new as the CUDA of torch", command="nvidia-smi"),
+    "named symbol not found": Fix(
+        "install a torch build whose NCCL has kernels for this GPU", command="python -m torch.utils.collect_env"
+    ),
     "no kernel image": Fix("install a torch build for this GPU", command="python -m torch.utils.collect_env"),
     "illegal memory access": EARLIER,
     "device-side assert": EARLIER,
