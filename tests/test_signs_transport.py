@@ -549,6 +549,8 @@ def test_the_silent_rank_is_named() -> None:
     assert found[0][2].place.rank == 2
     horovod = "are waiting for remainder of ranks for more than 60 seconds. [ready ranks: 0, 1, 3]"
     assert findings(horovod)[0][2].place.rank == 2
+    newer = "are waiting for remainder of ranks for more than 60 seconds.\nMissing ranks:\n3!: [cond/HorovodAllreduce_grads_0]"
+    assert findings(newer)[0][2].place.rank == 3
 
 
 def test_an_earlier_cause_keeps_the_heartbeat_quiet() -> None:

@@ -2,8 +2,9 @@
 
 A rank that was killed, that crashed in native code, or that sits in a lock or in its data loading says nothing; the
 others print the time-outs. Its number is what they leave out: the rank without a watchdog line where all others have
-one, the one missing in Horovod's "[ready ranks: ...]", the one that gloo's monitored barrier or torch's desync report
-names. "NCCL communicator was aborted" is what the surviving ranks raise when their group is torn down for it.
+one, the one missing in Horovod's "[ready ranks: ...]" or listed under its "Stalled ranks:" or "Missing ranks:", the
+one that gloo's monitored barrier or torch's desync report names. "NCCL communicator was aborted" is what the
+surviving ranks raise when their group is torn down for it.
 
 How to be sure: that rank's own log; `dmesg -T | grep -iE "killed process|xid"` on its host; `py-spy dump --pid` if
 the process still lives.
@@ -31,6 +32,8 @@ from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
 
 CARD = Card("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"
+STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
+BELOW = 64  # lines: Horovod lists a rank in a line, below its warning
 MISSING = r"\[missing ranks: ?([\d, ]+)"
 
 
@@ -44,12 +47,16 @@ def by_its_silence(record: Record, log: Log) -> Iterator[Finding]:
 @sign(
     r"waiting for remainder of ranks for more than \d+ seconds|One or more tensors were submitted to be reduced",
     role=Role.SYMPTOM,
-    beside=(READY, MISSING),
+    beside=(READY, MISSING, STALLED),
     explains=AFTERMATH,
 )
 def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Horovod lists who is ready, or who is missing."""
     gone = {int(rank) for _, found in log.find(MISSING) for rank in re.findall(r"\d+", found[1])}
+    for each, found in log.find(STALLED):
+        rank = each.rank if found["rank"] is None else int(found["rank"])
+        if rank is not None and each.source == record.source and 0 < each.line - record.line <= BELOW:
+            gone.add(rank)
     for _, found in log.find(READY):
         ready = {int(rank) for rank in re.findall(r"\d+", found[1])}
         gone |= set(range(max(ready) + 1)) - ready
