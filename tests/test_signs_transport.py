@@ -9,7 +9,7 @@ import pytest
 
 from ddpdoctor.check import Facet, Instrument, Role, Sign
 from ddpdoctor.explain.needles import needles
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.explain.records import Frame, Log, Record
 from ddpdoctor.model import Finding
 from ddpdoctor.registry import load_checks
 
@@ -33,7 +33,11 @@ def records(text: str) -> tuple[Record, ...]:
 
 def findings(text: str) -> list[tuple[str, Role, Finding]]:
     """Show a log to every sign of this part, roles in order, what another finding explains last."""
-    log = Log(records(text))
+    return findings_of(Log(records(text)))
+
+
+def findings_of(log: Log) -> list[tuple[str, Role, Finding]]:
+    """Show records to every sign of this part."""
     found = []
     explained: set[str] = set()
     for slug, facet in SIGNS:
@@ -69,6 +73,10 @@ TRANSPORT = [
     (
         "nccl-driver-incompatibility",
         "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 1",
+    ),
+    (
+        "nccl-driver-incompatibility",
+        "Last error:\n|Cuda failure 36 'API call is not supported in the installed CUDA driver'",
     ),
     ("container-same-hostid", "misc/nvmlwrap.cc:181 NCCL WARN nvmlDeviceGetHandleByPciBusId() failed: Not Found"),
     (
@@ -115,7 +123,10 @@ TRANSPORT = [
     ("nccl-no-ip-interface", NCCL + "NCCL WARN Call to socket failed: Address family not supported by protocol"),
     ("interface-missing", NCCL + "bootstrap.cc:45 NCCL WARN Bootstrap : no socket interface found"),
     ("interface-missing", "Net : connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)"),
-    ("interface-missing", "RuntimeError: Unable to find address for: enp9s0"),
+    (
+        "interface-missing",
+        "RuntimeError: [enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: enp9s0",
+    ),
     ("interface-missing", "NCCL WARN no device found matching exactly ib7, verify NCCL_OOB_NET_IFNAME"),
     ("interface-unreachable", NCCL + "include/socket.h:360 NCCL WARN Call to connect failed : Connection timed out"),
     (
@@ -233,6 +244,8 @@ HARMLESS = [
     NCCL + "NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>",
     NCCL + "NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth0",
     NCCL + "NCCL INFO NVLS multicast support is not available on dev 0",
+    NCCL
+    + "NCCL INFO Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2 : CUDA error 401. Proceeding without NVLS support.",
     NCCL + "NCCL INFO P2P is disabled between connected GPUs 1 and 0.",
     NCCL + "NCCL INFO [Service thread] Connection closed by localRank 0",
     NCCL + "NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 busId 21000 - Destroy COMPLETE",
@@ -248,6 +261,8 @@ HARMLESS = [
     ),
     "NET/IB : Got completion from peer 10.0.0.3<4100> with status=5 opcode=0 len=0 vendor err 249",
     "ImportError: undefined symbol: cublasLtMatmul",
+    "[enforce fail at device.cc:128] rp != nullptr. Unable to find address for: node-7",
+    "    _save_checkpoint (lightning/model_checkpoint.py:399)",
     "Disconnected: connection closed by peer",
 ]
 
@@ -418,10 +433,26 @@ HANGS = [
         "collective-shape-mismatch",
         NCCL + "NCCL WARN NET/Socket : peer 10.0.0.2<41> message truncated : receiving 4096 bytes instead of 2048. If",
     ),
+    (
+        "collective-shape-mismatch",
+        "terminate called after throwing\nwhat():  [enforce fail at /gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 6 vs 4. Received data size",
+    ),
+    (
+        "rank-died-or-stuck",
+        "torch.distributed.DistStoreError: wait timeout after 4000ms, keys: /default_pg/0//1//cpu//0/0",
+    ),
     ("rank-divergent-branch", mismatch((31, "ALLREDUCE", "195812480"), (31, "ALLREDUCE", "51123456"))),
     (
         "rank-divergent-logging",
         mismatch((31, "ALLREDUCE", "1"), (31, "BARRIER", ""), 'File "logger_connector/result.py"'),
+    ),
+    (
+        "rank-divergent-checkpointing",
+        "    barrier (torch/distributed/distributed_c10d.py:4551)\n    _save_checkpoint (lightning/model_checkpoint.py:399)",
+    ),
+    (
+        "ray-actor-died",
+        "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task. Check",
     ),
     ("ray-actor-died", "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."),
     (
@@ -518,6 +549,8 @@ def test_the_silent_rank_is_named() -> None:
     assert found[0][2].place.rank == 2
     horovod = "are waiting for remainder of ranks for more than 60 seconds. [ready ranks: 0, 1, 3]"
     assert findings(horovod)[0][2].place.rank == 2
+    newer = "are waiting for remainder of ranks for more than 60 seconds.\nMissing ranks:\n3!: [cond/HorovodAllreduce_grads_0]"
+    assert findings(newer)[0][2].place.rank == 3
 
 
 def test_an_earlier_cause_keeps_the_heartbeat_quiet() -> None:
@@ -533,3 +566,36 @@ def test_each_pattern_has_a_literal_to_search_for(slug: str, facet: Facet) -> No
         found = needles(pattern)
         assert found, pattern
         assert min(map(len, found)) >= 6, (pattern, found)
+
+
+def test_a_collective_of_the_users_own_is_no_bucket_of_gradients() -> None:
+    """Large flat tensors of different sizes are gradients only where torch or a framework reduces them."""
+    text = mismatch((0, "ALLREDUCE", "40000"), (0, "ALLREDUCE", "20000")).replace("\n|", "\n")
+    called = (
+        Frame("/home/li/train.py", 18, "main"),
+        Frame("/x/site-packages/torch/distributed/distributed_c10d.py", 9, "f"),
+    )
+    backward = (*called, Frame("/x/site-packages/torch/autograd/graph.py", 9, "_engine_run_backward"))
+    for frames, expected in ((called, "collective-shape-mismatch"), (backward, "rank-divergent-branch")):
+        record = Record(text=text, source="log", line=1, frames=frames)
+        named = [slug for slug, _, _ in findings_of(Log((record,)))]
+        assert named == [expected]
+
+
+def test_a_refused_connection_over_loopback_is_the_interfaces_fault_on_several_hosts_only() -> None:
+    """On one host loopback is where the peers are."""
+    refused = "NCCL WARN Call to connect timeout : Connection refused"
+    used = [
+        Record(text="NCCL INFO NET : Using interface lo:127.0.0.1<0>", source="log", line=1, node=node) for node in "ab"
+    ]
+    failed = Record(text=refused, source="log", line=3, node="b")
+    assert findings_of(Log((*used, failed)))[0][0] == "interface-unreachable"
+    assert findings_of(Log((used[1], failed)))[0][0] == "remote-rank-died-or-network"
+
+
+def test_a_store_that_is_gone_after_the_training_is_harmless() -> None:
+    """Rank 0 leaves first; the others' last words are noise then, and a consequence before."""
+    gone = "[rank1]:[W TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=67, addr=[a]:36214, remote=[b]:43145): Broken pipe"
+    assert [(slug, role) for slug, role, _ in findings(gone)] == [("rank0-exited-store-gone", Role.CONSEQUENCE)]
+    ended = f"{{'train_runtime': 5121.4}}\n{gone}"
+    assert [(slug, role) for slug, role, _ in findings(ended)] == [("rank0-exited-store-gone", Role.HARMLESS)]

@@ -7,6 +7,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from ddpdoctor.explain.records import Record
+
 DETECTED = r"Detected mismatch between collectives on ranks"
 SIDE = re.compile(
     r"Rank (?P<rank>\d+) is running (?P<old>inconsistent )?collective: CollectiveFingerPrint\("
@@ -54,15 +56,21 @@ def sides(text: str) -> tuple[Side, ...]:
     )[:2]
 
 
-def kind(text: str) -> Kind:
+def kind(record: Record) -> Kind:
     """Say what does not fit."""
-    both = sides(text)
-    if METRICS.search(text):
+    both = sides(record.text)
+    if METRICS.search(record.text):
         return Kind.METRICS
     if len(both) < 2 or both[0].op != both[1].op or both[0].seq != both[1].seq:  # noqa: PLR2004 - two sides
         return Kind.ORDER
     one, other = (math.prod(side.shape) for side in both)
-    buckets = both[0].op in {"ALLREDUCE", "ALLREDUCE_COALESCED"} and all(len(side.shape) == 1 for side in both)
-    if buckets and min(one, other) >= BUCKET and one != other:
+    flat = both[0].op == "ALLREDUCE" and all(len(side.shape) == 1 for side in both)
+    if flat and not _by_hand(record) and min(one, other) >= BUCKET and one != other:
         return Kind.BRANCH
     return Kind.SHAPE
+
+
+def _by_hand(record: Record) -> bool:
+    """Say whether the user's own code called the collective: gradients are reduced by torch or a framework."""
+    callers = [frame for frame in record.frames if not re.search(r"torch[/\\]distributed", frame.file)]
+    return bool(callers) and callers[-1].is_users

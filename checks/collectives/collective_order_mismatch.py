@@ -40,7 +40,7 @@ FIX = Fix(
 @sign(DETECTED, explains=AFTERMATH)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The operations or their numbers differ."""
-    if kind(record.text) is not Kind.ORDER:
+    if kind(record) is not Kind.ORDER:
         return
     both = sides(record.text)
     one_sided = len(both) < 2  # noqa: PLR2004 - two sides

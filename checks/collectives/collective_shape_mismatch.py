@@ -45,7 +45,7 @@ FIX = Fix(
 @sign(DETECTED, explains=AFTERMATH)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The operation is the same, its tensors are not."""
-    if kind(record.text) is Kind.SHAPE:
+    if kind(record) is Kind.SHAPE:
         yield Finding(
             "the ranks call one collective with different tensors: " + "; ".join(map(str, sides(record.text))),
             (record.proof(match, "the same shape and dtype on all ranks"),),
@@ -98,3 +98,18 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
             Place(file=ours.site.file, line=ours.site.line) if ours.site else Place(),
             table=table(event),
         )
+
+
+@sign(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)", role=Role.SYMPTOM, explains=AFTERMATH)
+def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo gets more bytes than it made room for."""
+    yield Finding(
+        f"a peer sent {match[1]} bytes where this rank made room for {match[2]}",
+        (record.proof(match, "as many bytes on both sides"),),
+        FIX,
+        record.place,
+        doubt=Doubt(
+            ("the ranks call a collective with different sizes", "the ranks call different collectives"),
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...   # raises at the first collective that does not fit",
+        ),
+    )

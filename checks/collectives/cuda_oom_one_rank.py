@@ -26,7 +26,10 @@ from ._watchdog import STUCK, named
 
 CARD = Card("DDP721", Severity.ERROR)
 OOM = r"CUDA out of memory\. Tried to allocate|torch\.(?:cuda\.)?OutOfMemoryError"
-WAITED = STUCK + r"|\[Service thread\] Connection closed by localRank|ncclRemoteError: A call failed"
+WAITED = (
+    STUCK + r"|\[Service thread\] Connection closed by localRank|ncclRemoteError: A call failed"
+    r"|NCCL communicator was aborted|Connection closed by peer \[|watchdog got stuck for \d"
+)
 
 
 @sign(

@@ -2,8 +2,9 @@
 
 A rank that was killed, that crashed in native code, or that sits in a lock or in its data loading says nothing; the
 others print the time-outs. Its number is what they leave out: the rank without a watchdog line where all others have
-one, the one missing in Horovod's "[ready ranks: ...]", the one that gloo's monitored barrier or torch's desync report
-names. "NCCL communicator was aborted" is what the surviving ranks raise when their group is torn down for it.
+one, the one missing in Horovod's "[ready ranks: ...]" or listed under its "Stalled ranks:" or "Missing ranks:", the
+one that gloo's monitored barrier or torch's desync report names. "NCCL communicator was aborted" is what the
+surviving ranks raise when their group is torn down for it.
 
 How to be sure: that rank's own log; `dmesg -T | grep -iE "killed process|xid"` on its host; `py-spy dump --pid` if
 the process still lives.
@@ -31,6 +32,8 @@ from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
 
 CARD = Card("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"
+STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
+BELOW = 64  # lines: Horovod lists a rank in a line, below its warning
 MISSING = r"\[missing ranks: ?([\d, ]+)"
 
 
@@ -38,24 +41,28 @@ MISSING = r"\[missing ranks: ?([\d, ]+)"
 def by_its_silence(record: Record, log: Log) -> Iterator[Finding]:
     """All ranks of the group but a few wait."""
     if story := told(record, log, Kind.ABSENT):
-        yield _finding(list(story.ranks), f"{story.waiting}, and they did not come", story.evidence)
+        yield _finding(list(story.ranks), f"{story.waiting}, and all others came", story.evidence)
 
 
 @sign(
     r"waiting for remainder of ranks for more than \d+ seconds|One or more tensors were submitted to be reduced",
     role=Role.SYMPTOM,
-    beside=(READY, MISSING),
+    beside=(READY, MISSING, STALLED),
     explains=AFTERMATH,
 )
 def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Horovod lists who is ready, or who is missing."""
     gone = {int(rank) for _, found in log.find(MISSING) for rank in re.findall(r"\d+", found[1])}
+    for each, found in log.find(STALLED):
+        rank = each.rank if found["rank"] is None else int(found["rank"])
+        if rank is not None and each.source == record.source and 0 < each.line - record.line <= BELOW:
+            gone.add(rank)
     for _, found in log.find(READY):
         ready = {int(rank) for rank in re.findall(r"\d+", found[1])}
         gone |= set(range(max(ready) + 1)) - ready
     yield _finding(
         sorted(gone),
-        "Horovod waits for tensors that they do not submit",
+        "Horovod waits for its tensors",
         (record.proof(match, "all ranks submit them"),),
     )
 
@@ -64,7 +71,7 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
 def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 says who did not come."""
     ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
-    yield _finding(ranks, "they did not come to the barrier", (record.proof(match, "all ranks come to the barrier"),))
+    yield _finding(ranks, "it is missing at the barrier", (record.proof(match, "all ranks come to the barrier"),))
 
 
 @sign(
@@ -77,6 +84,12 @@ def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Findi
     yield _finding(
         [int(match[1])], "it did not join the others' collective", (record.proof(match, "all ranks join it"),)
     )
+
+
+@sign(r"wait timeout after \d+ms, keys: /\S*//cpu//", role=Role.SYMPTOM, explains=AFTERMATH)
+def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo's ranks leave their addresses in the store when a group is made; one did not."""
+    yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
 
 
 @sign(

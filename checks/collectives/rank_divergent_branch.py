@@ -35,7 +35,7 @@ CARD = Card("DDP713", Severity.ERROR)
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Two flat buckets of gradients, of different sizes."""
-    if kind(record.text) is Kind.BRANCH:
+    if kind(record) is Kind.BRANCH:
         yield Finding(
             "the ranks reduce gradients of different parts of the model: " + "; ".join(map(str, sides(record.text))),
             (record.proof(match, "the same buckets on all ranks"),),

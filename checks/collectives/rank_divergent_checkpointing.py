@@ -16,6 +16,7 @@ torch's ProcessGroupNCCL.cpp.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Finding, Fix, Severity
@@ -24,6 +25,7 @@ from ddpdoctor.explain.records import Log, Record
 
 from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, told
 
+WAITING = r"\bbarrier \([^)\n]*\.py:\d+\)|line \d+ in barrier\b"
 CARD = Card("DDP715", Severity.ERROR)
 DOUBT = Doubt(
     ("the ranks decide to save by numbers of their own", "the rank that writes takes longer than the time-out"),
@@ -62,3 +64,21 @@ def by_a_traceback(record: Record) -> Iterator[Finding]:
         record.place,
         doubt=DOUBT,
     )
+
+
+@sign(
+    r"\b_?save_\w*checkpoint\w* \([^)\n]*\.py:\d+\)|line \d+ in \w*save_\w*checkpoint",
+    role=Role.SYMPTOM,
+    beside=(WAITING,),
+    explains=AFTERMATH,
+)
+def by_a_stack(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """The stacks of py-spy, or of faulthandler: somebody waits in a barrier within the saving."""
+    if waiting := log.before(record, WAITING):
+        yield Finding(
+            "a rank waits in a barrier while it saves a checkpoint",
+            (waiting[0].proof(waiting[1], "all ranks save together"), record.proof(match)),
+            FIX,
+            record.place,
+            doubt=DOUBT,
+        )

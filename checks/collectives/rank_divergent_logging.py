@@ -36,7 +36,7 @@ CARD = Card("DDP714", Severity.ERROR)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The traceback goes through the synchronisation of metrics."""
     frames = METRICS.search(record.text)
-    if kind(record.text) is Kind.METRICS and frames:
+    if kind(record) is Kind.METRICS and frames:
         yield Finding(
             "the ranks synchronise different metrics: their keys, or the order of these, differ",
             (record.proof(match, "the same keys on all ranks"), record.proof(frames)),

@@ -27,7 +27,8 @@ CARD = Card("DDP722", Severity.ERROR)
 
 
 @sign(
-    r"The actor died unexpectedly before finishing this task|Worker exit type: SYSTEM_ERROR",
+    r"The actor died unexpectedly before finishing this task|Worker exit type: SYSTEM_ERROR"
+    r"|The worker died unexpectedly while executing this task|A worker died or was killed while executing a task",
     role=Role.SYMPTOM,
     explains=("remote-rank-died-or-network", "rank0-exited-store-gone", "collective-timeout"),
 )

@@ -24,12 +24,13 @@ from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Record
 
 CARD = Card("DDP232", Severity.ERROR)
+OLD = "the driver is older than this NCCL needs"
 FABRIC = "nvidia-fabricmanager does not run, or is of another version than the driver"
 
 
 @sign(
     r"transport/nvls\.cc:\d+ NCCL WARN Cuda failure (?:(?P<code>\d+) )?'(?P<text>(?!out of memory)[^'\n]+)'"
-    r"|Failed to bind NVLink SHARP \(NVLS\) Multicast memory",
+    r"|Failed to bind NVLink SHARP \(NVLS\) Multicast memory(?![^\n]*Proceeding without)",
     explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -40,19 +41,19 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "the driver supports what NCCL asks for"),),
         Fix("leave the feature out until the driver is newer", command="export NCCL_NVLS_ENABLE=0"),
         record.place,
-        doubt=Doubt(("the driver is older than this NCCL needs", FABRIC), "systemctl status nvidia-fabricmanager"),
+        doubt=Doubt((OLD, FABRIC) if match["text"] else (FABRIC, OLD), "systemctl status nvidia-fabricmanager"),
     )
 
 
 @sign(
-    r"(?:cudawrap|allocator|alloc\.h)\S*:\d+ NCCL WARN Cuda failure (?:(?P<code>\d+) )?"
-    r"'(?P<text>API call is not supported in the installed CUDA driver|operation not supported)'",
+    r"(?:cudawrap|allocator|alloc\.h)\S*:\d+ NCCL WARN Cuda failure (?:\d+ )?'(?P<text>operation not supported)'"
+    r"|Cuda failure (?:\d+ )?'(?P<missing>API call is not supported in the installed CUDA driver)'",
     explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
 )
 def of_its_allocator(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The cuMem functions are missing from the driver, or closed in a container."""
     yield Finding(
-        f"NCCL's cuMem functions do not work with this driver: {match['text']}",
+        f"NCCL's cuMem functions do not work with this driver: {match['text'] or match['missing']}",
         (record.proof(match, "the driver supports what NCCL asks for"),),
         Fix("leave them out until the driver is newer", command="export NCCL_CUMEM_ENABLE=0"),
         record.place,

@@ -40,6 +40,11 @@ def dead_end(log: Log, peer: str | None) -> tuple[Record, re.Match[str]] | None:
     return None
 
 
+def hosts(log: Log) -> frozenset[str]:
+    """Name the hosts whose NCCL has spoken of its interfaces."""
+    return frozenset(record.node for record, _ in log.find(BOOTSTRAP) if record.node)
+
+
 def virtual(name: str, address: str) -> bool:
     """Say whether other hosts cannot be behind this interface."""
     try:

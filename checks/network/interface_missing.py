@@ -91,11 +91,13 @@ def in_logs_of_nccl(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
-@sign(r"Unable to find address for:? (\S+)")
+@sign(r"(?P<host>rp != nullptr\. )?Unable to find address for:? (?P<name>[^\s;]+)")
 def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Gloo names the interface that it looked for."""
+    """Gloo names the interface that it looked for; in the other place of its code it is a host."""
+    if match["host"]:
+        return
     yield Finding(
-        f"gloo finds no address on interface {match[1]}, which GLOO_SOCKET_IFNAME or the host's name leads to",
+        f"gloo finds no address on interface {match['name']}, which GLOO_SOCKET_IFNAME or the host's name leads to",
         (record.proof(match, "an interface that is up and has an address"),),
         Fix("name one that is there", command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # one of these"),
         Place(variable=GLOO[0], rank=record.rank, host=record.node),

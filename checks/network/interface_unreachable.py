@@ -28,12 +28,12 @@ from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import gloo_address, nccl_interface, several_hosts
 
 from ._hosts import routable_interfaces
-from ._peers import BOOTSTRAP, dead_end
+from ._peers import BOOTSTRAP, dead_end, hosts
 
 CARD = Card("DDP304", Severity.ERROR, known_as=("wrong-network-interface", "gloo-wrong-interface"))
 CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")
 NO_WAY = (
-    r"(?:[Cc]onnect to (?P<peer>[^\s<]+)<\d+> (?:failed|returned)|Call to connect failed)"
+    r"(?:[Cc]onnect to (?P<peer>[^\s<]+)<\d+> (?:failed|returned)|Call to connect (?:failed|timeout))"
     r"[^\n]{0,60}?(?P<why>Connection timed out|Network is unreachable|No route to host|Connection refused)"
     r"(?!, retrying)"
 )
@@ -65,7 +65,9 @@ def that_would_be_taken(facts: Facts) -> Iterator[Finding]:
 @sign(NO_WAY, beside=(BOOTSTRAP,), explains=(*CONSEQUENCES, "firewall-blocks-nccl-ports"))
 def that_nccl_took(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Blame the interface where the log shows one that ends in its host."""
-    if shown := dead_end(log, match["peer"]):
+    shown = dead_end(log, match["peer"])
+    # On one host loopback is right, and who refuses there has died.
+    if shown and (match["why"] != "Connection refused" or len(hosts(log)) > 1):
         used, found = shown
         yield Finding(
             f"NCCL uses {found[1]} ({found[2]}), which other hosts cannot reach: {match['why']}",

@@ -43,6 +43,7 @@ ROOM = "room in /dev/shm"
 @sign(
     r"Call to posix_fallocate failed ?: No space left"
     r"|Error: failed to extend (?P<file>/dev/shm/nccl\S*) to (?P<bytes>\d+) bytes(?!, error: (?!No space))"
+    r"|Error: failed to create shared memory file \S+, error No space left"
     r"|Error while creating shared memory segment (?P<name>\S+) \(size (?P<size>\d+)\)(?!, error: (?!No space))",
     explains=CONSEQUENCES,
 )

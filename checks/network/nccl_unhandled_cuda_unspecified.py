@@ -32,7 +32,7 @@ CAUSES = (
     "an earlier kernel of the training failed",
 )
 
-CUDA = re.compile(r"Cuda failure (?:\d+ )?'([^'\n]+)'")
+CUDA = re.compile(r"(?:Cuda|HIP) failure (?:\d+ )?'([^'\n]+)'")
 EARLIER = Fix("find the kernel that failed before", command="CUDA_LAUNCH_BLOCKING=1 torchrun ...")
 MEANING = {
     "out of memory": Fix(
@@ -41,6 +41,9 @@ MEANING = {
     ),
     "driver version is insufficient": Fix("install a driver as new as the CUDA of torch", command="nvidia-smi"),
     "unsupported toolchain": Fix("install a driver as new as the CUDA of torch", command="nvidia-smi"),
+    "named symbol not found": Fix(
+        "install a torch build whose NCCL has kernels for this GPU", command="python -m torch.utils.collect_env"
+    ),
     "no kernel image": Fix("install a torch build for this GPU", command="python -m torch.utils.collect_env"),
     "illegal memory access": EARLIER,
     "device-side assert": EARLIER,

@@ -6,6 +6,8 @@ peer" and ncclRemoteError ("remote process exited or there was a network error")
 [10.0.0.2]:3210" and "Connection reset by peer". It is hardly ever the first error: that one stands in the log of the
 rank at the address given.
 
+"Connection refused", when NCCL has retried long enough, is the same before the connection: nobody listens any more.
+
 How to be sure: the log of that rank ends before this message. If it goes on, the network between the hosts broke.
 
 How to mend it: mend the first error of that rank.
@@ -29,6 +31,8 @@ CLOSED = (
     r"Call to (?:recv|send)(?: from| to)?(?: (?P<nccl>[^\s<]+)<\d+>)? failed ?: [^\n]{0,12}"
     r"(?:Broken pipe|Connection reset)"
     r"|[Cc]onnection closed by remote peer(?: (?P<remote>[^\s<]+)<\d+>)?"
+    r"|[Cc]onnect (?:to (?P<refused>[^\s<]+)<\d+> )?(?:failed|returned|timeout)[ :]{1,3}Connection refused"
+    r"(?!, retrying)"
     r"|(?<!worker )Connection closed by peer \[(?P<gloo>[^\]\s]+)\]"
     r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe)"
 )

@@ -21,27 +21,45 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.explain.records import Log, Record
 
-CARD = Card("DDP344", Severity.WARNING)
+from ._heartbeat import ENDED
+
+CARD = Card("DDP725", Severity.WARNING)
 FIX = Fix(
     "read rank 0's last lines; where it ended well, let all ranks end together",
     diff="+torch.distributed.barrier()\n+torch.distributed.destroy_process_group()",
 )
 
 
-@sign(
+GONE = (
     r'Failed to check the "should dump" flag on TCPStore'
     r"|(?:recvValue\w*|recvVector|recvBytes|sendBytes|sendValue) failed on SocketImpl\("
     r"|Did the remote server shutdown or crash"
-    r"|store->get\('[^'\n]*'\) got error: (?:Connection reset by peer|[Ff]ailed to recv, got 0 bytes|Broken pipe)",
-    role=Role.CONSEQUENCE,
+    r"|store->get\('[^'\n]*'\) got error: (?:Connection reset by peer|[Ff]ailed to recv, got 0 bytes|Broken pipe)"
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+
+
+@sign(GONE, role=Role.CONSEQUENCE, beside=(ENDED,))
+def in_a_training(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say whose end it is that the line speaks of."""
-    yield Finding(
-        "the store is gone: rank 0 (or torchrun on its host) ended before this rank",
-        (record.proof(match, "the store outlives all ranks"),),
-        FIX,
-        record.place,
-    )
+    if log.before(record, ENDED) is None:
+        yield Finding(
+            "the store is gone: rank 0 (or torchrun on its host) ended before this rank",
+            (record.proof(match, "the store outlives all ranks"),),
+            FIX,
+            record.place,
+        )
+
+
+@sign(GONE, role=Role.HARMLESS, beside=(ENDED,))
+def at_its_end(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """After the training's last line rank 0 was only the first to leave."""
+    if ended := log.before(record, ENDED):
+        yield Finding(
+            "the training was over, and rank 0 left a moment before this rank",
+            (record.proof(match), ended[0].proof(ended[1])),
+            FIX,
+            record.place,
+            severity=Severity.NOTE,
+        )
