@@ -26,7 +26,7 @@ from ddpdoctor.checkpoint.keys import wrappers_in
 from ddpdoctor.explain.records import Log, Record
 
 from ._reason import OTHER_NETWORK, Reason, reason
-from ._refusal import HEAD, PARTS, refusal
+from ._refusal import LOUD, PARTS, refusal
 from ._sharded import SHARDED, is_sharded
 
 CARD = Card("DDP823", Severity.ERROR)
@@ -43,7 +43,7 @@ def a_folder_in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(HEAD, role=Role.SYMPTOM, beside=(*PARTS, SHARDED))
+@sign(LOUD, role=Role.SYMPTOM, beside=(*PARTS, SHARDED))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Suspect it where a plain model misses keys and the log shows FSDP."""
     refused = refusal(record, match, log)

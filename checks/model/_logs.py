@@ -18,8 +18,8 @@ SEVERAL = r"torch[./\\]distributed[./\\]|torchrun|DistributedDataParallel|local_
 IN_PARALLEL = r"parallel[/\\](?:data_parallel|parallel_apply)\.py|self\.parallel_apply\(|output\.reraise\(\)"
 ALTERNATING = r"manual_backward\(|in manual_backward|toggle_optimizer\("
 MODIFIED = (
-    r"modified by an inplace operation: \[([\w.]+ \[[\d, ]*\])\](?:, which is output \d+ of (\w+),)?"
-    r",? is at version (\d+); expected version (\d+)"
+    r"inplace operation:\s+\[([\w.]+ \[[\d, ]*\])\](?:,\s+which is output \d+ of (\w+),?)?"
+    r"\s+is at version\s+(\d+);\s+expected version\s+(\d+)"
 )
 SEARCHES = r"find_unused_parameters=True was specified in DDP constructor|find_unused_parameters['\"]?\s*:\s*True"
 OUTSIDE = re.compile(r"\n\s+\S[^\n]*\.module\.\w+[^\n]*")

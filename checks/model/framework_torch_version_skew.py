@@ -36,7 +36,7 @@ def of_a_wrapper(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         yield _finding(record, match, match[2])
 
 
-@sign(r"cannot import name '(\w+)' from '(torch(?:\.\w+)*)'(?! \(most likely)")
+@sign(r"(?:^|\n)ImportError: cannot import name '(\w+)' from '(torch(?:\.\w+)*)'(?! \(most likely)")
 def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise an import of what torch does not have."""
     if "circular import" not in record.text:
