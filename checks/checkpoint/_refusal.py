@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpdoctor import Evidence
+from ddpdoctor.checkpoint.keys import CERTAIN, wrappers_in
 from ddpdoctor.explain.records import Log, Record
 
 HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"
@@ -46,6 +47,11 @@ class Refusal:
     evidence: tuple[Evidence, ...]
     silent: bool = False
     path: str = "last.pt"
+
+    @property
+    def wrapped(self) -> bool:
+        """Say whether missing keys carry a wrapper's name that no layer has."""
+        return any(segment in CERTAIN for key in self.missing for segment in wrappers_in(key))
 
     @property
     def one_sided(self) -> bool:

@@ -22,7 +22,6 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign
-from ddpdoctor.checkpoint.keys import wrappers_in
 from ddpdoctor.explain.records import Log, Record
 
 from ._reason import OTHER_NETWORK, Reason, reason
@@ -48,7 +47,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     """Suspect it where a plain model misses keys and the log shows FSDP."""
     refused = refusal(record, match, log)
     why = reason(refused)[0]
-    if why is not Reason.ONLY_MISSING or any(map(wrappers_in, refused.missing)) or not is_sharded(record, log):
+    if why is not Reason.ONLY_MISSING or refused.wrapped or not is_sharded(record, log):
         return
     yield Finding(
         f"{len(refused.missing)} keys of {refused.model} are not in the checkpoint, and FSDP is used",

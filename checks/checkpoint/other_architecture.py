@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.checkpoint.compare import Difference, Parameter, explain, shifted
-from ddpdoctor.checkpoint.keys import is_flat, wrappers_in
+from ddpdoctor.checkpoint.keys import is_flat
 from ddpdoctor.explain.records import Log, Record
 
 from ._look import MOST_ROWS, few, load_lines, named, quoted, state_dicts
@@ -180,7 +180,7 @@ def only_missing_in_logs(record: Record, match: re.Match[str], log: Log) -> Iter
     refused = refusal(record, match, log)
     if reason(refused)[0] is not Reason.ONLY_MISSING or is_sharded(record, log) or refused.one_sided:
         return
-    if any(map(wrappers_in, refused.missing)):
+    if refused.wrapped:
         return
     yield Finding(
         f"{len(refused.missing)} keys of {refused.model} are not in the checkpoint",
@@ -192,6 +192,7 @@ def only_missing_in_logs(record: Record, match: re.Match[str], log: Log) -> Iter
                 OTHER_NETWORK,
                 "the keys carry a prefix: _orig_mod. (checkpoint-orig-mod-prefix), module. (checkpoint-module-prefix)",
                 "the file is a whole training state (checkpoint-nested-dict)",
+                "the file has the shards of one rank of FSDP (fsdp-checkpoint-into-plain-model)",
             ),
             f"ddpdoctor inspect {refused.path} --keys",
         ),

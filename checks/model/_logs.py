@@ -67,6 +67,7 @@ def is_private(record: Record, name: str) -> bool:
 
 
 PRIVATE = frozenset(
-    "_sync_params _sync_buffers _use_replicated_tensor_module _module_copies _rebuild_buckets _pre_forward"
+    "num_iterations _specify_ddp_gpu_num"
+    " _sync_params _sync_buffers _use_replicated_tensor_module _module_copies _rebuild_buckets _pre_forward"
     " _post_forward _passing_sync_batchnorm_handle _find_tensors require_forward_param_sync".split()
 )

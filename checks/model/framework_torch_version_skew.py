@@ -27,9 +27,10 @@ from ddpdoctor.explain.records import Record
 from ._logs import is_private
 
 CARD = Card("DDP537", Severity.ERROR)
+CHANGED = ("SyncBatchNorm", "compile", "_six")  # came with torch 1.1 and 2.0; went with torch 2.0
 
 
-@sign(r"'(\w*DataParallel)' object has no attribute '(\w+)'")
+@sign(r"'(\w*DataParallel|SyncBatchNorm)' object has no attribute '(\w+)'")
 def of_a_wrapper(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise a private attribute that an installed subclass of DDP expects."""
     if is_private(record, match[2]):
@@ -46,8 +47,15 @@ def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @sign(r"module '(torch(?:\.\w+)*)' has no attribute '(\w+)'")
 def of_a_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise an installed package that asks; a slip in the user's own file is another matter."""
-    if record.frames and not record.frames[-1].is_users:
+    asked_by_package = bool(record.frames) and not record.frames[-1].is_users
+    if asked_by_package or match[2] in CHANGED:
         yield _finding(record, match, f"{match[1]}.{match[2]}")
+
+
+@sign(r"ModuleNotFoundError: No module named '(torch\.[\w.]+)'")
+def of_a_missing_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise a module of torch that is gone, or not there yet."""
+    yield _finding(record, match, match[1])
 
 
 @sign(r"ValueError: expected at least 3D input \(got 2D input\)")
