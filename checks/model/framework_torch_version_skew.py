@@ -27,6 +27,7 @@ from ddpdoctor.explain.records import Record
 from ._logs import is_private
 
 CARD = Card("DDP537", Severity.ERROR)
+PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
 CHANGED = ("SyncBatchNorm", "compile", "_six")  # came with torch 1.1 and 2.0; went with torch 2.0
 
 
@@ -65,12 +66,14 @@ def of_sync_batchnorm(record: Record, match: re.Match[str]) -> Iterator[Finding]
 
 
 def _finding(record: Record, match: re.Match[str], name: str) -> Finding:
+    frames = [found[1] for frame in record.frames if (found := PACKAGE.search(frame.file)) and found[1] != "torch"]
+    package = frames[-1] if frames else "the package that asks for it"
     return Finding(
-        f"the installed torch has no {name}, on which the code relies",
+        f"the installed torch has no {name}, on which {package if frames else 'the code'} relies",
         (record.proof(match, f"a torch with {name}"),),
         Fix(
-            "bring framework and torch together: upgrade the one, or install the version of the other it was made for",
-            command="python -m torch.utils.collect_env\npip install --upgrade PACKAGE  # or pip install torch==X.Y.Z",
+            f"upgrade {package}, or install the torch that it was made for",
+            command=f"pip install --upgrade {package}" if frames else "python -m torch.utils.collect_env",
         ),
         record.place,
     )
