@@ -67,7 +67,7 @@ def _fix(checkpoint: CheckpointFile) -> Fix:
 
 
 @sign(
-    r"invalid load key, '([v<])'\.|WeightsUnpickler error: Unsupported operand (118|60)\b"
+    r"invalid load key, '([v<])'\.|Unsupported operand (118|60)\b"
     r"|Error while deserializing header: (?:HeaderTooLarge|header too large)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
