@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddpdoctor import Evidence
+from ddpdoctor.checkpoint.keys import CERTAIN, wrappers_in
 from ddpdoctor.explain.records import Log, Record
 
 HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"
@@ -17,8 +18,11 @@ SHAPE = (
     r"size mismatch for ([\w.]+): copying a param (?:with shape|of) torch\.Size\(\[([\d, ]*)\]\) from checkpoint,"
     r" (?:the shape in current model|where the shape) is torch\.Size\(\[([\d, ]*)\]\)"
 )
-REFUSED = rf"{HEAD}|{SILENT}"
+BARE = r"(?:Missing|Unexpected) key\(s\) in state_dict: "
+LOUD = rf"{HEAD}|{BARE}"
+REFUSED = rf"{LOUD}|{SILENT}"
 PARTS = (HEAD, MISSING, UNEXPECTED, SHAPE)
+WRAPPED = ("DataParallel", "DistributedDataParallel", "MMDataParallel", "MMDistributedDataParallel")
 KEY = re.compile(r"[\"']([^\"']+)[\"']")
 FILE = re.compile(r"(?:torch\.load|load_file|load_from_checkpoint)\(\s*f?[\"']([^\"'{}]+)[\"']")
 
@@ -44,29 +48,50 @@ class Refusal:
     silent: bool = False
     path: str = "last.pt"
 
+    @property
+    def wrapped(self) -> bool:
+        """Say whether missing keys carry a wrapper's name that no layer has."""
+        return any(segment in CERTAIN for key in self.missing for segment in wrappers_in(key))
+
+    @property
+    def one_sided(self) -> bool:
+        """Say whether all that is told are keys with ``module.``, which the other side of this model lacks."""
+        wrapped = self.model in WRAPPED
+        keys = self.missing if wrapped else self.unexpected
+        others = self.unexpected if wrapped else self.missing
+        return bool(keys) and not others and not self.shapes and all(key.startswith("module.") for key in keys)
+
 
 def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
     """Read it from the record, or from those that follow where the log has a record for each line."""
     path = found[1] if (found := FILE.search(record.text)) else "last.pt"
-    model = match.groupdict().get("model")
-    if model is None:
-        missing, unexpected = _keys([match["missing"]]), _keys([match["unexpected"]])
+    groups = match.groupdict()
+    if groups.get("unexpected") is not None:
+        missing, unexpected = _keys([groups["missing"]]), _keys([groups["unexpected"]])
         return Refusal("", missing, unexpected, (), (record.proof(match),), silent=True, path=path)
+    if groups["model"] is None and not _begins(record, log):
+        return Refusal("", (), (), (), ())
     records = [record]
-    if not any(re.search(part, record.text) for part in PARTS[1:]):
+    if "\n" not in record.text or not any(re.search(part, record.text) for part in PARTS[1:]):
         records += _following(record, log)
     text = "\n".join(each.text for each in records)
     evidence = [
         each.proof(hit) for part in PARTS for each in records if (hit := next(re.finditer(part, each.text), None))
     ]
     return Refusal(
-        model,
+        groups["model"] or "the model",
         _keys(re.findall(MISSING, text)),
         _keys(re.findall(UNEXPECTED, text)),
         tuple(Shape(*each) for each in re.findall(SHAPE, text)),
         tuple(dict.fromkeys(evidence))[:4],
         path=path,
     )
+
+
+def _begins(record: Record, log: Log) -> bool:
+    """Say whether keys without the head of the error are the first that the log has."""
+    first = log.first(LOUD)
+    return first is not None and first[0] is record
 
 
 def _following(record: Record, log: Log) -> Iterator[Record]:

@@ -24,12 +24,12 @@ from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Log, Record
 
 from ._reason import Reason, reason
-from ._refusal import HEAD, PARTS, refusal
+from ._refusal import LOUD, PARTS, refusal
 
 CARD = Card("DDP820", Severity.ERROR)
 
 
-@sign(HEAD, beside=PARTS)
+@sign(LOUD, beside=PARTS)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise counters, and nothing else."""
     refused = refusal(record, match, log)

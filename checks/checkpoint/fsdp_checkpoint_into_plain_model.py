@@ -22,11 +22,10 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign
-from ddpdoctor.checkpoint.keys import wrappers_in
 from ddpdoctor.explain.records import Log, Record
 
 from ._reason import OTHER_NETWORK, Reason, reason
-from ._refusal import HEAD, PARTS, refusal
+from ._refusal import LOUD, PARTS, refusal
 from ._sharded import SHARDED, is_sharded
 
 CARD = Card("DDP823", Severity.ERROR)
@@ -43,12 +42,12 @@ def a_folder_in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(HEAD, role=Role.SYMPTOM, beside=(*PARTS, SHARDED))
+@sign(LOUD, role=Role.SYMPTOM, beside=(*PARTS, SHARDED))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Suspect it where a plain model misses keys and the log shows FSDP."""
     refused = refusal(record, match, log)
     why = reason(refused)[0]
-    if why is not Reason.ONLY_MISSING or any(map(wrappers_in, refused.missing)) or not is_sharded(record, log):
+    if why is not Reason.ONLY_MISSING or refused.wrapped or not is_sharded(record, log):
         return
     yield Finding(
         f"{len(refused.missing)} keys of {refused.model} are not in the checkpoint, and FSDP is used",

@@ -30,7 +30,7 @@ from ddpdoctor.explain.records import Log, Record
 
 from ._look import few
 from ._reason import Reason, reason
-from ._refusal import HEAD, PARTS, REFUSED, refusal
+from ._refusal import LOUD, PARTS, REFUSED, refusal
 from ._wrappers import Wrapper, from_file, from_log, from_model
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield from from_log(record, match, log, WRAPPER, Reason.SHARDED)
 
 
-@sign(HEAD, beside=PARTS)
+@sign(LOUD, beside=PARTS)
 def by_what_fsdp_adds(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise flat parameters and FSDP's own classes, where no renaming makes the keys equal."""
     refused = refusal(record, match, log)

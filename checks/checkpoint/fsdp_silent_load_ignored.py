@@ -30,20 +30,36 @@ from ._refusal import SILENT, refusal
 CARD = Card("DDP824", Severity.ERROR)
 
 
+FLAT = r"^\s*[\w.]*_fsdp_wrapped_module\.[\w.]*_?flat_param"
+
+
+@sign(r"checkpoint state_dict contains keys that are not used by the model", beside=(FLAT,))
+def by_fvcore(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Recognise the list that fvcore, and with it detectron2, prints of keys that it passed over."""
+    if found := log.first(FLAT):
+        yield _finding(record, (record.proof(match, "no key left over"), found[0].proof(found[1])))
+
+
 @sign(SILENT)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise flat parameters among the keys that were passed over."""
     refused = refusal(record, match, log)
     flat = [key for key in refused.unexpected if is_flat(key)]
     if flat:
-        yield Finding(
-            "strict=False passed over FSDP's flat parameters: the weights are as they were before",
-            (*refused.evidence, Evidence(few(flat), "no flat parameter among the keys", "unexpected_keys")),
-            Fix(
-                "load a full state dict through torch.distributed.checkpoint, on all ranks",
-                diff="-model.load_state_dict(state, strict=False)\n"
-                "+options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)\n"
-                "+set_model_state_dict(model, state, options=options)",
-            ),
-            record.place,
+        yield _finding(
+            record, (*refused.evidence, Evidence(few(flat), "no flat parameter among the keys", "unexpected_keys"))
         )
+
+
+def _finding(record: Record, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        "FSDP's flat parameters in the checkpoint were passed over: the weights are as they were before",
+        evidence,
+        Fix(
+            "load a full state dict through torch.distributed.checkpoint, on all ranks",
+            diff="-model.load_state_dict(state, strict=False)\n"
+            "+options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)\n"
+            "+set_model_state_dict(model, state, options=options)",
+        ),
+        record.place,
+    )

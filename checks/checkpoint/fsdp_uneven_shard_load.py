@@ -23,13 +23,13 @@ from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Log, Record
 
-from ._refusal import HEAD, PARTS, refusal
+from ._refusal import LOUD, PARTS, refusal
 from ._sharded import SHARDED, is_sharded, is_uneven
 
 CARD = Card("DDP825", Severity.ERROR)
 
 
-@sign(HEAD, beside=(*PARTS, SHARDED))
+@sign(LOUD, beside=(*PARTS, SHARDED))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise parts of tensors by the dimension that differs."""
     refused = refusal(record, match, log)

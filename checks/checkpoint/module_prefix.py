@@ -34,7 +34,7 @@ from ddpdoctor.explain.records import Log, Record
 
 from ._look import few
 from ._reason import OTHER_NETWORK, Reason, reason
-from ._refusal import HEAD, PARTS, REFUSED, refusal
+from ._refusal import LOUD, PARTS, REFUSED, refusal
 from ._wrappers import Wrapper, from_file, from_log, from_model
 
 if TYPE_CHECKING:
@@ -70,14 +70,12 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     yield from from_log(record, match, log, WRAPPER, Reason.MODULE)
 
 
-@sign(HEAD, role=Role.SYMPTOM, beside=PARTS)
+@sign(LOUD, role=Role.SYMPTOM, beside=PARTS)
 def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave it open where the log shows one side only, and all of it begins with module."""
     refused = refusal(record, match, log)
     one_side = refused.missing or refused.unexpected
-    if (refused.missing and refused.unexpected) or refused.shapes or reason(refused)[0] is Reason.COUNTERS:
-        return
-    if one_side and all(key.startswith("module.") for key in one_side):
+    if refused.one_sided and reason(refused)[0] is not Reason.COUNTERS:
         expected = "the same keys without module. on the other side"
         yield Finding(
             f"{len(one_side)} keys that begin with module. are {'missing' if refused.missing else 'unexpected'}",

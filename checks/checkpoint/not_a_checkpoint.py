@@ -67,13 +67,25 @@ def _fix(checkpoint: CheckpointFile) -> Fix:
 
 
 @sign(
-    r"invalid load key, '([v<])'\.|Error while deserializing header: HeaderTooLarge"
-    r"|Error while deserializing header: header too large"
+    r"invalid load key, '([v<])'\.|Unsupported operand (118|60)\b"
+    r"|Error while deserializing header: (?:HeaderTooLarge|header too large)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise the first letter of a git-lfs pointer or of a web page, read as a pickle or as a header's length."""
-    kind = "an HTML page" if match[1] == "<" else "a git-lfs pointer, the text that stands for a large file"
-    yield Finding(
+    page = match[1] == "<" or match[2] == str(ord("<"))
+    kind = "an HTML page" if page else "a git-lfs pointer, the text that stands for a large file"
+    yield _finding(record, match, kind)
+
+
+@sign(r"EOFError: Ran out of input")
+def empty_in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise an empty file by torch.load in the traceback; other pickles run out, too."""
+    if re.search(r"torch[/\\]serialization\.py", record.text):
+        yield _finding(record, match, "an empty file")
+
+
+def _finding(record: Record, match: re.Match[str], kind: str) -> Finding:
+    return Finding(
         f"the file is no checkpoint but {kind}",
         (record.proof(match, "a checkpoint"),),
         Fix(

@@ -24,12 +24,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Finding, Severity
-from ddpdoctor.check import probe, sign
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
 
-from ._reason import Reason
-from ._refusal import PARTS, REFUSED
+from ._look import few
+from ._reason import OTHER_NETWORK, Reason
+from ._refusal import LOUD, PARTS, REFUSED, refusal
 from ._wrappers import Wrapper, from_file, from_log, from_model
 
 if TYPE_CHECKING:
@@ -56,6 +57,29 @@ def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  
 def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
     """Compare with the keys of the model."""
     yield from from_model(checkpoint, model, WRAPPER)
+
+
+@sign(LOUD, role=Role.SYMPTOM, beside=PARTS)
+def one_side_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave it open where the log shows one side only, and all of it carries the name."""
+    refused = refusal(record, match, log)
+    keys = refused.missing or refused.unexpected
+    if (refused.missing and refused.unexpected) or not keys or not all("_orig_mod." in key for key in keys):
+        return
+    yield Finding(
+        f"{len(keys)} keys of {'the model' if refused.missing else 'the checkpoint'} carry _orig_mod.",
+        (Evidence(few(keys), "the other side has them without _orig_mod.", "load_state_dict"), *refused.evidence),
+        Fix(
+            "load into the model that is not compiled; write the file anew where its keys carry the name",
+            command=f"ddpdoctor repair {refused.path} --model train.py:build_model -o new.pt",
+            diff="-model.load_state_dict(state)\n+model._orig_mod.load_state_dict(state)",
+        ),
+        record.place,
+        doubt=Doubt(
+            ("one side was compiled by torch.compile, the other was not", OTHER_NETWORK),
+            f"ddpdoctor inspect {refused.path} --keys",
+        ),
+    )
 
 
 @sign(REFUSED, beside=PARTS)

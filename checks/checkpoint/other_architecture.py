@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.checkpoint.compare import Difference, Parameter, explain, shifted
-from ddpdoctor.checkpoint.keys import is_flat, wrappers_in
+from ddpdoctor.checkpoint.keys import is_flat
 from ddpdoctor.explain.records import Log, Record
 
 from ._look import MOST_ROWS, few, load_lines, named, quoted, state_dicts
 from ._reason import OTHER_NETWORK, Reason, are_placeholders, reason
-from ._refusal import HEAD, PARTS, SHAPE, Refusal, Shape, refusal
+from ._refusal import HEAD, LOUD, PARTS, SHAPE, Shape, refusal
 from ._sharded import SHARDED, is_sharded, is_uneven
 
 if TYPE_CHECKING:
@@ -151,11 +151,11 @@ def _table(found: Difference, own: Sequence[Parameter]) -> Table:
     return Table(("key", "in the file", "in the model"), rows)
 
 
-@sign(HEAD, beside=(*PARTS, SHARDED))
+@sign(LOUD, beside=(*PARTS, SHARDED))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report what is left when no prefix makes the keys equal."""
     refused = refusal(record, match, log)
-    if reason(refused)[0] is not Reason.OTHER or is_uneven(refused, record, log) or _one_sided_module(refused):
+    if reason(refused)[0] is not Reason.OTHER or is_uneven(refused, record, log) or refused.one_sided:
         return
     counts = [
         f"{len(what)} {word}"
@@ -174,13 +174,13 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
-@sign(HEAD, role=Role.SYMPTOM, beside=(*PARTS, SHARDED))
+@sign(LOUD, role=Role.SYMPTOM, beside=(*PARTS, SHARDED))
 def only_missing_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave it open where keys are missing and the log does not show what stands in their place."""
     refused = refusal(record, match, log)
-    if reason(refused)[0] is not Reason.ONLY_MISSING or is_sharded(record, log) or _one_sided_module(refused):
+    if reason(refused)[0] is not Reason.ONLY_MISSING or is_sharded(record, log) or refused.one_sided:
         return
-    if any(map(wrappers_in, refused.missing)):
+    if refused.wrapped:
         return
     yield Finding(
         f"{len(refused.missing)} keys of {refused.model} are not in the checkpoint",
@@ -192,6 +192,7 @@ def only_missing_in_logs(record: Record, match: re.Match[str], log: Log) -> Iter
                 OTHER_NETWORK,
                 "the keys carry a prefix: _orig_mod. (checkpoint-orig-mod-prefix), module. (checkpoint-module-prefix)",
                 "the file is a whole training state (checkpoint-nested-dict)",
+                "the file has the shards of one rank of FSDP (fsdp-checkpoint-into-plain-model)",
             ),
             f"ddpdoctor inspect {refused.path} --keys",
         ),
@@ -211,11 +212,6 @@ def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[
         ARGUMENTS,
         record.place,
     )
-
-
-def _one_sided_module(refused: Refusal) -> bool:
-    sides = [side for side in (refused.missing, refused.unexpected) if side]
-    return not refused.shapes and len(sides) == 1 and all(key.startswith("module.") for key in sides[0])
 
 
 ARGUMENTS = Fix(

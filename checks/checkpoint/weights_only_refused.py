@@ -120,15 +120,16 @@ def _fix(path: str, names: tuple[str, ...]) -> Fix:
     )
 
 
+NO_PICKLE = r"invalid load key|Unsupported operand (?:118|60)\b"
 REFUSED = r"Weights only load failed"
 BLOCKED = r"unsupported GLOBAL \S+ whose module \S+ is blocked"
 GLOBAL = r"(?:Unsupported (?:global|class)|unsupported GLOBAL)[^\n]{0,12} ([A-Za-z_][\w.]*\.\w+)"
 
 
-@sign(REFUSED, beside=(GLOBAL,))
+@sign(REFUSED, beside=(GLOBAL, NO_PICKLE))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name what the pickle asks for, where the message goes on so far; a file that is no pickle is another ailment."""
-    if "invalid load key" in record.text:
+    if log.first(NO_PICKLE):
         return
     found = re.search(GLOBAL, record.text)
     name = found[1] if found else next((hit[1] for _, hit in log.find(GLOBAL)), "")

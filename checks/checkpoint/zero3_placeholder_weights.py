@@ -25,12 +25,12 @@ from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Log, Record
 
 from ._reason import PLACEHOLDERS, Reason, are_placeholders, reason
-from ._refusal import HEAD, PARTS, SHAPE, Shape, refusal
+from ._refusal import HEAD, LOUD, PARTS, SHAPE, Shape, refusal
 
 CARD = Card("DDP827", Severity.ERROR)
 
 
-@sign(HEAD, beside=PARTS)
+@sign(LOUD, beside=PARTS)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise placeholders among the shapes that do not fit."""
     refused = refusal(record, match, log)

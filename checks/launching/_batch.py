@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.explain.records import Log, Record
 
-EQUATION = (
-    r"train_batch_size is not equal\s+to micro_batch_per_gpu \* gradient_acc_step \* world_size"
-    r"\s*(\d+) != (\d+) \* (\d+) \* (\d+)"
-)
+EQUATION = r"micro_batch_per_gpu \* gradient_acc_step \*\s+world_size\s*(\d+)\s+!=\s+(\d+)\s+\*\s+(\d+)\s+\*\s+(\d+)"
 LAUNCHED = (
     r"torch[./]distributed[./](?:elastic|run|launch)|\[launch(?:er)?\.py|num_gpus=\d|world_size=[2-9]"
     r"|local_rank[=: ]+[1-9]|nproc_per_node"

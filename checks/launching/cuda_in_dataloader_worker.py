@@ -49,7 +49,7 @@ def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[
             "the data set or collate_fn uses CUDA in a worker of the DataLoader",
             "CUDA was used before the ranks were forked (cuda-before-fork)",
         ),
-        "sed -i 's/num_workers=[0-9]*/num_workers=0/' train.py  # gone with it: the data set; still there: the fork",
+        "DataLoader(..., num_workers=0): gone with it, then the data set; still there, then the fork of the ranks",
     )
     yield _finding(record, match, (), doubt)
 

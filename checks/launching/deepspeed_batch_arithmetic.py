@@ -46,7 +46,7 @@ def of_one_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
                 f"the configuration is for {numbers.ranks} GPUs, and the run has one",
                 f"{numbers.ranks} processes run, and each sees itself alone (deepspeed-world-size-one)",
             ),
-            "deepspeed --num_gpus=1 --module torch.utils.collect_env | grep -c 'GPU [0-9]'",
+            f"deepspeed --num_gpus={numbers.ranks} train.py  # a last factor of 1 again: each sees itself alone",
         )
         yield _finding(record, match, numbers, doubt)
 

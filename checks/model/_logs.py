@@ -19,8 +19,8 @@ IN_PARALLEL = r"parallel[/\\](?:data_parallel|parallel_apply)\.py|self\.parallel
 DDP_SENDS = r"_sync_module_states|_sync_params_and_buffers|_sync_buffers|_broadcast_coalesced"
 ALTERNATING = r"manual_backward\(|in manual_backward|toggle_optimizer\("
 MODIFIED = (
-    r"modified by an inplace operation: \[([\w.]+ \[[\d, ]*\])\](?:, which is output \d+ of (\w+),)?"
-    r",? is at version (\d+); expected version (\d+)"
+    r"inplace operation:\s+\[([\w.]+ \[[\d, ]*\])\](?:,\s+which is output \d+ of (\w+),?)?"
+    r"\s+is at version\s+(\d+);\s+expected version\s+(\d+)"
 )
 SEARCHES = r"find_unused_parameters=True was specified in DDP constructor|find_unused_parameters['\"]?\s*:\s*True"
 OUTSIDE = re.compile(r"\n\s+\S[^\n]*\.module\.\w+[^\n]*")
@@ -68,6 +68,7 @@ def is_private(record: Record, name: str) -> bool:
 
 
 PRIVATE = frozenset(
-    "_sync_params _sync_buffers _use_replicated_tensor_module _module_copies _rebuild_buckets _pre_forward"
+    "num_iterations _specify_ddp_gpu_num"
+    " _sync_params _sync_buffers _use_replicated_tensor_module _module_copies _rebuild_buckets _pre_forward"
     " _post_forward _passing_sync_batchnorm_handle _find_tensors require_forward_param_sync".split()
 )

@@ -15,7 +15,8 @@ model twice before backward; where it is not seen to, this is a note for whoever
 How to mend it: put both inputs through one forward (`model(torch.cat([a, b]))`); or use a copy of the buffer
 in forward (`self.scale.clone()`); or switch the copying off.
 
-Seen with torch 2.13 CPU; the error message is that of older releases.
+Seen with torch 2.13 CPU, where nothing is raised. On GPUs the error is still reported for torch 2.6 and later, with
+BatchNorm called twice before one backward (pytorch issue 175024), for which `broadcast_buffers=False` is the remedy.
 """
 
 from __future__ import annotations

@@ -27,16 +27,18 @@ from ddpdoctor.explain.records import Record
 from ._logs import is_private
 
 CARD = Card("DDP537", Severity.ERROR)
+PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
+CHANGED = ("SyncBatchNorm", "compile", "_six")  # came with torch 1.1 and 2.0; went with torch 2.0
 
 
-@sign(r"'(\w*DataParallel)' object has no attribute '(\w+)'")
+@sign(r"'(\w*DataParallel|SyncBatchNorm)' object has no attribute '(\w+)'")
 def of_a_wrapper(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise a private attribute that an installed subclass of DDP expects."""
     if is_private(record, match[2]):
         yield _finding(record, match, match[2])
 
 
-@sign(r"cannot import name '(\w+)' from '(torch(?:\.\w+)*)'(?! \(most likely)")
+@sign(r"(?:^|\n)ImportError: cannot import name '(\w+)' from '(torch(?:\.\w+)*)'(?! \(most likely)")
 def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise an import of what torch does not have."""
     if "circular import" not in record.text:
@@ -46,8 +48,15 @@ def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @sign(r"module '(torch(?:\.\w+)*)' has no attribute '(\w+)'")
 def of_a_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise an installed package that asks; a slip in the user's own file is another matter."""
-    if record.frames and not record.frames[-1].is_users:
+    asked_by_package = bool(record.frames) and not record.frames[-1].is_users
+    if asked_by_package or match[2] in CHANGED:
         yield _finding(record, match, f"{match[1]}.{match[2]}")
+
+
+@sign(r"ModuleNotFoundError: No module named '(torch\.[\w.]+)'")
+def of_a_missing_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise a module of torch that is gone, or not there yet."""
+    yield _finding(record, match, match[1])
 
 
 @sign(r"ValueError: expected at least 3D input \(got 2D input\)")
@@ -57,12 +66,14 @@ def of_sync_batchnorm(record: Record, match: re.Match[str]) -> Iterator[Finding]
 
 
 def _finding(record: Record, match: re.Match[str], name: str) -> Finding:
+    frames = [found[1] for frame in record.frames if (found := PACKAGE.search(frame.file)) and found[1] != "torch"]
+    package = frames[-1] if frames else "the package that asks for it"
     return Finding(
-        f"the installed torch has no {name}, on which the code relies",
+        f"the installed torch has no {name}, on which {package if frames else 'the code'} relies",
         (record.proof(match, f"a torch with {name}"),),
         Fix(
-            "bring framework and torch together: upgrade the one, or install the version of the other it was made for",
-            command="python -m torch.utils.collect_env\npip install --upgrade PACKAGE  # or pip install torch==X.Y.Z",
+            f"upgrade {package}, or install the torch that it was made for",
+            command=f"pip install --upgrade {package}" if frames else "python -m torch.utils.collect_env",
         ),
         record.place,
     )

@@ -39,13 +39,6 @@ REMEDY = Fix(
 @sign(
     rf"{REPLICA}|{HIDDEN}|{NOT_ON_FIRST}",
     beside=(TRAINER,),
-    explains=(
-        "dataparallel-stopiteration",
-        "dataparallel-unregistered-or-hardcoded-device",
-        "batch-smaller-than-gpus",
-        "attributes-behind-wrapper",
-        "dataparallel-module-not-on-device0",
-    ),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise DataParallel that Trainer started, whatever the replica then stumbled over."""

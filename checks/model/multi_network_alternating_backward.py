@@ -33,7 +33,6 @@ CARD = Card("DDP524", Severity.ERROR)
 @sign(
     r"Expected to have finished reduction in the prior iteration",
     beside=(ALTERNATING,),
-    explains=("unused-parameters",),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise the message by the manual optimisation in its traceback."""
