@@ -44,17 +44,20 @@ def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     number = told[event.rank].index(event)
     if any(len(each) <= number for each in told.values()):
         return {}
-    found = {rank: rank_pass(each[number], training) for rank, each in told.items()}
-    return {} if any(each.started.keeper for each in found.values()) else found
+    passes = {rank: rank_pass(each[number], training) for rank, each in told.items()}
+    found = {rank: each for rank, each in passes.items() if each is not None and not each.started.keeper}
+    return found if len(found) == len(group) else {}
 
 
-def rank_pass(event: Passed, training: Training) -> RankPass:
-    """Give what is known of the pass that an event tells of."""
+def rank_pass(event: Passed, training: Training) -> RankPass | None:
+    """Give what is known of the pass that an event tells of; None where its start or its order is not."""
     having = {"pid": event.pid, "loader": event.loader}
     started = training.of(EpochStarted, **having, number=event.number)
     orders = training.of(OrderSeen, **having, number=event.number)
     data = training.of(DataSeen, **having)
     ended = training.of(EpochEnded, **having, number=event.number)
+    if not orders or not started:
+        return None
     return RankPass(orders[-1], started[-1], data[-1] if data else None, ended[-1] if ended else None)
 
 
@@ -66,10 +69,11 @@ def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] 
     if not event.trained or event.site is None or len(set(event.indices)) < TELLING:
         return None
     passes = training.of(OrderSeen, pid=event.pid, site=event.site, trained=True)
-    *earlier, last, this = (rank_pass(each, training) for each in passes[-3:]) if len(passes) > 1 else (None, None)
+    *earlier, last, this = [None, None, *(rank_pass(each, training) for each in passes[-3:])]
     if last is None or this is None or last.order.indices != event.indices or this.started.keeper:
         return None
-    if not (last.ended and last.ended.complete) and not (earlier and earlier[0].order.indices == event.indices):
+    third = earlier[-1] is not None and earlier[-1].order.indices == event.indices
+    if not third and not (last.ended and last.ended.complete):
         return None
     same = {last.sampler.number if last.sampler else None, this.sampler.number if this.sampler else None}
     known = same_data({0: last, 1: this})
