@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddpdoctor import Place
-from ddpdoctor.watch.events import DataSeen, EpochStarted, OrderSeen, Sampler, Site, Wrapped
+from ddpdoctor.watch.events import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Site, Wrapped
 from ddpdoctor.watch.training import Training
+
+Passed = OrderSeen | EpochEnded
+TELLING = 4  # samples in an order: fewer could agree by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,7 @@ class RankPass:
     order: OrderSeen
     started: EpochStarted
     data: DataSeen | None
+    ended: EpochEnded | None
 
     @property
     def sampler(self) -> Sampler | None:
@@ -24,7 +28,7 @@ class RankPass:
         return self.started.sampler
 
 
-def same_pass(event: OrderSeen, training: Training) -> dict[int, RankPass]:
+def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     """Give the pass of each rank that shares gradients with the event's, by rank, once the last of them has told.
 
     Passes belong together that are the first, second, ... of their rank to train a model at the same line. Nothing is
@@ -34,21 +38,46 @@ def same_pass(event: OrderSeen, training: Training) -> dict[int, RankPass]:
     group = groups.pop() if len(groups) == 1 else ()
     if not event.trained or event.site is None or len(group) < 2:  # noqa: PLR2004 - nobody to compare with
         return {}
-    orders = {rank: training.of(OrderSeen, rank=rank, site=event.site, trained=True) for rank in group}
-    if event.rank not in orders:
+    told = {rank: training.of(type(event), rank=rank, site=event.site, trained=True) for rank in group}
+    if event.rank not in told:
         return {}
-    number = orders[event.rank].index(event)
-    if any(len(each) <= number for each in orders.values()):
+    number = told[event.rank].index(event)
+    if any(len(each) <= number for each in told.values()):
         return {}
-    found = {rank: rank_pass(each[number], training) for rank, each in orders.items()}
-    return {} if any(each.started.keeper for each in found.values()) else found
+    passes = {rank: rank_pass(each[number], training) for rank, each in told.items()}
+    found = {rank: each for rank, each in passes.items() if each is not None and not each.started.keeper}
+    return found if len(found) == len(group) else {}
 
 
-def rank_pass(order: OrderSeen, training: Training) -> RankPass:
-    """Give what is known of the pass that an order is of."""
-    started = training.of(EpochStarted, pid=order.pid, loader=order.loader, number=order.number)
-    data = training.of(DataSeen, pid=order.pid, loader=order.loader)
-    return RankPass(order, started[-1], data[-1] if data else None)
+def rank_pass(event: Passed, training: Training) -> RankPass | None:
+    """Give what is known of the pass that an event tells of; None where its start or its order is not."""
+    having = {"pid": event.pid, "loader": event.loader}
+    started = training.of(EpochStarted, **having, number=event.number)
+    orders = training.of(OrderSeen, **having, number=event.number)
+    data = training.of(DataSeen, **having)
+    ended = training.of(EpochEnded, **having, number=event.number)
+    if not orders or not started:
+        return None
+    return RankPass(orders[-1], started[-1], data[-1] if data else None, ended[-1] if ended else None)
+
+
+def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] | None:
+    """Give the training pass before, and this one, where both had the same shuffled order; else None.
+
+    One pass that was broken off and taken up again is no epoch that repeats another: then a third must follow.
+    """
+    if not event.trained or event.site is None or len(set(event.indices)) < TELLING:
+        return None
+    passes = training.of(OrderSeen, pid=event.pid, site=event.site, trained=True)
+    *earlier, last, this = [None, None, *(rank_pass(each, training) for each in passes[-3:])]
+    if last is None or this is None or last.order.indices != event.indices or this.started.keeper:
+        return None
+    third = earlier[-1] is not None and earlier[-1].order.indices == event.indices
+    if not third and not (last.ended and last.ended.complete):
+        return None
+    same = {last.sampler.number if last.sampler else None, this.sampler.number if this.sampler else None}
+    known = same_data({0: last, 1: this})
+    return (last, this) if this.sampler and (len(same) == 1 or known) else None
 
 
 def same_data(ranks: dict[int, RankPass]) -> bool | None:

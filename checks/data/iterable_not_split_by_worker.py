@@ -74,6 +74,8 @@ def by_worker(loader: LoaderExam) -> Iterator[Finding]:
 def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     """Compare the batches that come from the workers of a rank in turn."""
     this = rank_pass(event, training)
+    if this is None:
+        return
     workers = this.started.workers
     if not event.trained or not this.started.iterable or workers <= 1 or len(event.digests) < 2 * workers:
         return

@@ -17,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.watch.events import EpochSet, OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, repeated
 from ._words import shown
 
 CARD = Card("DDP613", Severity.WARNING)
@@ -54,4 +57,34 @@ def by_the_sources(loader: LoaderExam) -> Iterator[Finding]:
             diff=f" for epoch in range(epochs):\n-    {told}\n+    {call.receiver}.set_epoch(epoch)",
         ),
         Place(file=call.file, line=call.line),
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the order of an epoch with that of the epoch before, where this sampler was told the epoch."""
+    last, this = repeated(event, training) or (None, None)
+    if this is None or last is None or this.sampler is None or last.sampler is None:
+        return
+    numbers = {this.sampler.number, last.sampler.number}
+    calls = [call for call in training.of(EpochSet, pid=event.pid) if call.sampler in numbers]
+    if not calls or not this.sampler.shuffle or last.sampler.epoch != this.sampler.epoch:
+        return
+    again = any(last.started.time < call.time <= this.started.time for call in calls)
+    told = f"set_epoch({calls[-1].epoch})"
+    yield Finding(
+        f"each epoch has the same order: {told} is called " + ("each time" if again else "once, and not again"),
+        (
+            Evidence(
+                f"epochs {last.order.number} and {event.number} both begin {shown(event.indices)}",
+                "two orders",
+                f"rank {event.rank}",
+            ),
+            Evidence(f"the sampler's epoch is {this.sampler.epoch} in both", "another in each", str(calls[-1].site)),
+        ),
+        Fix(
+            "pass the variable of the loop, in each epoch",
+            diff=f" for epoch in range(epochs):\n-    loader.sampler.{told}\n+    loader.sampler.set_epoch(epoch)",
+        ),
+        line(calls[-1].site),
     )

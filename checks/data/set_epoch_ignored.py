@@ -17,13 +17,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import Order, alike
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, repeated
 from ._words import at, shown
 
 CARD = Card("DDP605", Severity.WARNING)
+MEND = Fix(
+    "make the order depend on the epoch, each time that it is asked for",
+    diff=" def __iter__(self):\n+    generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
+    "+    order = torch.randperm(len(self.dataset), generator=generator).tolist()",
+)
 FEWEST = 6  # samples, whose order is the same twice by chance once in 720 times
 
 
@@ -45,16 +53,39 @@ def by_telling_it(loader: LoaderExam) -> Iterator[Finding]:
             Evidence(f"after set_epoch(1): {shown(first.told[0].indices)}", "", "rank 0's sampler"),
             Evidence(f"after set_epoch(2): {shown(first.told[1].indices)}", "another order", "rank 0's sampler"),
         ),
-        Fix(
-            "make the order depend on the epoch, each time that it is asked for",
-            diff=" def __iter__(self):\n+    generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
-            "+    order = torch.randperm(len(self.dataset), generator=generator).tolist()",
-        ),
+        MEND,
         at(loader, sampler=True),
     )
 
 
 def _shuffled(order: Order) -> bool:
     """Tell a shuffled order from one that counts up or down, or is too short to tell."""
-    numbers = [index for index in order.indices if isinstance(index, int)]
+    return _without_pattern([index for index in order.indices if isinstance(index, int)])
+
+
+def _without_pattern(numbers: list[int]) -> bool:
     return len(set(numbers)) >= FEWEST and numbers not in (sorted(numbers), sorted(numbers, reverse=True))
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the order of an epoch with that of the epoch before, where the sampler's epoch has changed."""
+    last, this = repeated(event, training) or (None, None)
+    if this is None or last is None or this.sampler is None or last.sampler is None:
+        return
+    sampler, epochs = this.sampler, (last.sampler.epoch, this.sampler.epoch)
+    if None in epochs or epochs[0] == epochs[1] or sampler.number != last.sampler.number:
+        return
+    if sampler.shuffle is False or (sampler.shuffle is None and sampler.seed is None):
+        return  # it does not claim to shuffle: an order by length, say
+    if not _without_pattern(list(event.indices)):
+        return
+    yield Finding(
+        f"set_epoch has no effect on the order of {sampler.kind}",
+        tuple(
+            Evidence(f"at epoch {epoch}: {shown(event.indices)}", expected, f"rank {event.rank}'s sampler")
+            for epoch, expected in zip(epochs, ("", "another order"), strict=True)
+        ),
+        MEND,
+        line(event.site),
+    )

@@ -25,16 +25,15 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.model import Place
 from ddpdoctor.probe.loader_exam import LoaderExam
-from ddpdoctor.watch.events import EpochSet, EpochStarted, OrderSeen
+from ddpdoctor.watch.events import EpochSet, OrderSeen
 from ddpdoctor.watch.training import Training
 
+from ._passes import line, repeated
 from ._words import at, shown
 
 CARD = Card("DDP604", Severity.WARNING, known_as=("missing-set-epoch",))
 DISTRIBUTED = "DistributedSampler"
-TELLING = 4  # samples in an order: fewer could agree by chance
 
 
 @probe
@@ -80,41 +79,35 @@ def by_two_epochs(loader: LoaderExam) -> Iterator[Finding]:
 
 @watch(OrderSeen)
 def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
-    """Compare the order of an epoch with that of the epoch before."""
-    before = next(training.before(event, loader=event.loader, number=event.number - 1), None)
-    passes = training.of(EpochStarted, pid=event.pid, loader=event.loader)
-    if before is None or before.indices != event.indices or len(set(event.indices)) < TELLING:
+    """Compare the order of an epoch with that of the epoch before, where nobody told this sampler the epoch."""
+    last, this = repeated(event, training) or (None, None)
+    if this is None or last is None or this.sampler is None or last.sampler is None:
         return
-    last, this = passes[-2:]
-    if not this.training or this.sampler is None or not (this.sampler.shuffle and this.sampler.kind == DISTRIBUTED):
+    sampler = this.sampler
+    if not sampler.shuffle or sampler.kind != DISTRIBUTED or last.sampler.epoch != sampler.epoch:
         return
     calls = training.of(EpochSet, pid=event.pid)
-    if (
-        last.sampler is None
-        or last.sampler.epoch != this.sampler.epoch
-        or any(call.sampler == this.sampler.number for call in calls)
-    ):  # called, if with the same value: another check's
-        return
-    evidence = [
-        Evidence(
-            f"epochs {last.number} and {this.number} both begin {shown(event.indices)}",
-            "two orders",
-            f"rank {event.rank}",
-        ),
-        Evidence(
-            f"its sampler's epoch is {this.sampler.epoch} in both", "another number in each epoch", str(this.site)
-        ),
-    ]
-    if calls:
-        evidence.append(
-            Evidence(f"set_epoch({calls[-1].epoch}) on another sampler", "on this one", str(calls[-1].site))
-        )
+    if any(call.sampler in {sampler.number, last.sampler.number} for call in calls):
+        return  # with the same number: another check's
+    called = (
+        Evidence(f"set_epoch({calls[-1].epoch}) on another sampler", "on this loader's", str(calls[-1].site))
+        if calls
+        else Evidence("set_epoch is not called", "a call in each epoch", f"rank {event.rank}")
+    )
     yield Finding(
-        "every epoch has the same order: set_epoch is never called on this loader's sampler",
-        tuple(evidence),
+        f"every epoch has the same order: set_epoch is {'called on another sampler' if calls else 'never called'}",
+        (
+            Evidence(
+                f"epochs {last.order.number} and {event.number} both begin {shown(event.indices)}",
+                "two orders",
+                f"rank {event.rank}",
+            ),
+            Evidence(f"the sampler's epoch is {sampler.epoch} in both", "another in each", f"the loop of {event.site}"),
+            called,
+        ),
         Fix(
-            "tell the sampler the epoch, first thing in the loop over epochs",
+            "tell this loader's sampler the epoch, first thing in the loop over epochs",
             diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
         ),
-        Place(file=this.site.file, line=this.site.line) if this.site else Place(),
+        line(calls[-1].site if calls and calls[-1].site else event.site),
     )

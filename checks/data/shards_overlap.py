@@ -23,14 +23,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import RankLoader
 from ddpdoctor.probe.loader_shares import Shares, compare, pairs, shared
+from ddpdoctor.watch.events import EpochEnded
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, same_data, same_pass, splitting
 from ._words import at, counted, shown
 
 CARD = Card("DDP606", Severity.ERROR)
+MEND = Fix(
+    "permute with the same seed on all ranks, then take each its part",
+    diff="+generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks\n"
+    "+order = torch.randperm(len(dataset), generator=generator).tolist()\n+share = order[rank::world_size]",
+)
+MANY = 0.2  # of the samples that were drawn: ranks that shuffle by themselves have a quarter to two fifths in common
+APART = 0.1  # of a pass: a sample that is repeated on purpose comes to the ranks at about the same time
 
 
 @probe
@@ -121,11 +131,7 @@ def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
             ),
             *(Evidence(shown(rank.samples()), "", f"rank {rank.rank}'s sampler") for rank in ranks),
         ),
-        Fix(
-            "permute with the same seed on all ranks, then take each its part",
-            diff="+generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks\n"
-            "+order = torch.randperm(len(dataset), generator=generator).tolist()\n+share = order[rank::world_size]",
-        ),
+        MEND,
         at(loader, sampler=True),
         severity=severity,
         table=Table(
@@ -141,3 +147,40 @@ def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
         ),
         doubt=doubt,
     )
+
+
+@watch(EpochEnded)
+def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks drew in a whole pass with a sampler of one's own, which says that it splits."""
+    ranks = same_pass(event, training)
+    samplers = splitting(ranks)
+    drawn = {rank: each.ended.drawn for rank, each in ranks.items() if each.ended and each.ended.complete}
+    if not samplers or len(drawn) < len(ranks) or same_data(ranks) is False:
+        return
+    if any(sampler.kind == "DistributedSampler" or sampler.replacement for sampler in samplers.values()):
+        return
+    shares = compare(list(drawn.values()))
+    if any(len(set(each)) < len(each) or not each for each in drawn.values()):
+        return  # a sampler that repeats samples on one rank does so on purpose
+    if len(shares.repeated) < MANY * shares.distinct or not _at_other_times(list(drawn.values())):
+        return
+    looked = "" if event.stride == 1 else f" of those whose index is a multiple of {event.stride}"
+    sampler = next(iter(samplers.values()))
+    yield Finding(
+        f"the shares of {sampler.kind} overlap: each rank shuffles by itself",
+        (
+            Evidence(
+                f"{counted(len(shares.repeated), 'sample')} on several ranks{looked}", "none", "all ranks, one pass"
+            ),
+            *(Evidence(shown(each), "", f"rank {rank}'s sampler") for rank, each in drawn.items()),
+        ),
+        MEND,
+        line(event.site),
+    )
+
+
+def _at_other_times(drawn: list[tuple[int, ...]]) -> bool:
+    """Say whether the samples that two ranks have in common came to them at unrelated times of the pass."""
+    one, other = ({index: at / len(each) for at, index in enumerate(each)} for each in drawn[:2])
+    both = [abs(one[index] - other[index]) for index in one.keys() & other.keys()]
+    return bool(both) and sum(both) / len(both) > APART

@@ -29,14 +29,18 @@ from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Tab
 from ddpdoctor.check import Role, probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.loader_exam import LoaderExam
-from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.events import OrderSeen, Stalled
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind, kind, seen, short, table, uneven
 from ddpdoctor.watch.verdict import at as guilty
 
+from ._loops import runs_to_the_end
+from ._passes import line, same_pass
 from ._words import at, counted, unless_a_framework_splits
 
 CARD = Card("DDP607", Severity.ERROR, known_as=("uneven-inputs",))
+# The samplers whose len() is the number of samples that they give.
+EXACT = {"DistributedSampler", "RandomSampler", "SequentialSampler", "SubsetRandomSampler"}
 
 
 @probe
@@ -134,4 +138,37 @@ def in_a_hang(event: Stalled, training: Training) -> Iterator[Finding]:
         ),
         guilty(going),
         table=table(event),
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the lengths of the loaders in the first pass, where the loop takes all that there is."""
+    ranks = same_pass(event, training)
+    lengths = [each.started.batches for each in ranks.values() if each.sampler and each.sampler.kind in EXACT]
+    counts = [length for length in lengths if length is not None]
+    sizes = {each.started.batch_size for each in ranks.values()}
+    if not ranks or len(counts) < len(ranks) or len(set(counts)) == 1 or len(sizes) > 1:
+        return  # of different batch sizes another check speaks
+    if any(each.order.joins or not each.order.whole for each in ranks.values()):
+        return
+    if event.site is None or not runs_to_the_end(event.site):
+        return
+    least, most = (list(ranks)[counts.index(number)] for number in (min(counts), max(counts)))
+    yield Finding(
+        f"the ranks have different numbers of batches, {min(counts)} on rank {least} and {max(counts)} on rank {most}: "
+        "DDP will wait for ever for the one that has none left",
+        tuple(
+            Evidence(
+                f"{counted(number, 'batch')} of {each.started.batch_size} from {each.started.length} samples",
+                counted(min(counts), "batch"),
+                f"rank {rank}'s loader",
+            )
+            for number, (rank, each) in zip(counts, ranks.items(), strict=True)
+        ),
+        Fix(
+            "give all ranks the same number of batches",
+            diff=f"+from itertools import islice\n-for batch in loader:\n+for batch in islice(loader, {min(counts)}):",
+        ),
+        line(event.site),
     )

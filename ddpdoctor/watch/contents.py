@@ -7,7 +7,6 @@ import hashlib
 import os
 import random
 import sys
-from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,16 +53,6 @@ def sketch_of_batch(value: Any, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple)):
         return [sketch_of_batch(each, depth + 1) for each in value[:16]]
     return value if isinstance(value, (int, float, str, bytes, bool, type(None))) else type(value).__name__
-
-
-def picks(dataset: Any) -> tuple[str, tuple[int, ...]]:
-    """Digest the indices of a Subset, and give the first of them; nothing for other data sets."""
-    from torch.utils.data import Subset
-
-    if type(dataset) is not Subset:
-        return "", ()
-    indices = array("q", map(int, dataset.indices))
-    return hashlib.blake2b(indices.tobytes(), digest_size=8).hexdigest(), tuple(indices[:8])
 
 
 def reader(dataset: Any, *, iterable: bool) -> Site | None:

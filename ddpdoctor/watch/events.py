@@ -118,15 +118,19 @@ class DataSeen(Event):
     """What a loader's data set holds; told right before its first pass.
 
     ``contents`` digests what decides which sample an index is; empty where that cannot be told from what the data set
-    holds. ``picks`` digests the indices of a Subset, ``first`` are the first of them, ``base`` digests the contents
-    of what it is a part of. ``reader`` is the user's method that gives the samples.
+    holds. ``picks`` digests the indices of a Subset, ``base`` the contents of what it is a part of. ``listed`` digests
+    a list of the data set's that has an entry a sample, and ``members`` the same entries in whatever order; ``first``
+    are the first indices, or entries, ``name`` is the attribute. ``reader`` is the user's method that gives samples.
     """
 
     loader: int
     contents: str
     base: str
     picks: str
-    first: tuple[int, ...]
+    listed: str
+    members: str
+    first: tuple[str, ...]
+    name: str
     reader: Site | None
 
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ddpdoctor.watch.contents import contents, picks, reader
+from ddpdoctor.watch.contents import contents, reader
 from ddpdoctor.watch.events import DataSeen, Sampler
+from ddpdoctor.watch.listings import Listing, listing, picks
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import is_users
 
 
 def describe(recorder: Recorder, number: int, dataset: Any, *, iterable: bool) -> None:
     """Tell what a data set holds; an iterable one is known by what it yields."""
-    picked, first = picks(dataset)
+    picked = picks(dataset)
+    listed = Listing() if iterable or picked.listed else listing(dataset)
     recorder.emit(
         DataSeen,
         loader=number,
         contents="" if iterable else contents(dataset),
-        base=contents(dataset.dataset) if picked else "",
-        picks=picked,
-        first=first,
+        base=contents(dataset.dataset) if picked.listed else "",
+        picks=picked.listed,
+        listed=listed.listed,
+        members=picked.members or listed.members,
+        first=picked.first or listed.first,
+        name=listed.name,
         reader=reader(dataset, iterable=iterable),
     )
 

@@ -16,9 +16,9 @@ from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.rehearse import cut
 from ddpdoctor.watch.users import user_site
 
-INDICES = 256  # of a pass, that ranks compare
+INDICES = 256  # of a pass, that are told at most
 DRAWN = 1024  # of a data set, whose ranks are told at the end of the first pass
-DIGESTS = 4  # batches of a pass, or two of each worker of an iterable data set
+BATCHES = 8  # of a pass, after which it is told; or two of each worker of an iterable data set
 PASSES = 3  # of a loader, in which content is looked at
 TOLD = 16  # passes of a loader, whose order is told
 
@@ -75,7 +75,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         before.number + 1 if before else 0,
         iterable,
         user_site(),
-        digested=max(DIGESTS, 2 * loader.num_workers if iterable else 0),
+        digested=max(BATCHES, 2 * loader.num_workers if iterable else 0),
         stride=max(1, (samples or 0) // DRAWN),
     )
     if this.number == 0:
@@ -158,7 +158,7 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
                 raise StopIteration
             recorder.obey()
             if not this.told and this.forwards and this.batches >= this.digested:
-                recorder.safely(_enough, recorder, this)
+                recorder.safely(_tell, recorder, this)
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -182,11 +182,6 @@ def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:
     recorder.feed.gave(this, batch)
     if len(this.digests) < this.digested and this.number < PASSES:
         this.digests.append(digest(sketch_of_batch(batch)))
-
-
-def _enough(recorder: Recorder, this: Pass) -> None:
-    if this.iterable or len(this.indices) >= INDICES:
-        _tell(recorder, this)
 
 
 def _cut(recorder: Recorder, this: Pass) -> None:

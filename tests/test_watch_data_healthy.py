@@ -1,0 +1,531 @@
+"""Trainings that read their data in healthy ways: the watch, with all its checks, says nothing of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ddpdoctor.probe.jobs import Jobs
+from ddpdoctor.registry import load_checks
+from ddpdoctor.watch.selftest import watched
+
+HEAD = """
+import copy, itertools, math, os, random, sys
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import *
+from torch.utils.data.distributed import DistributedSampler
+
+class Numbers(Dataset):
+    def __init__(self, length=96):
+        self.inputs = torch.randn(length, 8, generator=torch.Generator().manual_seed(0))
+    def __len__(self):
+        return len(self.inputs)
+    def __getitem__(self, index):
+        return self.inputs[index], self.inputs[index].sum(0, keepdim=True)
+
+def wrapped():
+    model = DistributedDataParallel(nn.Linear(8, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+def step(model, optimizer, batch):
+    inputs, targets = batch
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+def fit(loader, epochs=3):
+    model, optimizer = wrapped()
+    for epoch in range(epochs):
+        if hasattr(loader.sampler, "set_epoch"):
+            loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            step(model, optimizer, batch)
+    return model
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+"""
+TAIL = """
+dist.destroy_process_group()
+"""
+
+HEALTHY = {
+    "a sampler": """
+        fit(DataLoader(Numbers(), batch_size=8, sampler=DistributedSampler(Numbers())))
+    """,
+    "a sampler that pads, drop_last": """
+        data = Numbers(83)
+        fit(DataLoader(data, batch_size=5, drop_last=True, sampler=DistributedSampler(data)))
+    """,
+    "a sampler that does not shuffle": """
+        data = Numbers()
+        fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False)))
+    """,
+    "one epoch": """
+        data = Numbers()
+        fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)), epochs=1)
+    """,
+    "a sampler within a batch sampler": """
+        data = Numbers()
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, batch_sampler=BatchSampler(sampler, 8, False))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "workers that persist, with a prefetcher": """
+        data = Numbers()
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=2, persistent_workers=True)
+        def ahead(loader):
+            batches = iter(loader)
+            this = next(batches)
+            for after in batches:
+                yield this
+                this = after
+            yield this
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for batch in ahead(loader):
+                step(model, optimizer, batch)
+    """,
+    "a loader made anew for each epoch, the epoch told": """
+        data = Numbers()
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            sampler = DistributedSampler(data)
+            sampler.set_epoch(epoch)
+            for batch in DataLoader(data, batch_size=8, sampler=sampler):
+                step(model, optimizer, batch)
+    """,
+    "chunks of data, each with a loader of its own, seen once": """
+        model, optimizer = wrapped()
+        for chunk in range(3):
+            data = Numbers()
+            data.inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(chunk))
+            for batch in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
+                step(model, optimizer, batch)
+    """,
+    "training resumed in the middle": """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        start = 5
+        loader.sampler.set_epoch(start)
+        for epoch in range(start, start + 3):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "a search for the learning rate before the training": """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for number, batch in enumerate(loader):
+            step(model, optimizer, batch)
+            if number == 5:
+                break
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "evaluation on every rank, without a sampler": """
+        data, held = Numbers(), Numbers(40)
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        evaluation = DataLoader(held, batch_size=8)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            model.train()
+            for batch in loader:
+                step(model, optimizer, batch)
+            model.eval()
+            with torch.no_grad():
+                for inputs, targets in evaluation:
+                    model(inputs)
+    """,
+    "evaluation within the loop, by an iterator, without eval()": """
+        data, held = Numbers(), Numbers(40)
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        evaluation = itertools.cycle(DataLoader(held, batch_size=8))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+                with torch.no_grad():
+                    model(next(evaluation)[0])
+    """,
+    "evaluation on rank 0 alone": """
+        data, held = Numbers(), Numbers(40)
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            if rank == 0:
+                model.eval()
+                with torch.no_grad():
+                    for inputs, targets in DataLoader(held, batch_size=4, shuffle=True):
+                        model.module(inputs)
+            model.train()
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "evaluation shared out, which leaves a remainder": """
+        data, held = Numbers(), Numbers(41)
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        evaluation = DataLoader(held, batch_size=8, sampler=DistributedSampler(held, shuffle=False))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+            with torch.no_grad():
+                for inputs, targets in evaluation:
+                    model(inputs)
+    """,
+    "statistics of the data, before": """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        sums = sum(batch[0].sum() for batch in loader)
+        sums = sum(batch[0].sum() for batch in DataLoader(data, batch_size=8))
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "a Subset for each rank": """
+        data = Numbers()
+        share = Subset(data, range(rank, len(data), world))
+        torch.manual_seed(0)
+        fit(DataLoader(share, batch_size=8, shuffle=True))
+    """,
+    "a data set for each rank": """
+        class Mine(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.inputs = self.inputs[rank::world]
+        torch.manual_seed(0)
+        fit(DataLoader(Mine(), batch_size=8, shuffle=True))
+    """,
+    "a data set for each rank, and a sampler that only shuffles": """
+        class Mine(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.inputs = self.inputs[rank::world]
+        data = Mine()
+        fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data, num_replicas=1, rank=0)))
+    """,
+    "samples of the rank's own, read when they are asked for": """
+        class Lazy(Dataset):
+            def __len__(self):
+                return 48
+            def __getitem__(self, index):
+                row = torch.randn(8, generator=torch.Generator().manual_seed(1000 * rank + index))
+                return row, row.sum(0, keepdim=True)
+        torch.manual_seed(0)
+        fit(DataLoader(Lazy(), batch_size=4, shuffle=True))
+    """,
+    "random crops, whatever the index": """
+        class Crops(Dataset):
+            def __init__(self):
+                self.tokens = torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+            def __len__(self):
+                return 96
+            def __getitem__(self, index):
+                start = random.randrange(9_000)
+                row = self.tokens[start : start + 8]
+                return row, row.sum(0, keepdim=True)
+        random.seed(rank)
+        fit(DataLoader(Crops(), batch_size=8, shuffle=True))
+    """,
+    "samples made at random": """
+        class Made(Dataset):
+            def __len__(self):
+                return 96
+            def __getitem__(self, index):
+                row = torch.randn(8)
+                return row, row.sum(0, keepdim=True)
+        torch.manual_seed(rank)
+        fit(DataLoader(Made(), batch_size=8, shuffle=True))
+    """,
+    "draws with replacement": """
+        torch.manual_seed(rank)
+        fit(DataLoader(Numbers(), batch_size=8, sampler=WeightedRandomSampler([1.0] * 96, 48)))
+    """,
+    "a random part for each rank": """
+        torch.manual_seed(rank)
+        fit(DataLoader(Numbers(), batch_size=8, sampler=RandomSampler(Numbers(), num_samples=48)))
+    """,
+    "a sampler without end": """
+        class Endless(Sampler):
+            def __init__(self, size):
+                self.size, self.seed = size, 3
+            def __iter__(self):
+                return itertools.islice(self.stream(), rank, None, world)
+            def stream(self):
+                generator = torch.Generator().manual_seed(self.seed)
+                while True:
+                    yield from torch.randperm(self.size, generator=generator).tolist()
+        model, optimizer = wrapped()
+        for number, batch in enumerate(DataLoader(Numbers(), batch_size=8, sampler=Endless(96))):
+            if number == 40:
+                break
+            step(model, optimizer, batch)
+    """,
+    "repeated augmentation": """
+        class RASampler(Sampler):
+            def __init__(self, size, num_replicas, rank, shuffle=True, seed=0):
+                self.size, self.num_replicas, self.rank = size, num_replicas, rank
+                self.shuffle, self.seed, self.epoch = shuffle, seed, 0
+            def set_epoch(self, epoch):
+                self.epoch = epoch
+            def __len__(self):
+                return self.size // self.num_replicas
+            def __iter__(self):
+                order = torch.randperm(self.size, generator=torch.Generator().manual_seed(self.seed + self.epoch))
+                order = order.repeat_interleave(3).tolist()
+                return iter(order[self.rank :: self.num_replicas][: len(self)])
+        fit(DataLoader(Numbers(), batch_size=8, sampler=RASampler(96, world, rank)))
+    """,
+    "a sampler by length, which takes an epoch": """
+        class ByLength(Sampler):
+            def __init__(self, num_replicas, rank):
+                self.num_replicas, self.rank, self.epoch = num_replicas, rank, 0
+            def set_epoch(self, epoch):
+                self.epoch = epoch
+            def __len__(self):
+                return 48
+            def __iter__(self):
+                return iter([(7 * index + 3) % 96 for index in range(96)][self.rank :: self.num_replicas])
+        fit(DataLoader(Numbers(), batch_size=8, sampler=ByLength(world, rank)))
+    """,
+    "buckets of batches, padded": """
+        class Buckets(Sampler):
+            def __init__(self, num_replicas, rank):
+                self.num_replicas, self.rank, self.epoch, self.batch_size = num_replicas, rank, 0, 4
+            def set_epoch(self, epoch):
+                self.epoch = epoch
+            def __len__(self):
+                return 13
+            def __iter__(self):
+                generator = torch.Generator().manual_seed(self.epoch)
+                order = torch.randperm(98, generator=generator).tolist()
+                order += order[: 13 * 4 * self.num_replicas - len(order)]
+                mine = order[self.rank :: self.num_replicas]
+                return iter([mine[at : at + 4] for at in range(0, 52, 4)])
+        loader = DataLoader(Numbers(98), batch_sampler=Buckets(world, rank))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.batch_sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "the whole batch on each rank, which takes its part": """
+        torch.manual_seed(0)
+        loader = DataLoader(Numbers(), batch_size=16, shuffle=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for inputs, targets in loader:
+                step(model, optimizer, (inputs[rank::world], targets[rank::world]))
+    """,
+    "each rank takes its turn of the batches": """
+        torch.manual_seed(0)
+        loader = DataLoader(Numbers(), batch_size=4, shuffle=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for number, batch in enumerate(loader):
+                if number % world == rank:
+                    step(model, optimizer, batch)
+    """,
+    "a stream that is split": """
+        class Lines(IterableDataset):
+            def __iter__(self):
+                info = get_worker_info()
+                part, parts = rank * info.num_workers + info.id, world * info.num_workers
+                for row in Numbers(192).inputs[part::parts]:
+                    yield row, row.sum(0, keepdim=True)
+        fit(DataLoader(Lines(), batch_size=4, num_workers=2))
+    """,
+    "a stream whose batches are taken in turn": """
+        class Lines(IterableDataset):
+            def __iter__(self):
+                for row in Numbers().inputs:
+                    yield row, row.sum(0, keepdim=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in itertools.islice(DataLoader(Lines(), batch_size=4), rank, None, world):
+                step(model, optimizer, batch)
+    """,
+    "a stream with a seed of the rank": """
+        class Random(IterableDataset):
+            def __init__(self):
+                self.generator = torch.Generator().manual_seed(rank)
+            def __iter__(self):
+                while True:
+                    row = torch.randn(8, generator=self.generator)
+                    yield row, row.sum(0, keepdim=True)
+        model, optimizer = wrapped()
+        batches = iter(DataLoader(Random(), batch_size=8))
+        for _ in range(30):
+            step(model, optimizer, next(batches))
+    """,
+    "a stream of the same on purpose: constants": """
+        class Zeros(IterableDataset):
+            def __iter__(self):
+                for _ in range(96):
+                    yield torch.zeros(8), torch.zeros(1)
+        fit(DataLoader(Zeros(), batch_size=8))
+    """,
+    "shares of different length, for so many steps": """
+        data = Numbers(97)
+        loader = DataLoader(Subset(data, range(rank, 97, world)), batch_size=4, shuffle=True)
+        model, optimizer = wrapped()
+        steps, batches = 0, iter(loader)
+        while steps < 40:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                batches = iter(loader)
+                continue
+            step(model, optimizer, batch)
+            steps += 1
+    """,
+    "shares of different length, cut": """
+        data = Numbers(97)
+        loader = DataLoader(Subset(data, range(rank, 97, world)), batch_size=4, shuffle=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for number, batch in enumerate(loader):
+                if number >= 12:
+                    break
+                step(model, optimizer, batch)
+            for batch in itertools.islice(loader, 12):
+                step(model, optimizer, batch)
+            for _, batch in zip(range(12), loader):
+                step(model, optimizer, batch)
+    """,
+    "shares of different length, joined": """
+        data = Numbers(97)
+        loader = DataLoader(Subset(data, range(rank, 97, world)), batch_size=4, shuffle=True)
+        model, optimizer = wrapped()
+        def epoch_of():
+            for batch in loader:
+                step(model, optimizer, batch)
+        for epoch in range(3):
+            with model.join():
+                epoch_of()
+    """,
+    "a buffer that is empty at first": """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in DataLoader([], batch_size=8):
+                step(model, optimizer, batch)
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "two loaders at a time": """
+        one, other = Numbers(), Numbers(128)
+        loaders = [DataLoader(data, batch_size=8, sampler=DistributedSampler(data)) for data in (one, other)]
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for loader in loaders:
+                loader.sampler.set_epoch(epoch)
+            for first, second in zip(*loaders):
+                step(model, optimizer, [torch.cat(parts) for parts in zip(first, second)])
+    """,
+    "accumulated gradients": """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for number, (inputs, targets) in enumerate(loader):
+                last = number % 3 == 2
+                with model.no_sync() if not last else torch.enable_grad():
+                    nn.functional.mse_loss(model(inputs), targets).backward()
+                if last:
+                    optimizer.step()
+                    optimizer.zero_grad()
+    """,
+    "a data set that holds a rank, a generator and a lock": """
+        import threading
+        class Holding(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.rank, self.generator, self.lock = rank, np.random.default_rng(rank), threading.Lock()
+        fit(DataLoader(Holding(), batch_size=8, sampler=DistributedSampler(Holding())))
+    """,
+    "a data set with noise of its own on each rank": """
+        class Noisy(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.noise = torch.randn(96, 8)
+        torch.manual_seed(rank)
+        fit(DataLoader(Noisy(), batch_size=8, sampler=DistributedSampler(Noisy())))
+    """,
+    "a split with a generator": """
+        train, test = random_split(Numbers(), [64, 32], generator=torch.Generator().manual_seed(1))
+        fit(DataLoader(train, batch_size=8, sampler=DistributedSampler(train)))
+    """,
+    "accelerate": """
+        from accelerate import Accelerator
+        accelerator = Accelerator(cpu=True)
+        model = nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        loader = DataLoader(Numbers(), batch_size=8, shuffle=True)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        for epoch in range(3):
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                accelerator.backward(nn.functional.mse_loss(model(inputs), targets))
+                optimizer.step()
+    """,
+    "lightning": """
+        os.environ.update(TORCHELASTIC_RUN_ID="none", LOCAL_WORLD_SIZE=str(world), GROUP_RANK="0")
+        import lightning
+        class Line(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(8, 1)
+            def training_step(self, batch, number):
+                return nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+            def validation_step(self, batch, number):
+                self.log("loss", nn.functional.mse_loss(self.layer(batch[0]), batch[1]), sync_dist=True)
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=0.01)
+        trainer = lightning.Trainer(
+            accelerator="cpu", devices=2, strategy="ddp", max_epochs=3, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
+        )
+        data = Numbers(97)
+        trainer.fit(Line(), DataLoader(data, batch_size=8, shuffle=True), DataLoader(Numbers(33), batch_size=8))
+    """,
+}
+
+
+@pytest.mark.parametrize("script", HEALTHY.values(), ids=HEALTHY)
+def test_nothing_is_found_in_a_healthy_training(script: str, tmp_path: Path, jobs: Jobs) -> None:
+    """No check finds anything, and the script runs to its end."""
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + dedent(script) + "(Path := __import__('pathlib').Path)(f'{__file__}.{rank}').touch()" + TAIL)
+
+    found = watched(path, load_checks(), jobs)
+
+    assert [(each.check.slug, each.finding.message) for each in found] == []
+    assert sorted(each.suffix for each in tmp_path.iterdir()) == [".0", ".1", ".py"]
