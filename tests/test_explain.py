@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from ddpdoctor.explain.finder import finder
 from ddpdoctor.explain.lines import read_line
 from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.records import Kind, Record
-from ddpdoctor.explain.sources import Origin
+from ddpdoctor.explain.sources import Origin, sources
 from ddpdoctor.model import Doubt, Finding, Fix, Severity
 
 
@@ -294,6 +295,36 @@ class TestRanking:
 
         assert answer.cause is not None
         assert answer.cause.check.slug == "b"
+
+
+class TestPaths:
+    """What the path of a log tells."""
+
+    @pytest.mark.parametrize(
+        ("path", "rank", "node"),
+        [
+            ("logs/none_x/attempt_0/3/stderr.log", 3, None),
+            ("logs/rank12.log", 12, None),
+            ("out/node1/rank_2.log", 2, "node1"),
+            ("node-0.log", None, "node-0"),
+            ("slurm-1234.out", None, None),
+            ("train-123456-7.err", 7, None),
+            ("nccl_trace_rank_5", 5, None),
+            ("test_two_hosts_of_names0/train.log", None, None),
+        ],
+    )
+    def test_rank_and_node(
+        self, path: str, rank: int | None, node: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Layouts of torchrun and Slurm, and what people name files."""
+        monkeypatch.chdir(tmp_path)
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+
+        (source,) = sources(path)
+
+        assert (source.origin.rank, source.origin.node) == (rank, node)
 
 
 class TestBlocks:

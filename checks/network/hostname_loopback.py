@@ -14,11 +14,12 @@ interface to use". Holds for torch 2.2 to 2.13.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import is_loopback, several_hosts
 
@@ -26,6 +27,7 @@ from ._hosts import routable_interfaces
 from ._peers import GLOO_REFUSED, loopback
 
 CARD = Card("DDP301", Severity.ERROR, known_as=("gloo-hostname-loopback",))
+MOST = 8  # hosts, each of which gets its line
 
 
 @probe
@@ -55,7 +57,7 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
 
 
 @sign(GLOO_REFUSED, explains=("remote-rank-died-or-network", "interface-unreachable", "gloo-peer-refused"))
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A rank was told to connect to itself: the peer's host name is a loopback address there."""
     address = match["old"] or match["new"]
     if loopback(address):
@@ -63,9 +65,17 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             f"a peer told this rank to connect to {address}, which is this host itself: the peer's host name "
             "resolves to loopback",
             (record.proof(match, "the peer's address on the network"),),
-            Fix(
-                "name the interface to the other hosts, on each host",
-                command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the interface that reaches the others",
-            ),
+            Fix("name the interface to the other hosts, on each host", command=_on_each_host(log.nodes)),
             record.place,
         )
+
+
+def _on_each_host(nodes: tuple[str, ...]) -> str:
+    """Give the line for each host that the logs name: the interface of its route to another one, by its name."""
+    if len(nodes) < 2:  # noqa: PLR2004 - of one host alone, no other is known
+        return "ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the interface that reaches the others"
+    return "\n".join(
+        f"export GLOO_SOCKET_IFNAME=$(ip route get $(getent ahostsv4 {shlex.quote(nodes[node == nodes[0]])} | "
+        f"awk '{{print $1; exit}}') | grep -oP 'dev \\K\\S+')   # on {node}"
+        for node in nodes[:MOST]
+    )

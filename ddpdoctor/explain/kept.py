@@ -72,11 +72,15 @@ class Keeper:
         positions = {pattern: tuple(each) for pattern, each in matched.items()}
         records = tuple(record for record, _ in ordered)
         return Kept(
-            Log(records, {pattern.pattern: each for pattern, each in positions.items()}),
+            Log(records, {pattern.pattern: each for pattern, each in positions.items()}, self._nodes(records)),
             positions,
             dict(self._counts),
-            {reader.name: reader.lines for reader in self._readers},
+            {reader.origin.name: reader.lines for reader in self._readers},
         )
+
+    def _nodes(self, records: tuple[Record, ...]) -> tuple[str, ...]:
+        named = (*(record.node for record in records), *(reader.origin.node for reader in self._readers))
+        return tuple(dict.fromkeys(node for node in named if node is not None))
 
 
 def _in_order(pairs: list[tuple[Record, Patterns]], first: set[int | None]) -> list[tuple[Record, Patterns]]:

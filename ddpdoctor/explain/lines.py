@@ -31,6 +31,7 @@ PREFIXES = tuple(
 )
 WITHIN = (
     re.compile(r"\[(?:PG (?:ID )?[^\]]{0,120}?)?[Rr]ank[ :]{1,2}(?P<rank>\d+)\]"),  # ProcessGroupNCCL, DeepSpeed
+    re.compile(r"\brank=(?P<rank>\d+), size=\d+"),  # gloo
     re.compile(r"^(?P<node>[A-Za-z][\w.-]*):\d+:\d+ \[(?:\d+|-1)\] (?:\S+ )?NCCL "),
 )
 HEAD = 240  # characters in which rank, node and time stand

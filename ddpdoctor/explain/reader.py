@@ -27,7 +27,7 @@ class Reader:
         self._summary = Summary()
         self._assembler = Assembler(origin)
         self._rest = b""
-        self.name = origin.name
+        self.origin = origin
         self.lines = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:

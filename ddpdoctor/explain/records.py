@@ -94,6 +94,8 @@ class Log:
     records: tuple[Record, ...]
     matched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Which records a pattern occurs in, by their positions, for those patterns of which the reader knows it."""
+    nodes: tuple[str, ...] = ()
+    """The hosts whose output it is, as far as lines or paths name them."""
 
     def find(self, pattern: str) -> Iterator[tuple[Record, re.Match[str]]]:
         """Yield the records in which a declared pattern occurs, each with the match."""

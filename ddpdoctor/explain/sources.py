@@ -24,7 +24,7 @@ RANK = re.compile(
     r"|-\d{3,}[-_.](\d+)\.(?:out|err)$",
     re.IGNORECASE,
 )
-NODE = re.compile(r"(?:^|[/_.-])((?:node|host|worker-host|gpu)[-_]?\w*\d+)(?=[/_.-])", re.IGNORECASE)
+NODE = re.compile(r"(?:^|[/_.-])((?:node|host)[-_]?\d+)(?=[/_.-])", re.IGNORECASE)
 GZIP = b"\x1f\x8b"
 CONTROL = bytes({*range(32)} - {7, 8, 9, 10, 13, 27})
 
