@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.explain.needles import needles
+from ddpdoctor.explain.shapes import Shapes
 
 # What the reader itself understands, whatever the signs declare.
 STRUCTURE = (
@@ -27,20 +28,25 @@ class Finder:
     patterns: tuple[re.Pattern[str], ...]
     everywhere: tuple[re.Pattern[str], ...]
     """Those that no literal text announces."""
-    owners: tuple[tuple[re.Pattern[str], ...], ...]
+    owners: Mapping[str, tuple[re.Pattern[str], ...]]
     """For each needle, the patterns that need it."""
-    in_bytes: Callable[[bytes], Iterator[int]]
-    in_text: Callable[[str], set[int]]
+    shapes: Shapes | None
+    """Finds the lines worth a look; None where every line has to be looked at."""
 
     def offsets(self, block: bytes) -> Iterator[int]:
-        """Give where in a block something stands that a pattern, or the reader, looks for, in ascending order."""
-        return self.in_bytes(block)
+        """Give where in a block lines begin that a pattern, or the reader, looks for, in ascending order."""
+        return _each_line(block) if self.shapes is None else self.shapes.offsets(block)
 
     def matching(self, text: str) -> tuple[re.Pattern[str], ...]:
         """Give the patterns that match the text."""
-        owned = (pattern for index in sorted(self.in_text(text)) for pattern in self.owners[index])
+        owned = (pattern for needle, patterns in self.owners.items() if needle in text for pattern in patterns)
         candidates = dict.fromkeys((*self.everywhere, *owned))
         return tuple(pattern for pattern in candidates if pattern.search(text))
+
+    def skipped(self) -> Iterator[tuple[tuple[re.Pattern[str], ...], int]]:
+        """Give how many lines like others were passed over, and the patterns that match one of them."""
+        for line, count in self.shapes.skipped() if self.shapes is not None else ():
+            yield self.matching(line.decode(errors="replace")), count
 
 
 def finder(signs: Iterable[re.Pattern[str]], beside: Iterable[re.Pattern[str]] = ()) -> Finder:
@@ -59,8 +65,9 @@ def finder(signs: Iterable[re.Pattern[str]], beside: Iterable[re.Pattern[str]] =
             owners.setdefault(needle, []).append(pattern)
         if not wanted:
             everywhere.append(pattern)
-    search = _each_line if set(everywhere) & set(signs) else _bytes_search(tuple(dict.fromkeys((*owners, *STRUCTURE))))
-    return Finder(patterns, tuple(everywhere), tuple(map(tuple, owners.values())), search, _text_search(tuple(owners)))
+    texts = dict.fromkeys((*owners, *STRUCTURE))
+    shapes = None if set(everywhere) & set(signs) else Shapes([text.encode() for text in texts])
+    return Finder(patterns, tuple(everywhere), {needle: tuple(patterns) for needle, patterns in owners.items()}, shapes)
 
 
 def _each_line(block: bytes) -> Iterator[int]:
@@ -69,22 +76,3 @@ def _each_line(block: bytes) -> Iterator[int]:
         yield position
         end = block.find(b"\n", position)
         position = len(block) if end < 0 else end + 1
-
-
-def _bytes_search(texts: tuple[str, ...]) -> Callable[[bytes], Iterator[int]]:
-    try:
-        from ahocorasick_rs import BytesAhoCorasick
-    except ModuleNotFoundError:
-        pattern = re.compile(b"|".join(re.escape(text.encode()) for text in texts))
-        return lambda block: (match.start() for match in pattern.finditer(block))
-    automaton = BytesAhoCorasick([text.encode() for text in texts])
-    return lambda block: (start for _, start, _ in automaton.find_matches_as_indexes(block))
-
-
-def _text_search(texts: tuple[str, ...]) -> Callable[[str], set[int]]:
-    try:
-        from ahocorasick_rs import AhoCorasick
-    except ModuleNotFoundError:
-        return lambda text: {index for index, needle in enumerate(texts) if needle in text}
-    automaton = AhoCorasick(texts)
-    return lambda text: {index for index, _, _ in automaton.find_matches_as_indexes(text, overlapping=True)}

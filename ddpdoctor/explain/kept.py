@@ -71,10 +71,13 @@ class Keeper:
                 matched[pattern].append(position)
         positions = {pattern: tuple(each) for pattern, each in matched.items()}
         records = tuple(record for record, _ in ordered)
+        counts = self._counts.copy()
+        for matching, count in self.finder.skipped():
+            counts.update(dict.fromkeys(matching, count))
         return Kept(
             Log(records, {pattern.pattern: each for pattern, each in positions.items()}, self._nodes(records)),
             positions,
-            dict(self._counts),
+            dict(counts),
             {reader.origin.name: reader.lines for reader in self._readers},
         )
 

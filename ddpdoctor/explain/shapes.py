@@ -1,0 +1,90 @@
+"""Lines of a log by their shape: what is left of a line without its digits.
+
+Programs print few kinds of lines, over and over with other numbers. Each shape is searched for the needles once; a line
+whose shape is known to hold none costs no more than looking it up. (A needle that occurs in a line occurs, without
+its digits, in the line's shape.)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
+from itertools import accumulate
+
+DIGITS = b"0123456789"
+SHORTEST = 3  # characters of a needle without its digits; a shorter one is searched for in each line as it stands
+SHAPES = 50_000  # that are remembered: then they are learnt anew
+LONGEST = 4_000  # bytes of a shape that is remembered
+ALIKE = 2_000  # telling lines of one shape that are looked at; more of the same prove nothing more
+
+
+class Shapes:
+    """Remembers which shapes hold a needle; its lines are separated by newlines or carriage returns."""
+
+    def __init__(self, needles: Collection[bytes]) -> None:
+        """Take what to search for."""
+        stripped = {needle.translate(None, DIGITS): needle for needle in needles}
+        self._needles = tuple(needle for needle in stripped if len(needle) >= SHORTEST)
+        self._exact = tuple(needle for needle in needles if len(needle.translate(None, DIGITS)) < SHORTEST)
+        self._dull: set[bytes] = set()
+        self._telling: dict[bytes, int] = {}
+        self._samples: dict[bytes, bytes] = {}
+
+    def offsets(self, block: bytes) -> Iterator[int]:
+        """Give where the lines begin that hold a needle, in ascending order; some of those that do not, too."""
+        if b"\r" in block:
+            block = block.replace(b"\r", b"\n")
+        shapes = block.translate(None, DIGITS).split(b"\n")
+        here = set(shapes)
+        telling = self._learn(here - self._dull - self._telling.keys()) | (here & self._telling.keys())
+        exact = self._lines_with(block, self._exact) if self._exact else set()
+        if not telling and not exact:
+            return
+        position = 0
+        for number, (line, shape) in enumerate(zip(block.split(b"\n"), shapes, strict=True)):
+            if number in exact or (shape in telling and self._counted(shape, line)):
+                yield position
+            position += len(line) + 1
+
+    def _counted(self, shape: bytes, line: bytes) -> bool:
+        """Count a telling line; say whether it is to be looked at."""
+        seen = self._telling.get(shape, 0)
+        if len(shape) <= LONGEST:
+            self._telling[shape] = seen + 1
+        if seen == ALIKE:
+            self._samples[shape] = line
+        return seen < ALIKE
+
+    def skipped(self) -> Iterator[tuple[bytes, int]]:
+        """Give how many lines were not looked at, with one of each shape."""
+        for shape, line in self._samples.items():
+            yield line, self._telling.get(shape, ALIKE) - ALIKE
+
+    def _learn(self, new: set[bytes]) -> set[bytes]:
+        """Search shapes that were not seen before; give those that hold a needle."""
+        if not new:
+            return new
+        if len(self._dull) > SHAPES:
+            self._dull.clear()
+        texts = list(new)
+        found = {texts[number] for number in self._lines_with(b"\n".join(texts), self._needles)}
+        self._dull.update(shape for shape in new - found if len(shape) <= LONGEST)
+        if len(self._telling) > SHAPES:
+            self._telling.clear()
+        self._telling.update((shape, 0) for shape in found if len(shape) <= LONGEST)
+        return found
+
+    @staticmethod
+    def _lines_with(text: bytes, needles: tuple[bytes, ...]) -> set[int]:
+        """Give the numbers of the lines, from 0, that hold any of some needles."""
+        ends: list[int] = []
+        found = set()
+        for needle in needles:
+            position = text.find(needle)
+            while position >= 0:
+                if not ends:
+                    ends = [at - 1 for at in accumulate(len(line) + 1 for line in text.split(b"\n"))]
+                number = bisect_right(ends, position)
+                found.add(number)
+                position = text.find(needle, ends[number] + 1)
+        return found
