@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpdoctor.explain.records import Log, Record
 
-from ._watchdog import STUCK
+from ._waits import STUCK
 
 HEART = r"watchdog got stuck for \d+ seconds|Heartbeat monitor timed out!"
 ENDED = (

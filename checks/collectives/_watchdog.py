@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from ddpdoctor import Evidence
 from ddpdoctor.explain.records import Log, Record
 
-STUCK = r"aught collective operation timeout:"
+from ._waits import STUCK, Wait, group_size, one_group
+from ._waits import waits as read_waits
+
 STATUS = (
     r"PG (?:ID )?(?P<group>\d+)\b[^\]\n]*Rank (?P<rank>\d+)\][^\n]*"
     r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed"
@@ -30,11 +32,6 @@ AFTERMATH = (
     "rank0-exited-store-gone",
 )
 EARLY = 10  # collectives: a group's first ones carry no training yet
-ENTRY = re.compile(
-    r"(?:\[Rank (?P<rank>\d+)\] )?(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\("
-    r"(?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, NumelIn=(?P<given>\d+), NumelOut=(?P<made>\d+))?"
-    r"(?:[^\n)]*(?:\([^\n)]*\)[^\n)]*)?Timeout\(ms\)=(?P<limit>\d+))?"
-)
 ALIKE = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE", "BARRIER"}
 
 
@@ -48,30 +45,6 @@ class Kind(enum.Enum):
     TRANSPORT = "the first transfer between GPUs of a host does not end"
     ABSENT = "few ranks are missing"
     UNKNOWN = "nothing more"
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A rank's collective that timed out; None and nothing where the line does not say."""
-
-    record: Record
-    rank: int | None
-    seq: int | None = None
-    op: str = ""
-    given: int | None = None
-    made: int | None = None
-    limit: int = 0
-
-    def __str__(self) -> str:
-        """Name the collective."""
-        number = "" if self.seq is None else f" {self.seq}"
-        size = "" if self.given is None else f", {self.given} elements"
-        return f"collective{number} ({self.op}{size})" if self.op else "a collective"
-
-    @property
-    def proof(self) -> Evidence:
-        """Quote the line."""
-        return self.record.proof(re.search(STUCK, self.record.text), "every rank enters it and it ends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,30 +80,11 @@ def told(record: Record, log: Log, *kinds: Kind) -> Story | None:
     first = log.first(STUCK)
     if first is None or first[0] is not record:
         return None
-    waits = _waits(log)
+    waits = read_waits(log)
     for tell in TELLERS:
         if story := tell(log, waits):
             return story if story.kind in kinds else None
     return Story(Kind.UNKNOWN, waits) if Kind.UNKNOWN in kinds else None
-
-
-def _waits(log: Log) -> tuple[Wait, ...]:
-    """Read the first time-out of each rank."""
-    found: dict[int | None, Wait] = {}
-    for record, _ in log.find(STUCK):
-        wait = _wait(record)
-        found.setdefault(wait.rank, wait)
-    return tuple(found.values())
-
-
-def _wait(record: Record) -> Wait:
-    entry = ENTRY.search(record.text)
-    if entry is None:
-        return Wait(record, record.rank)
-    numbers = {name: None if entry[name] is None else int(entry[name]) for name in ("rank", "seq", "given", "made")}
-    rank = numbers["rank"] if record.rank is None else record.rank
-    limit = int(entry["limit"] or 0)
-    return Wait(record, rank, numbers["seq"], entry["op"], numbers["given"], numbers["made"], limit)
 
 
 def _slow(log: Log, waits: tuple[Wait, ...]) -> Story | None:
@@ -155,7 +109,7 @@ def _different(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     for seq in {wait.seq for wait in waits if wait.seq is not None}:
         same = [wait for wait in waits if wait.seq == seq and wait.op in ALIKE and wait.rank is not None]
         what = {(wait.op, wait.given) for wait in same}
-        if len(what) > 1 and _one_group(log, same):
+        if len(what) > 1 and one_group(log, same):
             return Story(Kind.DIFFERENT, tuple(same), evidence=tuple(wait.proof for wait in same[:4]))
     return None
 
@@ -164,7 +118,7 @@ def _behind(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     """Compare the numbers; or find a rank that has not even begun the collective that the others wait in."""
     numbered = [wait for wait in waits if wait.seq is not None and wait.rank is not None]
     numbers = {wait.seq for wait in numbered}
-    if len(numbers) > 1 and _one_group(log, numbered):
+    if len(numbers) > 1 and one_group(log, numbered):
         late = min(number for number in numbers if number is not None)
         ranks = tuple(wait.rank for wait in numbered if wait.seq == late and wait.rank is not None)
         return Story(Kind.BEHIND, tuple(numbered), ranks, tuple(wait.proof for wait in numbered[:4]))
@@ -195,7 +149,7 @@ def _transport(log: Log, waits: tuple[Wait, ...]) -> Story | None:
 
 def _absent(_: Log, waits: tuple[Wait, ...]) -> Story | None:
     """Count the ranks of the group by what a gathering collective gives and makes, and name the few that are silent."""
-    sizes = [size for wait in waits if (size := _group_size(wait))]
+    sizes = [size for wait in waits if (size := group_size(wait))]
     here = {wait.rank for wait in waits if wait.rank is not None}
     if not sizes or len(set(sizes)) > 1 or max(here, default=0) >= sizes[0]:
         return None
@@ -203,26 +157,6 @@ def _absent(_: Log, waits: tuple[Wait, ...]) -> Story | None:
     if not missing or len(missing) >= len(here):
         return None
     return Story(Kind.ABSENT, waits, missing, tuple(wait.proof for wait in waits[:2]))
-
-
-def _group_size(wait: Wait) -> int:
-    if "GATHER" not in wait.op and "SCATTER" not in wait.op:
-        return 0
-    small, large = sorted((wait.given or 0, wait.made or 0))
-    return large // small if small and large % small == 0 and large > small else 0
-
-
-def _one_group(log: Log, waits: list[Wait]) -> bool:
-    """Say whether the lines are of one group: no rank waits in several, and its number in the group is its own."""
-    numbers: dict[int | None, set[int | None]] = {}
-    for record, _ in log.find(STUCK):
-        wait = _wait(record)
-        numbers.setdefault(wait.rank, set()).add(wait.seq)
-    entries = [(wait.rank, ENTRY.search(wait.record.text)) for wait in waits]
-    return all(
-        len(numbers[rank]) == 1 and entry is not None and entry["rank"] is not None and int(entry["rank"]) == rank
-        for rank, entry in entries
-    )
 
 
 TELLERS: tuple[Callable[[Log, tuple[Wait, ...]], Story | None], ...] = (

@@ -29,7 +29,8 @@ from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import at, seen, short, table
 from ddpdoctor.watch.verdict import kind as hang
 
-from ._watchdog import AFTERMATH, BESIDE, EARLY, STUCK, Kind, told
+from ._waits import STUCK
+from ._watchdog import AFTERMATH, BESIDE, EARLY, Kind, told
 
 CARD = Card("DDP710", Severity.ERROR, known_as=("nccl-timeout-unspecified",))
 FIX = Fix(

@@ -22,7 +22,8 @@ from ddpdoctor import Card, Finding, Fix, Place, Severity
 from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Log, Record
 
-from ._watchdog import STUCK, named
+from ._waits import STUCK
+from ._watchdog import named
 
 CARD = Card("DDP721", Severity.ERROR)
 OOM = r"CUDA out of memory\. Tried to allocate|torch\.(?:cuda\.)?OutOfMemoryError"

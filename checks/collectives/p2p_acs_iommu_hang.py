@@ -23,7 +23,8 @@ from ddpdoctor import Card, Doubt, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign
 from ddpdoctor.explain.records import Log, Record
 
-from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, told
+from ._waits import STUCK
+from ._watchdog import AFTERMATH, BESIDE, Kind, told
 
 CARD = Card("DDP724", Severity.ERROR)
 

@@ -26,7 +26,8 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import at, guarded, kind, seen, short, table
 
-from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, told
+from ._waits import STUCK
+from ._watchdog import AFTERMATH, BESIDE, Kind, told
 
 CARD = Card("DDP723", Severity.ERROR)
 

@@ -28,7 +28,8 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import GONE, at, kind, seen, short, table, where
 from ddpdoctor.watch.verdict import Kind as Hang
 
-from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
+from ._waits import STUCK
+from ._watchdog import AFTERMATH, BESIDE, Kind, named, told
 
 CARD = Card("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"

@@ -27,7 +27,8 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import at, kind, seen, short, table
 
-from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, named, told
+from ._waits import STUCK
+from ._watchdog import AFTERMATH, BESIDE, Kind, named, told
 
 CARD = Card("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]*workMetaList_\.size\(\)=(\d+)"

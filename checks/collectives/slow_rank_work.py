@@ -29,7 +29,8 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import at, kind, seen, where
 
-from ._watchdog import AFTERMATH, BESIDE, STUCK, Kind, told
+from ._waits import STUCK
+from ._watchdog import AFTERMATH, BESIDE, Kind, told
 
 CARD = Card("DDP711", Severity.ERROR)
 FIX = Fix(
