@@ -17,6 +17,10 @@ WRAPPED_TWICE = r"parallel[/\\]distributed\.py[\s\S]*?parallel[/\\]data_parallel
 SEVERAL = r"torch[./\\]distributed[./\\]|torchrun|DistributedDataParallel|local_rank|_ddp_forward|in _run_ddp"
 IN_PARALLEL = r"parallel[/\\](?:data_parallel|parallel_apply)\.py|self\.parallel_apply\(|output\.reraise\(\)"
 DDP_SENDS = r"_sync_module_states|_sync_params_and_buffers|_sync_buffers|_broadcast_coalesced"
+NO_GRADIENT = (
+    r"Expected to have finished reduction in the prior iteration"
+    r"|parameters that were not used in producing the loss returned by training_step"
+)
 ALTERNATING = r"manual_backward\(|in manual_backward|toggle_optimizer\("
 MODIFIED = (
     r"inplace operation:\s+\[([\w.]+ \[[\d, ]*\])\](?:,\s+which is output \d+ of (\w+),?)?"

@@ -3,7 +3,8 @@
 Under manual optimisation a GAN's step runs backward for the generator and then for the discriminator. One DDP around
 both expects a gradient of every parameter in each backward; the backward of one network leaves the other's parameters
 without, and the next forward or `manual_backward` raises "Expected to have finished reduction in the prior iteration
-before starting a new one. This error indicates that your module has parameters that were not used in producing loss".
+before starting a new one. This error indicates that your module has parameters that were not used in producing loss"
+(Lightning says instead that the LightningModule "has parameters that were not used in producing the loss").
 No layer is superfluous here; the parameters are used, in the other half of the step.
 
 How to be sure: the traceback passes through `manual_backward` or `toggle_optimizer`, so the script drives more than
@@ -12,8 +13,9 @@ one backward in a step by itself.
 How to mend it: tell DDP to look for what a step leaves out (`strategy="ddp_find_unused_parameters_true"` with
 Lightning, `find_unused_parameters=True` else), or wrap each network in a DDP of its own.
 
-Holds for torch 2.2 to 2.13 and Lightning 1.5 and later. Source: Lightning's DDPStrategy, which prepares DDP's backward
-in `pre_backward` under manual optimisation, and torch/csrc/distributed/c10d/reducer.cpp.
+Holds for torch 2.2 to 2.13 and Lightning 1.5 and later; seen with torch 2.13 CPU and Lightning 2.6. Source:
+Lightning's DDPStrategy, which prepares DDP's backward in `pre_backward` under manual optimisation, and
+torch/csrc/distributed/c10d/reducer.cpp.
 """
 
 from __future__ import annotations
@@ -25,15 +27,12 @@ from ddpdoctor import Card, Finding, Fix, Severity
 from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Log, Record
 
-from ._logs import ALTERNATING, BY_HAND, beside, find_unused
+from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
 
 CARD = Card("DDP524", Severity.ERROR)
 
 
-@sign(
-    r"Expected to have finished reduction in the prior iteration",
-    beside=(ALTERNATING,),
-)
+@sign(NO_GRADIENT, beside=(ALTERNATING,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise the message by the manual optimisation in its traceback."""
     if turns := beside(record, log, ALTERNATING):

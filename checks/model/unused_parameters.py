@@ -31,7 +31,7 @@ from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import UNUSED
 from ddpdoctor.watch.events import Failed
 
-from ._logs import ALTERNATING, BY_HAND, beside, find_unused
+from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
 from ._words import SHOWN, counted, end, listed
 
 CARD = Card("DDP501", Severity.ERROR)
@@ -104,15 +104,13 @@ def _diff(unused: tuple[str, ...]) -> str:
     )
 
 
-STARTED = r"Expected to have finished reduction in the prior iteration"
-LIGHTNING = r"parameters that were not used in producing the loss returned by training_step"
 INDICES = r"Parameter indices which did not receive grad for rank (\d+): ([\d ]+)"
 NAMES = r"Parameters which did not receive grad for rank (\d+): ([^\n]+)"
 STATIC = r"not compatible with static_graph set to True"
 SEARCHED = r"`find_unused_parameters=True` is enabled"
 
 
-@sign(rf"{STARTED}|{LIGHTNING}", beside=(INDICES, NAMES, ALTERNATING))
+@sign(NO_GRADIENT, beside=(INDICES, NAMES, ALTERNATING))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the parameters as far as the ranks tell them, and the remedy that fits how DDP was told to search."""
     if beside(record, log, ALTERNATING):
