@@ -11,50 +11,8 @@ from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.selftest import watched
 
-HEAD = """
-import copy, itertools, math, os, random, sys
-import numpy as np
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import *
-from torch.utils.data.distributed import DistributedSampler
-
-class Numbers(Dataset):
-    def __init__(self, length=96):
-        self.inputs = torch.randn(length, 8, generator=torch.Generator().manual_seed(0))
-    def __len__(self):
-        return len(self.inputs)
-    def __getitem__(self, index):
-        return self.inputs[index], self.inputs[index].sum(0, keepdim=True)
-
-def wrapped():
-    model = DistributedDataParallel(nn.Linear(8, 1))
-    return model, torch.optim.SGD(model.parameters(), lr=0.01)
-
-def step(model, optimizer, batch):
-    inputs, targets = batch
-    loss = nn.functional.mse_loss(model(inputs), targets)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-
-def fit(loader, epochs=3):
-    model, optimizer = wrapped()
-    for epoch in range(epochs):
-        if hasattr(loader.sampler, "set_epoch"):
-            loader.sampler.set_epoch(epoch)
-        for batch in loader:
-            step(model, optimizer, batch)
-    return model
-
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
-"""
-TAIL = """
-dist.destroy_process_group()
-"""
+HEAD = (Path(__file__).parent / "watch" / "data_head.txt").read_text(encoding="utf-8")
+END = "\ndist.destroy_process_group()\n"
 
 HEALTHY = {
     "a sampler": """
@@ -523,7 +481,7 @@ HEALTHY = {
 def test_nothing_is_found_in_a_healthy_training(script: str, tmp_path: Path, jobs: Jobs) -> None:
     """No check finds anything, and the script runs to its end."""
     path = tmp_path / "train.py"
-    path.write_text(HEAD + dedent(script) + "(Path := __import__('pathlib').Path)(f'{__file__}.{rank}').touch()" + TAIL)
+    path.write_text(HEAD + dedent(script) + "open(f'{__file__}.{rank}', 'w').close()" + END)
 
     found = watched(path, load_checks(), jobs)
 

@@ -101,9 +101,16 @@ def _object(value: Any, depth: int) -> Any:
     if isinstance(fingerprint := getattr(value, "_fingerprint", None), str):  # a data set of Hugging Face
         return ("array", len(value), fingerprint)
     attributes = getattr(value, "__dict__", None)
-    if not isinstance(attributes, dict) or not (attributes or depth == 0) or not _reads_its_index(value):
+    if not isinstance(attributes, dict) or not _in_python(type(value)) or not _reads_its_index(value):
         raise CannotTellError
     return (type(value).__name__, [(name, _sketch(attributes[name], depth + 1)) for name in sorted(attributes)])
+
+
+def _in_python(kind: type) -> bool:
+    """Say whether all that an object of a class holds stands in its ``__dict__``: none of its classes is compiled."""
+    modules = {each.__module__ for each in kind.__mro__ if each is not object}
+    files = [getattr(sys.modules.get(name), "__file__", None) or ".py" for name in modules]
+    return not modules & set(sys.builtin_module_names) and all(file.endswith(".py") for file in files)
 
 
 def _array(value: Any) -> Any:

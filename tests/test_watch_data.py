@@ -1,0 +1,222 @@
+"""Faults of data, in other forms than their patients have: each is found once, by one check, with the guilty line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ddpdoctor.check import Check
+from ddpdoctor.probe.jobs import Jobs
+from ddpdoctor.registry import load_checks
+from ddpdoctor.watch.selftest import watched
+
+HEAD = (Path(__file__).parent / "watch" / "data_head.txt").read_text(encoding="utf-8")
+END = "\ndist.destroy_process_group()\n"
+
+FAULTS = {
+    "set_epoch on another sampler": (
+        "set-epoch-not-called",
+        "another",
+        """
+        data = Numbers()
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            sampler.set_epoch(epoch)  # guilty
+            for batch in loader:
+                step(model, optimizer, batch)
+        """,
+    ),
+    "a loader made anew, its sampler kept and not told": (
+        "set-epoch-not-called",
+        "never",
+        """
+        data = Numbers()
+        sampler = DistributedSampler(data)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in DataLoader(data, batch_size=8, sampler=sampler):  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "loader and sampler made anew, and not told": (
+        "set-epoch-not-called",
+        "never",
+        """
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            data = Numbers()
+            for batch in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "epochs that are broken off, and not told": (
+        "set-epoch-not-called",
+        "never",
+        """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for epoch in range(4):
+            for number, batch in enumerate(loader):  # guilty
+                if number == 5:
+                    break
+                step(model, optimizer, batch)
+        """,
+    ),
+    "set_epoch once, before the loop": (
+        "set-epoch-constant",
+        "once",
+        """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        loader.sampler.set_epoch(3)  # guilty
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:
+                step(model, optimizer, batch)
+        """,
+    ),
+    "no sampler, and each rank shuffles": (
+        "no-distributed-sampler",
+        "all 96 samples",
+        """
+        torch.manual_seed(rank)
+        loader = DataLoader(Numbers(), batch_size=8, shuffle=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "no sampler, images of a folder, augmented": (
+        "no-distributed-sampler",
+        "all 96 samples",
+        """
+        class Folder(Dataset):
+            def __init__(self):
+                self.samples = [(f"/data/{number % 7}/{number}.png", number % 7) for number in range(96)]
+                self.transform = lambda row: row + torch.randn(8)
+            def __len__(self):
+                return len(self.samples)
+            def __getitem__(self, index):
+                path, label = self.samples[index]
+                return self.transform(torch.full((8,), float(label))), torch.ones(1)
+        torch.manual_seed(rank)
+        loader = DataLoader(Folder(), batch_size=8, shuffle=True, num_workers=2)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for number, batch in enumerate(loader):  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "no sampler, the same seed, samples that nobody can compare": (
+        "no-distributed-sampler",
+        "same batches",
+        """
+        class Opaque(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.file = open(os.devnull)
+        torch.manual_seed(0)
+        loader = DataLoader(Opaque(), batch_size=8, shuffle=True)
+        model, optimizer = wrapped()
+        for batch in loader:  # guilty
+            step(model, optimizer, batch)
+        """,
+    ),
+    "a sampler for one rank on each": (
+        "sampler-wrong-rank",
+        "rank 0 has 0 of 1, rank 1 has 0 of 1",
+        """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, num_replicas=1, rank=0))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "files that each rank shuffles": (
+        "split-differs",
+        "the list files in another order",
+        """
+        class Files(Dataset):
+            def __init__(self):
+                self.files = [f"/data/{number}.png" for number in range(96)]
+                random.shuffle(self.files)
+            def __len__(self):
+                return len(self.files)
+            def __getitem__(self, index):
+                return torch.randn(8), torch.ones(1)
+        random.seed(rank)
+        data = Files()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "a share of one batch more, in a single epoch": (
+        "uneven-batches",
+        "12 on rank 1 and 13 on rank 0",
+        """
+        data = Numbers(97)
+        loader = DataLoader(Subset(data, range(rank, 97, world)), batch_size=4, shuffle=True)
+        def one_epoch(model, optimizer):
+            for number, batch in enumerate(loader):  # guilty
+                step(model, optimizer, batch)
+        one_epoch(*wrapped())
+        """,
+    ),
+    "a share that is smaller than a batch, on one rank": (
+        "empty-loader",
+        "gives no batch",
+        """
+        data = Subset(Numbers(), range(8 if rank else 48))
+        loader = DataLoader(data, batch_size=16, shuffle=True, drop_last=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "a stream that nobody splits, no workers": (
+        "iterable-not-split-by-rank",
+        "Lines yields the same batches",
+        """
+        class Lines(IterableDataset):
+            def __iter__(self):  # guilty
+                for row in Numbers().inputs:
+                    yield row, row.sum(0, keepdim=True)
+        model, optimizer = wrapped()
+        for batch in DataLoader(Lines(), batch_size=8):
+            step(model, optimizer, batch)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: Jobs, checks: dict[str, Check]) -> None:
+    """One finding says what is wrong and gives the line; no other check speaks, but of a hang that comes of it."""
+    slug, words, script = fault
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + dedent(script) + END)
+    guilty = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "# guilty" in text)
+
+    found = [
+        each for each in watched(path, load_checks(), jobs, until=checks[slug]) if each.check.area != "collectives"
+    ]
+
+    assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
+    ((_, finding),) = found
+    assert words in finding.message
+    assert (finding.place.file, finding.place.line) == (str(path), guilty)
+    assert all(evidence.seen for evidence in finding.evidence)
