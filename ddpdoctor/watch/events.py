@@ -222,8 +222,9 @@ class EpochEnded(Event):
 class OptimizerSeen(Event):
     """What an optimizer holds of a wrapped model (None: of none); told at its first step, again when one was wrapped.
 
-    ``names`` are parameters that DDP reduces, ``others`` the number of all that are of no wrapped model or not reduced,
-    ``frozen`` those of them that are a wrapped model's and want no gradient.
+    ``names`` are parameters that DDP reduces, ``gone`` those of them that are not in the model any more; ``others`` is
+    the number of all that are of no wrapped model or not reduced, ``frozen`` those of them that are a wrapped model's
+    and want no gradient.
     """
 
     optimizer: int
@@ -232,6 +233,7 @@ class OptimizerSeen(Event):
     names: tuple[str, ...]
     others: int
     frozen: tuple[str, ...]
+    gone: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +244,10 @@ class StepSampled(Event):
     which DDP was to reduce, ``last_synced`` whether the last one was. ``strays`` are parameters of the model that an
     optimizer holds and DDP does not reduce: name, what they were when it was wrapped, norm of the gradient; ``moved``
     those that changed their device. ``hook`` names a communication hook. ``sent`` counts the elements that Python gave
-    to collectives since the first model was wrapped. ``idle`` counts OptimizerSeen.others that have no gradient,
-    ``unheld`` names the model's parameters with a gradient that no optimizer holds. ``closure``: the step computes its
-    gradients itself.
+    to collectives since the first model was wrapped. ``idle`` and ``active`` count OptimizerSeen.others that
+    want a gradient: without one, and with one. ``unheld`` names the model's parameters with a gradient that no
+    optimizer holds. ``left`` counts the gradients that the last backward had left, in the first steps. ``closure``: the
+    step computes its gradients itself.
     """
 
     optimizer: int
@@ -260,7 +263,9 @@ class StepSampled(Event):
     hook: str
     sent: int
     idle: int
+    active: int
     unheld: tuple[str, ...]
+    left: int
     rates: tuple[float, ...]
     closure: bool
 
@@ -275,7 +280,6 @@ class HandReduced(Event):
 
     model: int
     operation: str
-    reduction: str
     names: tuple[str, ...]
     count: int
     before: float

@@ -31,7 +31,6 @@ class ByHand:
     """
 
     operation: str
-    reduction: str
     site: Site | None
     names: list[str]
     scaled: float
@@ -56,7 +55,7 @@ class Model:
     skipped: bool = False
     spotted: bool = False
     reduced: dict[str, float] = field(default_factory=dict)
-    by_hand: list[ByHand] = field(default_factory=list)
+    by_hand: ByHand | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Give the parameters that the model has now, by name; none when it is gone."""
@@ -175,7 +174,7 @@ class Models:
         self.sent += sum(tensor.numel() for tensor in tensors)
         if early and operation == "all_reduce" and tensors:
             for model in self.alive():
-                _note(model, operation, str(getattr(args[-1], "reduceOp", "")), tensors)
+                _note(model, operation, tensors)
 
     def backward_ended(self) -> None:
         """Keep the norms of the gradients that DDP has just averaged."""
@@ -194,16 +193,14 @@ def _tensors(given: Any) -> Iterator[Any]:
         yield given
 
 
-def _note(model: Model, operation: str, reduction: str, tensors: list[Any]) -> None:
+def _note(model: Model, operation: str, tensors: list[Any]) -> None:
     given = {tensor.data_ptr() for tensor in tensors}
     for name, parameter in model.parameters().items():
         if name in model.reduced and parameter.grad is not None and parameter.grad.data_ptr() in given:
-            if not any((one.operation, one.reduction) == (operation, reduction) for one in model.by_hand):
+            if model.by_hand is None:
                 (norm,) = norms([parameter.grad])
-                scaled = (norm or 0.0) / model.reduced[name]
-                model.by_hand.append(ByHand(operation, reduction, user_site(), [], scaled))
-            last = next(one for one in model.by_hand if (one.operation, one.reduction) == (operation, reduction))
-            last.names.append(name)
+                model.by_hand = ByHand(operation, user_site(), [], (norm or 0.0) / model.reduced[name])
+            model.by_hand.names.append(name)
 
 
 def norms(tensors: Sequence[Any]) -> list[float | None]:
