@@ -82,8 +82,9 @@ class Left(Event):
 class Wrapped(Event):
     """A module was wrapped in DistributedDataParallel.
 
-    ``inner`` is the identity of the bare module, ``group`` the global ranks that share the gradients, ``trainable`` the
-    names of the parameters that DDP reduces.
+    ``inner`` is the number of the bare module, ``group`` the global ranks that share the gradients, ``trainable`` the
+    names of the parameters that DDP reduces, ``elements`` their size. ``keeper`` names the package that wraps,
+    where it is not the user's own code.
     """
 
     model: int
@@ -91,10 +92,26 @@ class Wrapped(Event):
     kind: str
     group: tuple[int, ...]
     trainable: tuple[str, ...]
+    elements: int
     buffers: int
     broadcast_buffers: bool
     find_unused_parameters: bool
     static_graph: bool
+    keeper: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncSkipped(Event):
+    """The first forward with gradients of a wrapped model within no_sync()."""
+
+    model: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bypassed(Event):
+    """A wrapped model, or a part of it, was called past its wrapper, after a step to which DDP had given nothing."""
+
+    model: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,20 +220,20 @@ class EpochEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSeen(Event):
-    """An optimizer takes its first step.
+    """What an optimizer holds of a wrapped model (None: of none); told at its first step, again when one was wrapped.
 
-    Of its parameters, ``names`` are those of wrapped models (``model``), ``foreign`` the number of others; ``missing``
-    are trainable parameters of that model that no optimizer of this process holds, ``frozen`` those that it holds and
-    that do not train.
+    ``names`` are parameters that DDP reduces, ``gone`` those of them that are not in the model any more; ``others`` is
+    the number of all that are of no wrapped model or not reduced, ``frozen`` those of them that are a wrapped model's
+    and want no gradient.
     """
 
     optimizer: int
     kind: str
     model: int | None
     names: tuple[str, ...]
-    foreign: int
-    missing: tuple[str, ...]
+    others: int
     frozen: tuple[str, ...]
+    gone: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,36 +241,66 @@ class StepSampled(Event):
     """Norms right before a step of an optimizer, by the order of OptimizerSeen.names; None where there is no gradient.
 
     ``forwards`` counts the wrapped model's forwards with gradients since the step before, ``synced`` those of them in
-    which DDP was to reduce. ``changes`` tells what differs from the time of wrapping.
+    which DDP was to reduce, ``last_synced`` whether the last one was. ``strays`` are parameters of the model that an
+    optimizer holds and DDP does not reduce: name, what they were when it was wrapped, norm of the gradient; ``moved``
+    those that changed their device. ``hook`` names a communication hook. ``sent`` counts the elements that Python gave
+    to collectives since the first model was wrapped. ``idle`` and ``active`` count OptimizerSeen.others that
+    want a gradient: without one, and with one. ``unheld`` names the model's parameters with a gradient that no
+    optimizer holds. ``left`` counts the gradients that the last backward had left, in the first steps. ``closure``: the
+    step computes its gradients itself.
     """
 
     optimizer: int
+    model: int | None
     number: int
     gradients: tuple[float | None, ...]
     parameters: tuple[float, ...]
     forwards: int
     synced: int
-    changes: tuple[str, ...]
+    last_synced: bool
+    strays: tuple[tuple[str, str, float | None], ...]
+    moved: tuple[str, ...]
+    hook: str
+    sent: int
+    idle: int
+    active: int
+    unheld: tuple[str, ...]
+    left: int
+    rates: tuple[float, ...]
+    closure: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandReduced(Event):
-    """A collective was called on gradients of a wrapped model that DDP had reduced: in the first steps only."""
+    """Gradients that DDP had reduced were given to a reduction by hand, before one of the first steps.
+
+    ``before`` and ``after`` are the norm right before that reduction and right before the step, divided by what
+    backward had left: 1 where nothing changed it.
+    """
 
     model: int
     operation: str
-    reduction: str
     names: tuple[str, ...]
+    count: int
+    before: float
+    after: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded(Event):
-    """load_state_dict(strict=False) left something out: keys, and how many matched."""
+    """load_state_dict has returned: how many keys were given, how many the module has, how many of them matched.
+
+    ``path`` is the file that this process read last, if any; ``wrapped`` says that DDP holds the module, or it is one.
+    """
 
     kind: str
+    given: int
+    wanted: int
     matched: int
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
+    path: str
+    wrapped: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +395,8 @@ class Ended(Event):
 TYPES = {
     each.__name__: each
     for each in (
-        Started, Joining, Joined, Left, Wrapped, DataSeen, EpochStarted, EpochSet, OrderSeen, EpochEnded, OptimizerSeen,
+        Started, Joining, Joined, Left, Wrapped, SyncSkipped, Bypassed, DataSeen, EpochStarted, EpochSet, OrderSeen,
+        EpochEnded, OptimizerSeen,
         StepSampled, HandReduced, Loaded, FileWritten, FileRead, Unwaited, Failed, Ended,
     )
 }  # fmt: skip

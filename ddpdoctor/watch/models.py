@@ -3,70 +3,97 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddpdoctor.watch import ledger
-from ddpdoctor.watch.events import Wrapped
+from ddpdoctor.watch.events import Site, SyncSkipped, Wrapped
+from ddpdoctor.watch.users import calling_package, user_site
 
 NAMES = 2000  # names that an event carries: more would cost time, and nobody reads them
-CHANGES = 5
+TENSORS = 64  # of one communication, whose sizes are added up one by one
+
+
+class Stray(NamedTuple):
+    """A parameter that wants a gradient and that DDP does not average; ``why`` says since when."""
+
+    name: str
+    why: str
+    parameter: Any
+
+
+@dataclass(slots=True)
+class ByHand:
+    """Gradients that the script itself gives to a reduction after DDP's.
+
+    ``scaled`` is the first one's norm there, divided by what backward left: 0.5 where it was halved before.
+    """
+
+    operation: str
+    site: Site | None
+    names: list[str]
+    scaled: float
 
 
 @dataclass(slots=True)
 class Model:
-    """A model that DistributedDataParallel holds, and the counts since the last step of an optimizer.
+    """A model that DistributedDataParallel holds; ``forwards`` and ``synced`` only grow.
 
-    ``trainable`` maps the identity of each parameter that DDP reduces to its name, shape and device at that time.
+    ``trainable`` maps the identity of each parameter that DDP reduces to its name and its device at that time; the
+    wrapper keeps these parameters alive. ``skipped``: a forward within no_sync was told; ``spotted``: a call past the
+    wrapper was looked for. ``reduced`` has the norms that the last backward left, in the first steps.
     """
 
     number: int
     wrapper: weakref.ref[Any]
     names: frozenset[str]
-    trainable: dict[int, tuple[str, tuple[int, ...], str]]
+    trainable: dict[int, tuple[str, str]]
     forwards: int = 0
     synced: int = 0
+    last_synced: bool = True
+    skipped: bool = False
+    spotted: bool = False
+    reduced: dict[str, float] = field(default_factory=dict)
+    by_hand: ByHand | None = None
 
-    def changes(self) -> list[str]:
-        """Tell what differs from the time of wrapping, so that DDP does not average it."""
+    def parameters(self) -> dict[str, Any]:
+        """Give the parameters that the model has now, by name; none when it is gone."""
         wrapper = self.wrapper()
-        if wrapper is None:
-            return []
-        ignored = set(getattr(wrapper, "parameters_to_ignore", ()))
-        found = []
-        now = dict(wrapper.module.named_parameters())
-        for name, parameter in now.items():
-            if name in ignored or not parameter.requires_grad:
-                continue
+        return {} if wrapper is None else dict(wrapper.module.named_parameters())
+
+    def strays(self, held: set[int]) -> Iterator[Stray]:
+        """Find parameters that an optimizer holds and DDP does not average, for what was done after it wrapped."""
+        ignored = set(getattr(self.wrapper(), "parameters_to_ignore", ()))
+        for name, parameter in self.parameters().items():
+            known = id(parameter) in self.trainable or name in ignored
+            if parameter.requires_grad and not known and id(parameter) in held:
+                yield Stray(name, "was frozen" if name in self.names else "was not there", parameter)
+
+    def moved(self) -> Iterator[str]:
+        """Tell which parameters are on another device than when DDP wrapped the model."""
+        for name, parameter in self.parameters().items():
             known = self.trainable.get(id(parameter))
-            if known is None:
-                found.append(f"{name} {'was unfrozen' if name in self.names else 'is new'} since")
-            elif known[2] != str(parameter.device):
-                found.append(f"{name} was moved from {known[2]} to {parameter.device} since")
-        held = {id(parameter): parameter for parameter in now.values()}
-        for identity, (name, _, _) in self.trainable.items():
-            if identity not in held:
-                found.append(f"{name} was replaced or removed since")
-        return found[:CHANGES]
+            if known is not None and known[1] != str(parameter.device):
+                yield f"{name} from {known[1]} to {parameter.device}"
 
-    def whose_gradients(self, addresses: set[int]) -> tuple[str, ...]:
-        """Name the parameters whose gradients lie at these addresses."""
-        wrapper = self.wrapper()
-        if wrapper is None:
-            return ()
-        return tuple(
-            name
-            for name, parameter in wrapper.module.named_parameters()
-            if parameter.grad is not None and parameter.grad.data_ptr() in addresses
-        )
+    def hook(self) -> str:
+        """Name the communication hook that stands in for DDP's average; empty where there is none."""
+        hooks = getattr(self.wrapper(), "_comm_hooks", ())
+        return ", ".join(getattr(each, "__name__", type(each).__name__) for each, _ in hooks)
 
 
 @dataclass(slots=True)
 class Models:
-    """All wrapped models of a process, by the identity of their wrapper."""
+    """All wrapped models of a process that are still there, by the identity of their wrapper.
+
+    ``made`` counts all that there ever were, ``sent`` the elements that Python gave to collectives since the first.
+    """
 
     recorder: Any
     known: dict[int, Model] = field(default_factory=dict)
+    made: int = 0
+    sent: int = 0
 
     def wrapped(self, wrapper: Any) -> None:
         """Record a model that was just wrapped."""
@@ -75,25 +102,27 @@ class Models:
         named = list(wrapper.module.named_parameters())
         ignored = set(getattr(wrapper, "parameters_to_ignore", ()))
         trainable = {
-            id(parameter): (name, tuple(parameter.shape), str(parameter.device))
+            id(parameter): (name, str(parameter.device))
             for name, parameter in named
             if parameter.requires_grad and name not in ignored
         }
-        number = len(self.known)
-        model = Model(number, weakref.ref(wrapper), frozenset(name for name, _ in named), trainable)
+        self.known = {identity: model for identity, model in self.known.items() if model.wrapper() is not None}
+        model = Model(self.made, weakref.ref(wrapper), frozenset(name for name, _ in named), trainable)
         self.known[id(wrapper)] = model
-        group = wrapper.process_group
+        self.made += 1
         self.recorder.emit(
             Wrapped,
-            model=number,
-            inner=id(wrapper.module),
+            model=model.number,
+            inner=self.recorder.number("module", wrapper.module),
             kind=type(wrapper.module).__name__,
-            group=tuple(dist.get_process_group_ranks(group)),
-            trainable=tuple(name for name, _, _ in trainable.values())[:NAMES],
+            group=tuple(dist.get_process_group_ranks(wrapper.process_group)),
+            trainable=tuple(name for name, _ in trainable.values())[:NAMES],
+            elements=sum(parameter.numel() for _, parameter in named if id(parameter) in trainable),
             buffers=sum(1 for _ in wrapper.module.buffers()),
             broadcast_buffers=bool(wrapper.broadcast_buffers),
             find_unused_parameters=bool(wrapper.find_unused_parameters),
             static_graph=bool(wrapper.static_graph),
+            keeper=calling_package(),
         )
 
     def forward(self, wrapper: Any) -> None:
@@ -102,14 +131,23 @@ class Models:
 
         self.recorder.count(ledger.FORWARDS)
         model = self.known.get(id(wrapper))
-        if model is not None and torch.is_grad_enabled():
-            model.forwards += 1
-            model.synced += bool(wrapper.require_backward_grad_sync)
+        if model is None or not torch.is_grad_enabled():
+            return
+        model.forwards += 1
+        model.last_synced = bool(wrapper.require_backward_grad_sync)
+        model.synced += model.last_synced
+        if not (model.last_synced or model.skipped):
+            model.skipped = True
+            self.recorder.emit(SyncSkipped, model=model.number)
+
+    def alive(self) -> list[Model]:
+        """List the models that are still there, the one that was wrapped last first."""
+        return [model for model in reversed(self.known.values()) if model.wrapper() is not None]
 
     def of(self, parameter: Any) -> tuple[Model, str] | None:
         """Find the model that reduces a parameter's gradient, and the parameter's name there."""
-        for model in self.known.values():
-            if model.wrapper() is not None and (known := model.trainable.get(id(parameter))):
+        for model in self.alive():
+            if known := model.trainable.get(id(parameter)):
                 return model, known[0]
         return None
 
@@ -120,10 +158,69 @@ class Models:
             return ()
         held = {id(parameter): parameter for parameter in wrapper.module.parameters()}
         return tuple(
-            name for identity, (name, _, _) in model.trainable.items()
+            name for identity, (name, _) in model.trainable.items()
             if identity in held and held[identity].grad is None
         )  # fmt: skip
 
     def training(self) -> bool:
         """Say whether a wrapped model that is still there is in training mode."""
         return any(wrapper.training for model in self.known.values() if (wrapper := model.wrapper()) is not None)
+
+    def communicated(self, operation: str, args: tuple[Any, ...], *, early: bool) -> None:
+        """Count what Python gives to a collective; in the first steps, look for gradients that DDP has reduced."""
+        if not self.known or not args:
+            return
+        tensors = list(_tensors(args[0]))
+        self.sent += sum(tensor.numel() for tensor in tensors)
+        if early and operation == "all_reduce" and tensors:
+            for model in self.alive():
+                _note(model, operation, tensors)
+
+    def backward_ended(self) -> None:
+        """Keep the norms of the gradients that DDP has just averaged."""
+        for model in self.alive():
+            if model.synced:
+                named = list(model.parameters().items())[:NAMES]
+                found = zip(named, norms([parameter.grad for _, parameter in named]), strict=True)
+                model.reduced = {name: norm for (name, _), norm in found if norm}
+
+
+def _tensors(given: Any) -> Iterator[Any]:
+    if isinstance(given, (list, tuple)):
+        for each in given[:TENSORS]:
+            yield from _tensors(each)
+    elif hasattr(given, "numel"):
+        yield given
+
+
+def _note(model: Model, operation: str, tensors: list[Any]) -> None:
+    given = {tensor.data_ptr() for tensor in tensors}
+    for name, parameter in model.parameters().items():
+        if name in model.reduced and parameter.grad is not None and parameter.grad.data_ptr() in given:
+            if model.by_hand is None:
+                (norm,) = norms([parameter.grad])
+                model.by_hand = ByHand(operation, user_site(), [], (norm or 0.0) / model.reduced[name])
+            model.by_hand.names.append(name)
+
+
+def norms(tensors: Sequence[Any]) -> list[float | None]:
+    """Give the L2 norm of each tensor, with one transfer from the device; None for one that is missing or sparse.
+
+    A subclass has none either: the norm of a DTensor would be a collective.
+    """
+    import torch
+
+    with torch.no_grad():
+        dense = [type(each) in (torch.Tensor, torch.nn.Parameter) and each.layout is torch.strided for each in tensors]
+        chosen = [each.detach() for each, ok in zip(tensors, dense, strict=True) if ok]
+        if not chosen:
+            return [None] * len(tensors)
+        found = torch._foreach_norm(chosen)  # noqa: SLF001 - what clip_grad_norm_ uses, in all versions
+        values = iter(torch.stack([each.float().to(found[0].device) for each in found]).tolist())
+    return [next(values) if ok else None for ok in dense]
+
+
+def median(values: Iterable[float]) -> float | None:
+    """Give the middle one of some values."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.watch import ledger
-from ddpdoctor.watch.events import Event, Failed, HandReduced, Joined, Joining, Left, Started
+from ddpdoctor.watch.events import Event, Failed, Joined, Joining, Left, Started
 from ddpdoctor.watch.explained import explain
 from ddpdoctor.watch.models import Models
 from ddpdoctor.watch.passes import Feed
@@ -31,8 +31,7 @@ from ddpdoctor.watch.users import innermost, user_site
 STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else None
 
 
-HAND_STEPS = 2
-SHOWN = 20
+EARLY = 2  # steps in which gradients are looked at right after backward
 
 
 class FaultFoundError(RuntimeError):
@@ -49,7 +48,7 @@ class Recorder:
         self.active = True
         self.models = Models(self)
         self.feed = Feed()
-        self.held_by_optimizers: set[str] = set()
+        self.last_read = ""  # the path that torch.load was given last
         self._explained: dict[int, tuple[str, ...]] = {}
         self._writer: ledger.Writer | None = None
         self._stacks: Any = None
@@ -63,6 +62,11 @@ class Recorder:
     def is_rank(self) -> bool:
         """Say whether this process was told a rank, or joins a process group."""
         return self.active and self._writer is not None
+
+    @property
+    def early(self) -> bool:
+        """Say whether this process is in its first steps, with a wrapped model."""
+        return bool(self.models.known) and self.writer.counters[ledger.STEPS] <= EARLY
 
     @property
     def writer(self) -> ledger.Writer:
@@ -180,19 +184,6 @@ class Recorder:
         """
         if self.settings.rehearsal is not None and self.writer.counters[ledger.STEPS] > self.settings.rehearsal.steps:
             raise RehearsalOver(0)
-
-    def reduced_by_hand(self, operation: str, args: tuple[Any, ...]) -> None:
-        """Tell where gradients that DDP has reduced are given to another reduction, in the first steps."""
-        if operation != "all_reduce" or self.writer.counters[ledger.STEPS] > HAND_STEPS or not self.models.known:
-            return
-        given = {tensor.data_ptr() for tensor in args[0] if tensor.numel()}
-        for model in self.models.known.values():
-            names = model.whose_gradients(given) if model.synced else ()
-            if names:
-                reduction = str(getattr(args[1], "reduceOp", "")) if len(args) > 1 else ""
-                self.emit(
-                    HandReduced, model=model.number, operation=operation, reduction=reduction, names=names[:SHOWN]
-                )
 
     def stop(self) -> None:
         """Write nothing any more."""

@@ -37,6 +37,19 @@ def user_site() -> Site | None:
     return None
 
 
+def calling_package() -> str:
+    """Name the package that called into torch here; empty where that was the user's own code."""
+    frame = sys._getframe(1)  # noqa: SLF001 - as above
+    while frame is not None:
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+        if is_users(file):
+            return ""
+        if not file.startswith(PACKAGE) and module.partition(".")[0] != "torch":
+            return module.partition(".")[0]
+        frame = frame.f_back  # type: ignore[assignment]  # as above
+    return ""
+
+
 def innermost(exc: BaseException) -> Site | None:
     """Give the innermost line of the user's code in an exception's traceback."""
     found = None

@@ -51,6 +51,7 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def load(f: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank and (path := _path(f)) is not None:
+                recorder.last_read = path
                 recorder.emit(FileRead, path=path)
             try:
                 return original(f, *args, **kwargs)

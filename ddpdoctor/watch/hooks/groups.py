@@ -76,7 +76,7 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
     if operation in {"send", "recv"} and len(args) > 1 and isinstance(args[1], int):
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, user_site())
-    recorder.reduced_by_hand(operation, args)
+    recorder.models.communicated(operation, args, early=recorder.early)
 
 
 def _shapes(given: Any) -> str:

@@ -11,7 +11,7 @@ from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import user_site
 
-MOST = 20  # keys that an event names
+MOST = 100  # keys that an event names
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -70,7 +70,7 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                 recorder.explain(exc)
                 raise
             if recorder.is_rank:
-                recorder.safely(_left_out, recorder, module, state_dict, result)
+                recorder.safely(_loaded, recorder, module, state_dict, result)
             return result
 
         return load_state_dict
@@ -78,14 +78,21 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     return wrap
 
 
-def _left_out(recorder: Recorder, module: Any, state_dict: Any, result: Any) -> None:
-    missing = tuple(getattr(result, "missing_keys", ()))
-    unexpected = tuple(getattr(result, "unexpected_keys", ()))
-    if missing or unexpected:
-        recorder.emit(
-            Loaded,
-            kind=type(module).__name__,
-            matched=len(state_dict) - len(unexpected),
-            missing=missing[:MOST],
-            unexpected=unexpected[:MOST],
-        )
+def _loaded(recorder: Recorder, module: Any, state_dict: Any, result: Any) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    missing, unexpected = tuple(result.missing_keys), tuple(result.unexpected_keys)
+    matched = len(state_dict) - len(unexpected)
+    wrappers = (model.wrapper() for model in recorder.models.alive())
+    recorder.emit(
+        Loaded,
+        kind=type(module).__name__,
+        given=len(state_dict),
+        wanted=matched + len(missing),
+        matched=matched,
+        missing=missing[:MOST],
+        unexpected=unexpected[:MOST],
+        path=recorder.last_read,
+        wrapped=isinstance(module, DistributedDataParallel)
+        or any(wrapper is not None and wrapper.module is module for wrapper in wrappers),
+    )

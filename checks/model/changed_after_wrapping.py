@@ -1,0 +1,71 @@
+"""Parameters were added or unfrozen after DDP wrapped the model, and are never averaged.
+
+DDP puts the parameters that want a gradient into buckets when it wraps the model. One that is new since, in a layer
+that was replaced or added, or that was frozen then and is trained now, is in none: its gradient is that of the
+rank's own batch, the ranks' copies drift apart, and nothing is printed.
+
+How to be sure: right before `optimizer.step()` the norm of its gradient differs between the ranks. ddpdoctor compares
+those that an optimizer holds and that DDP did not see when it wrapped.
+
+How to mend it: change the model first, then wrap it; unfreezing between two phases of a training needs a new wrapper,
+and an optimizer that holds the new parameters.
+
+A model that was moved to another device after wrapping still averages, by way of the old device: a warning.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "DistributedDataParallel":
+never try to change the model's parameters after wrapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import watch
+from ddpdoctor.watch.events import StepSampled
+from ddpdoctor.watch.training import Training
+
+from ._training import Apart, Step, place, strays_apart, together
+from ._words import counted, listed
+
+CARD = Card("DDP562", Severity.ERROR)
+
+
+@watch(StepSampled)
+def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
+    """Look at what DDP did not see when it wrapped, and at what has moved since."""
+    step = together(event, training)
+    if step is None or step.by_own_means:
+        return
+    if apart := strays_apart(step):
+        yield _added(event, step, apart)
+    if event.moved:
+        yield Finding(
+            f"{counted(len(event.moved), 'parameter')} changed device after DDP wrapped {step.wrapped.kind}: "
+            + listed(event.moved),
+            (Evidence(listed(event.moved), "the device at the time of wrapping", f"right before step {step.number}"),),
+            Fix("move, then wrap", diff="-model = DDP(model)\n model.to(device)\n+model = DDP(model)"),
+            place(step.wrapped.site),
+            severity=Severity.WARNING,
+        )
+
+
+def _added(event: StepSampled, step: Step, apart: Apart) -> Finding:
+    names = [name for name, _, _ in event.strays]
+    why = next(why for name, why, _ in event.strays if name == apart.name)
+    frozen = why == "was frozen"
+    return Finding(
+        f"DDP does not average {counted(len(names), 'parameter')} that changed after it wrapped {step.wrapped.kind}: "
+        + listed(names),
+        (
+            apart.evidence("the gradient of", step.number),
+            Evidence(f"{apart.name} {why} when DDP wrapped the model", "as it is now", str(step.wrapped.site)),
+        ),
+        Fix(
+            "unfreeze, then wrap" if frozen else "change the model, then wrap it",
+            diff="-model = DDP(model)\n"
+            + (" model.backbone.requires_grad_(True)\n" if frozen else " model.head = nn.Linear(512, classes)\n")
+            + "+model = DDP(model)",
+        ),
+        place(step.wrapped.site),
+    )

@@ -1,0 +1,133 @@
+"""The ranks' copies of the model are not the same any more.
+
+DDP gives all ranks the weights of rank 0 when it wraps the model, and the same gradients in each backward. Nothing
+keeps the copies equal but that every rank does the same with them: weights written on some ranks after wrapping (a
+checkpoint that only rank 0 loads, an initialisation after wrapping), different learning rates, optimizer states loaded
+on some ranks, gradients changed after backward on each rank for itself. Nothing fails; gradients are then averages
+over different models.
+
+How to be sure: ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 10,
+30, 100, ... and names the first parameter and the first of these steps. What explains it (learning rates, loads after
+wrapping, gradients that differ) is told with it.
+
+How to mend it: do the same on every rank; load before wrapping, or on all ranks.
+
+Silent where the forward goes past the wrapper, no_sync never ends or the model changed after wrapping (checks of their
+own), and where a communication hook or the script itself exchanges gradients or parameters.
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel",
+internal design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import watch
+from ddpdoctor.watch.events import Loaded, StepSampled
+from ddpdoctor.watch.training import Training
+
+from ._training import (
+    Apart,
+    Step,
+    bypasses,
+    earlier,
+    gradients_apart,
+    parameters_apart,
+    place,
+    skips_sync,
+    strays_apart,
+    together,
+)
+
+CARD = Card("DDP563", Severity.ERROR)
+
+
+@watch(StepSampled)
+def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
+    """Find the first compared step at which a parameter differs, and what explains it."""
+    step = together(event, training)
+    if step is None or step.by_own_means:
+        return
+    apart = parameters_apart(step)
+    past = list(earlier(event, training))
+    if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
+        return
+    yield _written(step, apart, training) if step.number == 1 else _drifted(step, apart, past)
+
+
+def _explained(step: Step) -> bool:
+    """Say whether another check tells why."""
+    return bool((bypasses(step) or skips_sync(step)) and gradients_apart(step)) or strays_apart(step) is not None
+
+
+def _written(step: Step, apart: Apart, training: Training) -> Finding:
+    when = {rank: _wrapped_at(each, step, training) for rank, each in step.ranks.items()}
+    loads = [
+        load
+        for rank, each in step.ranks.items()
+        for load in training.of(Loaded, pid=each.pid, wrapped=True)
+        if load.time > when[rank]
+    ]
+    some = loads and {load.rank for load in loads} < {*step.ranks}
+    evidence = [apart.evidence("parameter", 1), Evidence("DDP gave all ranks rank 0's weights", "", _site(step))]
+    if some:
+        ranks = ", ".join(str(rank) for rank in sorted({load.rank for load in loads if load.rank is not None}))
+        evidence.append(Evidence(f"load_state_dict on rank {ranks} only", "on all ranks", str(loads[0].site)))
+    return Finding(
+        f"the replicas differ before the first step: {apart.name} was written on each rank for itself after wrapping",
+        tuple(evidence),
+        Fix(
+            "load, or initialise, before wrapping: DDP then gives rank 0's weights to all",
+            diff="-model = DDP(model)\n model.load_state_dict(state)\n+model = DDP(model)",
+        ),
+        place(loads[0].site if some else next(iter(step.ranks.values())).site),
+    )
+
+
+def _wrapped_at(event: StepSampled, step: Step, training: Training) -> float:
+    return max(each.time for each in training.of(type(step.wrapped), pid=event.pid, model=event.model))
+
+
+def _site(step: Step) -> str:
+    return str(step.wrapped.site)
+
+
+def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
+    evidence = [apart.evidence("parameter", step.number)]
+    if past:
+        evidence.append(Evidence(f"all parameters were equal before step {past[0].number}", "", "all ranks"))
+    rates = {rank: each.rates for rank, each in step.ranks.items()}
+    unequal = next((found for each in (*past, step) if (found := gradients_apart(each))), None)
+    doubt = None
+    if len({*rates.values()}) > 1:
+        told = ", ".join(f"{rate[0]:g} on rank {rank}" for rank, rate in rates.items() if rate)
+        evidence.append(Evidence(f"learning rate {told}", "the same on all ranks", "optimizer.param_groups"))
+        fix = Fix("give every rank the same learning rate", diff="-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size")
+    elif unequal is not None:
+        evidence.append(unequal.evidence("the gradient of", step.number))
+        fix = Fix("leave gradients as DDP averaged them, or change them alike on every rank")
+        doubt = Doubt(
+            (
+                "gradients are changed after backward on each rank for itself",
+                "a part of the model is called past the wrapper",
+            ),
+            "grep -rnE '\\.grad\\b|\\.module\\.' --include='*.py' .",
+        )
+    else:
+        fix = Fix("do with the weights and with the optimizer the same on every rank")
+        doubt = Doubt(
+            (
+                "an optimizer state was loaded on some ranks only",
+                "some ranks wrote parameters (clamp_, copy_, load_state_dict) or left out a step",
+            ),
+            "grep -rnE 'load_state_dict|if .*rank.*:' --include='*.py' .",
+        )
+    return Finding(
+        f"the replicas diverge: {apart.name} differs between the ranks",
+        tuple(evidence),
+        fix,
+        place(next(iter(step.ranks.values())).site),
+        doubt=doubt,
+    )
