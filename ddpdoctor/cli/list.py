@@ -35,9 +35,10 @@ def rows(checks: tuple[Check, ...]) -> list[tuple[str, str, str, str, str]]:
 
 
 def needs(check: Check) -> str:
-    """Say what the check cannot run without: a target, GPUs, real jobs; or a log, where nothing else shows it."""
-    if not check.of(Instrument.PROBE) and check.of(Instrument.SIGN):
-        return "log"
+    """Say what the check cannot run without: a target, GPUs, real jobs; a run or a log, where no probe shows it."""
+    if not check.of(Instrument.PROBE):
+        shown = {"run": Instrument.WATCH, "log": Instrument.SIGN}
+        return " or ".join(word for word, instrument in shown.items() if check.of(instrument))
     asked = [set(facet.needs) for facet in check.of(Instrument.PROBE)]
     always = set.intersection(*asked) if asked else set()
     return ", ".join(label for name, label in OPTIONS.items() if name in always)
