@@ -56,6 +56,8 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
     with session() as folder:
         settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding)
         status, monitor, seconds = watched(command, settings, says(on_finding))
+    for fault in monitor.faults:
+        click.echo(f"ddpdoctor: {fault}", err=True)
     if report is not None:
         write_report(report, monitor, seconds)
     sys.exit(status)

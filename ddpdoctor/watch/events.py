@@ -338,6 +338,20 @@ class Failed(Event):
     unused: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A collective that torch's flight recorder holds as not complete; ``number`` counts those of the group."""
+
+    operation: str
+    group: str
+    number: int
+    shapes: str
+
+    def __str__(self) -> str:
+        """Name it as torch's own reports do."""
+        return f"{self.operation}{f' of {self.shapes}' if self.shapes else ''}, number {self.number} of its group"
+
+
 class Doing(enum.Enum):
     """What a rank does while others wait."""
 
@@ -356,7 +370,8 @@ class Position:
 
     ``site`` is the user's line, ``operation`` the communication it waits in (``backward`` where DDP averages
     gradients), ``function`` the innermost Python function. ``batches``, ``forwards`` (of wrapped models) and ``steps``
-    (of optimizers) are counted from the start; ``recent`` are the last communications that it began, oldest first.
+    (of optimizers) are counted from the start; ``recent`` are the last communications that it began, oldest first;
+    ``pending`` what torch's flight recorder holds as not complete.
     ``seconds``: since its counters last moved, or since it is gone.
     """
 
@@ -371,6 +386,7 @@ class Position:
     operation: str = ""
     function: str = ""
     recent: tuple[Communication, ...] = ()
+    pending: tuple[Pending, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

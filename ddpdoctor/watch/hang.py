@@ -10,6 +10,7 @@ import psutil
 
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Doing, Failed, Joined, Left, Position, Site, Stalled
+from ddpdoctor.watch.flight import pending
 from ddpdoctor.watch.ledger import Reader
 from ddpdoctor.watch.stacks import Frame, stacks
 from ddpdoctor.watch.training import Training
@@ -60,13 +61,16 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     first = stacks(files)
     time.sleep(LOOK)
     second = stacks(files)
+    flights = pending(path.with_suffix("") for path in files.values())
     busy = {each.reader.pid: _cpu(each) - used[each.reader.pid] > BUSY * LOOK for each in ranks}
     gloo = any(event.backend == "gloo" for event in training.of(Joined))
 
     def position(each: Rank) -> Position:
         pid = each.reader.pid
         frames = second.get(pid, ())
-        operation = _waits(frames)
+        flight = flights.get(pid, ())
+        # NCCL's collectives run on the GPU: the rank waits for that, wherever it asks for a result.
+        operation = _waits(frames) or (flight[0].operation if flight and not gloo else "")
         moved = each.moved() or first.get(pid) != frames
         gone = _gone(pid, training)
         if gone is not None or not each.alive:
@@ -90,6 +94,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
             operation=operation if doing is Doing.WAITING else "",
             function=frames[0].function if frames else "",
             recent=each.reader.communications(),
+            pending=flight,
         )
 
     found = tuple(map(position, ranks))

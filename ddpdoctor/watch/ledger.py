@@ -33,7 +33,7 @@ class Writer:
     def __init__(self, session: str) -> None:
         """Make the files of this process."""
         self.pid = os.getpid()
-        base = Path(session) / str(self.pid)
+        self.base = base = Path(session) / str(self.pid)
         self.stack = base.with_suffix(".stack")
         self._events = os.open(base.with_suffix(".events"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         file = os.open(base.with_suffix(".pulse"), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)

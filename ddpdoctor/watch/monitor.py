@@ -56,6 +56,11 @@ class Monitor:
         return list(self._ranks)
 
     @property
+    def faults(self) -> tuple[str, ...]:
+        """Give what failed in the watch itself."""
+        return tuple(self._judge.faults)
+
+    @property
     def joined(self) -> bool:
         """Say whether a rank has joined a process group."""
         return bool(self._judge.training.of(Joined))

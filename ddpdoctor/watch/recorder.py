@@ -20,6 +20,7 @@ from typing import Any
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Event, Failed, Joined, Joining, Left, Started
 from ddpdoctor.watch.explained import explain
+from ddpdoctor.watch.flight import answer
 from ddpdoctor.watch.models import Models
 from ddpdoctor.watch.passes import Feed
 from ddpdoctor.watch.rehearse import RehearsalOver
@@ -52,6 +53,7 @@ class Recorder:
         self._explained: dict[int, tuple[str, ...]] = {}
         self._writer: ledger.Writer | None = None
         self._stacks: Any = None
+        self._answers = False
         self._complained = False
         self._numbers: dict[tuple[str, int], tuple[int, Callable[[], object]]] = {}
         self._counts: Counter[str] = Counter()
@@ -109,6 +111,9 @@ class Recorder:
         import torch.distributed as dist
 
         self.become_rank(dist.get_rank())
+        if not self._answers:
+            self._answers = True
+            answer(self.writer.base)
         self.emit(Joined, world_size=dist.get_world_size(), backend=str(dist.get_backend()))
 
     def count(self, counter: int) -> None:
@@ -196,7 +201,7 @@ class Recorder:
     def _forked(self) -> None:
         if self._stacks is not None and STACK_SIGNAL is not None:
             faulthandler.unregister(STACK_SIGNAL)
-        self._writer, self._stacks, self.rank = None, None, None
+        self._writer, self._stacks, self.rank, self._answers = None, None, None, False
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed = Models(self), Feed()
 

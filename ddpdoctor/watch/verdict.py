@@ -164,6 +164,10 @@ def seen(event: Stalled) -> tuple[Evidence, ...]:
     """Say what each rank does, and what it did last."""
     return tuple(
         Evidence(where(position), "", f"rank {position.rank}, for {position.seconds:.0f} s") for position in event.ranks
+    ) + tuple(
+        Evidence(f"under way: {position.pending[0]}", "", f"rank {position.rank}, torch's flight recorder")
+        for position in event.ranks
+        if position.pending and len({each.pending[:1] for each in event.ranks}) > 1
     )
 
 

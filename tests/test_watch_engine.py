@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpdoctor.check import Card, Check, Instrument, watch
+from ddpdoctor.model import Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.watch import flight, ledger, stacks
+from ddpdoctor.watch.events import (
+    Doing,
+    EpochStarted,
+    Joined,
+    Position,
+    Sampler,
+    Site,
+    Stalled,
+    Started,
+    packed,
+    unpacked,
+)
+from ddpdoctor.watch.judge import Judge
+from ddpdoctor.watch.optimizers import is_sampled
+from ddpdoctor.watch.patch import patch
+from ddpdoctor.watch.recorder import STACK_SIGNAL
+from ddpdoctor.watch.settings import VARIABLE, Rehearsal, Settings, inherited
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind, condition, kind
+
+WORDS = st.text(max_size=20)
+SITES = st.none() | st.builds(Site, WORDS, st.integers(1, 9999), WORDS)
+SAMPLERS = st.none() | st.builds(Sampler, number=st.integers(0, 9), kind=WORDS, seed=st.none() | st.integers(0, 9))
+EPOCHS = st.builds(
+    EpochStarted, pid=st.integers(1, 99), time=st.floats(0, 1e10), rank=st.none() | st.integers(0, 9), site=SITES,
+    loader=st.integers(0, 9), number=st.integers(0, 9), training=st.booleans(), dataset=WORDS,
+    length=st.none() | st.integers(0, 99), batches=st.none() | st.integers(0, 99), batch_size=st.none(),
+    workers=st.integers(0, 4), iterable=st.booleans(), sampler=SAMPLERS, keeper=WORDS,
+)  # fmt: skip
+
+
+class TestLedger:
+    """What a process writes is what the monitor reads."""
+
+    @given(EPOCHS)
+    def test_an_event_survives_the_file(self, event: EpochStarted) -> None:
+        """Through JSON and back it is equal, whatever its texts."""
+        assert unpacked(json.loads(json.dumps(packed(event)))) == event
+
+    def test_only_whole_lines_are_read(self, tmp_path: Path) -> None:
+        """A line that is being written waits for its end."""
+        path = tmp_path / "7.events"
+        line = json.dumps(packed(Started(pid=7, time=1.0, program="train.py"))).encode()
+        path.write_bytes(line + b"\n" + line[:20])
+        reader = ledger.Reader(path)
+
+        assert len(list(reader.new())) == 1
+        path.write_bytes(line + b"\n" + line + b"\n")
+        assert len(list(reader.new())) == 1
+        assert not list(reader.new())
+
+    @given(st.integers(0, 3 * ledger.RING))
+    def test_the_last_communications_are_kept_in_order(self, count: int) -> None:
+        """The ring holds as many as it has room for, each with its number in its group."""
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            writer = ledger.Writer(folder)
+            for number in range(count):
+                writer.communication(float(number), "all_reduce", "ab"[number % 2], f"[{number % 3}]", None)
+            reader = ledger.Reader(Path(folder) / f"{os.getpid()}.events")
+            list(reader.new())
+            found = reader.communications()
+
+        kept = range(max(0, count - ledger.RING), count)
+        assert [each.time for each in found] == list(map(float, kept))
+        assert [each.number for each in found] == [number // 2 + 1 for number in kept]
+        assert reader_counts(found) == [f"[{number % 3}]" for number in kept]
+
+
+def reader_counts(found: tuple[Any, ...]) -> list[str]:
+    """Give the shapes of communications."""
+    return [each.shapes for each in found]
+
+
+class TestSettings:
+    """One variable hands everything to every process."""
+
+    def test_they_are_inherited(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is exported is what is read, a rehearsal too."""
+        settings = Settings(session="/s", hang_after=3, on_finding="raise", rehearsal=Rehearsal(batches=2))
+        environ: dict[str, str] = {}
+        settings.export(environ)
+        monkeypatch.setenv(VARIABLE, environ[VARIABLE])
+
+        assert inherited() == settings
+
+    def test_without_it_nothing_is_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No variable, no watch."""
+        monkeypatch.delenv(VARIABLE, raising=False)
+
+        assert inherited() is None
+
+
+class TestPatch:
+    """What is replaced is put back."""
+
+    def test_inherited_and_own_attributes(self) -> None:
+        """An attribute of a base class is not left behind on the class below it."""
+
+        class Base:
+            def method(self) -> int:
+                """Give one."""
+                return 1
+
+        class Below(Base):
+            pass
+
+        done = patch(Below, "method", lambda original: lambda self: original(self) + 1)
+
+        assert Below().method() == 2
+        assert Below.method.__doc__ == "Give one."
+        done.undo()
+        assert Below().method() == 1
+        assert "method" not in vars(Below)
+
+    def test_what_somebody_else_put_there_since_stays(self) -> None:
+        """Undo takes away its own replacement only."""
+        owner = SimpleNamespace(function=lambda: 1)
+        done = patch(owner, "function", lambda original: lambda: original() + 1)
+        theirs = owner.function = lambda: 3
+        done.undo()
+
+        assert owner.function is theirs
+
+
+CARD = Card("ACME100", Severity.WARNING)
+
+
+class TestJudge:
+    """Checks see the events that they ask for."""
+
+    def test_a_finding_is_made_once(self) -> None:
+        """The same message at the same place is not repeated; its severity is the check's."""
+
+        @watch(Joined)
+        def facet(event: Joined, training: Training) -> list[Finding]:
+            found = Finding(
+                f"{training.world_size} ranks", (Evidence("seen"),), Fix("mend"), Place(file="a.py", rank=event.rank)
+            )
+            return [found]
+
+        check = Check("ACME100", "acme", "data", Severity.WARNING, "t", "p", (facet,), "here")
+        judge = Judge([check])
+        events = [Joined(pid=rank, time=1.0, rank=rank, world_size=2, backend="gloo") for rank in range(2)]
+        found = [each for event in events for each in judge.see(event)]
+
+        assert check.of(Instrument.WATCH) == (facet,)
+        assert [(each.finding.message, each.finding.severity) for each in found] == [("2 ranks", Severity.WARNING)]
+
+    def test_a_check_that_fails_stops_nothing(self) -> None:
+        """It is told once, and asked nothing more; the other facets go on."""
+        asked: list[int] = []
+
+        @watch(Joined)
+        def broken(event: Joined) -> list[Finding]:
+            asked.append(event.pid)
+            raise ZeroDivisionError("of its own")
+
+        @watch(Joined)
+        def sound(event: Joined) -> list[Finding]:
+            return [Finding(f"process {event.pid}", (Evidence("seen"),), Fix("mend"))]
+
+        judge = Judge([Check("ACME100", "acme", "data", Severity.WARNING, "t", "p", (broken, sound), "here")])
+        events = [Joined(pid=pid, time=1.0, rank=pid, world_size=2, backend="gloo") for pid in range(2)]
+
+        assert [each.finding.message for event in events for each in judge.see(event)] == ["process 0", "process 1"]
+        assert asked == [0]
+        assert judge.faults == ["ACME100 acme failed itself: ZeroDivisionError: of its own"]
+
+
+class TestStacks:
+    """faulthandler's text is read."""
+
+    def test_of_a_process_that_sleeps_with_the_gil_held_elsewhere(self, tmp_path: Path) -> None:
+        """The main thread's frames, innermost first, though other threads are listed before it."""
+        stack = tmp_path / "stack"
+        program = (
+            "import faulthandler, sys, threading, time\n"
+            "file = open(sys.argv[1], 'w')\n"
+            "file.write(f'{threading.main_thread().ident:x}\\n'); file.flush()\n"
+            f"faulthandler.register({int(STACK_SIGNAL or 0)}, file=file, all_threads=True)\n"
+            "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+            "def inner():\n    print('up', flush=True)\n    time.sleep(60)\n"
+            "inner()\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(stack)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(0.2)
+            found = stacks.stacks({process.pid: stack})[process.pid]
+            process.send_signal(signal.SIGKILL)
+
+        assert [frame.function for frame in found] == ["inner", "<module>"]
+
+    @given(st.text())
+    def test_junk_is_no_error(self, text: str) -> None:
+        """Whatever stands behind the first line."""
+        assert isinstance(stacks.parse(f"7f\n{text}"), tuple)
+
+
+@given(
+    st.text()
+    | st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.sampled_from(["entries", "retired", "process_group"]), inner)
+        ),
+    ).map(json.dumps)
+)
+def test_a_dump_of_the_flight_recorder_that_is_none_says_nothing(text: str) -> None:
+    """No exception, whatever the text."""
+    assert flight.parse(text) == ()
+
+
+@pytest.mark.parametrize(("step", "expected"), [(1, True), (3, True), (4, False), (10, True), (20, False), (300, True)])
+def test_few_steps_are_sampled(step: int, *, expected: bool) -> None:
+    """The first three, then ever fewer."""
+    assert is_sampled(step) is expected
+    assert sum(map(is_sampled, range(1, 100_001))) <= 13
+
+
+def standing(*doings: Doing, world_size: int = 2) -> Stalled:
+    """Make a training that stands."""
+    ranks = tuple(
+        Position(rank=rank, pid=rank + 1, doing=doing, seconds=9, operation="barrier" if doing is Doing.WAITING else "")
+        for rank, doing in enumerate(doings)
+    )
+    return Stalled(pid=0, time=0.0, ranks=ranks, world_size=world_size)
+
+
+@pytest.mark.parametrize(
+    ("doings", "expected"),
+    [
+        ((Doing.WAITING, Doing.STOPPED), Kind.GONE),
+        ((Doing.WAITING, Doing.WORKING), Kind.WORKS),
+        ((Doing.WAITING, Doing.STANDING), Kind.STANDS),
+        ((Doing.WAITING, Doing.ENDED), Kind.LEFT),
+        ((Doing.WAITING, Doing.WAITING), Kind.SAME),
+        ((Doing.WORKING, Doing.DIED), Kind.GONE),
+    ],
+)
+def test_what_is_seen_for_sure_decides_first(doings: tuple[Doing, ...], expected: Kind) -> None:
+    """A rank that is gone explains those that wait, a rank that works makes no fault of it."""
+    assert kind(standing(*doings), Training()) is expected
+
+
+def test_the_condition_on_the_rank_is_found(tmp_path: Path) -> None:
+    """The innermost one around the line, also by a variable that holds the rank."""
+    path = tmp_path / "train.py"
+    path.write_text(
+        "r = dist.get_rank()\nif debug:\n    if r == 0:\n        dist.barrier()\n    else:\n        other()\n"
+        "if debug:\n    end()\n"
+    )
+
+    assert condition(Site(str(path), 4, "main")) == "r == 0"
+    assert condition(Site(str(path), 6, "main")) == ""
+    assert condition(Site(str(path), 8, "main")) == ""
+    assert condition(Site(str(tmp_path / "gone.py"), 1, "main")) == ""
