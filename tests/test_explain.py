@@ -20,6 +20,7 @@ from ddpdoctor.explain.finder import finder
 from ddpdoctor.explain.lines import read_line
 from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.records import Kind, Record
+from ddpdoctor.explain.shapes import Shapes
 from ddpdoctor.explain.sources import Origin, sources
 from ddpdoctor.model import Doubt, Finding, Fix, Severity
 
@@ -384,6 +385,23 @@ class TestNeedles:
         found = finder(patterns)
         for text in ("abcd efgh", "zzzz", "123", "nothing", "efgh abcd efgh"):
             assert set(found.matching(text)) == {pattern for pattern in patterns if pattern.search(text)}
+
+
+class TestShapes:
+    """Lines of one kind, searched once."""
+
+    def test_offsets_are_those_of_the_lines_that_hold_a_needle(self) -> None:
+        """Dull lines are passed over, whatever their numbers."""
+        block = b"".join(b"step %d loss 0.%d\n" % (number, number) for number in range(500)) + b"out of memory 7\n"
+
+        assert list(Shapes([b"out of memory"]).offsets(block)) == [block.index(b"out of memory")]
+
+    def test_of_lines_that_only_stand_beside_signs_a_few_are_looked_at(self) -> None:
+        """A word that each line holds costs no more than a word that none does."""
+        lines = b"".join(b"rank 0 step %d\n" % number for number in range(5000))
+
+        assert len(list(Shapes([b"out of memory"], [b"rank"]).offsets(lines))) < 100
+        assert len(list(Shapes([b"out of memory", b"rank"]).offsets(lines))) > 1000
 
 
 SUMMARY = """\

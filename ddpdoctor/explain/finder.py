@@ -55,18 +55,21 @@ def finder(signs: Iterable[re.Pattern[str]], beside: Iterable[re.Pattern[str]] =
     A sign's pattern without a literal text has to be tried on each line, which takes its time; one beside a sign is
     only looked for in what is kept for another reason.
     """
-    signs = tuple(signs)
+    ordered = tuple(signs)
+    signs = frozenset(ordered)
     owners: dict[str, list[re.Pattern[str]]] = {}
     everywhere = []
-    patterns = tuple(dict.fromkeys((*signs, *beside)))
+    patterns = tuple(dict.fromkeys((*ordered, *beside)))
     for pattern in patterns:
         wanted = needles(pattern)
         for needle in wanted:
             owners.setdefault(needle, []).append(pattern)
         if not wanted:
             everywhere.append(pattern)
-    texts = dict.fromkeys((*owners, *STRUCTURE))
-    shapes = None if set(everywhere) & set(signs) else Shapes([text.encode() for text in texts])
+    of_signs = {needle for needle, its in owners.items() if not signs.isdisjoint(its)} | set(STRUCTURE)
+    shapes = None
+    if signs.isdisjoint(everywhere):
+        shapes = Shapes([text.encode() for text in of_signs], [text.encode() for text in owners.keys() - of_signs])
     return Finder(patterns, tuple(everywhere), {needle: tuple(patterns) for needle, patterns in owners.items()}, shapes)
 
 

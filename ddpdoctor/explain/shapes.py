@@ -16,16 +16,17 @@ SHORTEST = 3  # characters of a needle without its digits; a shorter one is sear
 SHAPES = 50_000  # that are remembered: then they are learnt anew
 LONGEST = 4_000  # bytes of a shape that is remembered
 ALIKE = 2_000  # telling lines of one shape that are looked at; more of the same prove nothing more
+BESIDE = 40  # of those that hold only what stands beside a sign, such as "rank"
 
 
 class Shapes:
     """Remembers which shapes hold a needle; its lines are separated by newlines or carriage returns."""
 
-    def __init__(self, needles: Collection[bytes]) -> None:
-        """Take what to search for."""
-        stripped = {needle.translate(None, DIGITS): needle for needle in needles}
-        self._needles = tuple(needle for needle in stripped if len(needle) >= SHORTEST)
-        self._exact = tuple(needle for needle in needles if len(needle.translate(None, DIGITS)) < SHORTEST)
+    def __init__(self, needles: Collection[bytes], beside: Collection[bytes] = ()) -> None:
+        """Take what to search for: the needles of signs, and those of what stands beside them."""
+        self._needles = _without_digits(needles)
+        self._beside = _without_digits(beside)
+        self._exact = tuple(each for each in (*needles, *beside) if len(each.translate(None, DIGITS)) < SHORTEST)
         self._dull: set[bytes] = set()
         self._telling: dict[bytes, int] = {}
         self._samples: dict[bytes, bytes] = {}
@@ -67,11 +68,15 @@ class Shapes:
         if len(self._dull) > SHAPES:
             self._dull.clear()
         texts = list(new)
-        found = {texts[number] for number in self._lines_with(b"\n".join(texts), self._needles)}
+        joined = b"\n".join(texts)
+        of_signs = {texts[number] for number in self._lines_with(joined, self._needles)}
+        found = of_signs | {texts[number] for number in self._lines_with(joined, self._beside)}
         self._dull.update(shape for shape in new - found if len(shape) <= LONGEST)
         if len(self._telling) > SHAPES:
             self._telling.clear()
-        self._telling.update((shape, 0) for shape in found if len(shape) <= LONGEST)
+        self._telling.update(
+            (shape, 0 if shape in of_signs else ALIKE - BESIDE) for shape in found if len(shape) <= LONGEST
+        )
         return found
 
     @staticmethod
@@ -88,3 +93,8 @@ class Shapes:
                 found.add(number)
                 position = text.find(needle, ends[number] + 1)
         return found
+
+
+def _without_digits(needles: Collection[bytes]) -> tuple[bytes, ...]:
+    stripped = dict.fromkeys(needle.translate(None, DIGITS) for needle in needles)
+    return tuple(needle for needle in stripped if len(needle) >= SHORTEST)
