@@ -80,7 +80,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         stride=max(1, (samples or 0) // DRAWN),
     )
     if this.number == 0:
-        describe(recorder, number, loader.dataset, iterable=iterable)
+        describe(recorder, number, loader, iterable=iterable)
     this.told = this.number >= TOLD
     training = torch.is_grad_enabled() and recorder.models.training()
     recorder.emit(
