@@ -437,6 +437,29 @@ HEALTHY = {
         torch.manual_seed(rank)
         fit(DataLoader(Noisy(), batch_size=8, sampler=DistributedSampler(Noisy())))
     """,
+    "a generator of the data set's, seeded anew in each worker": """
+        class Noisy(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.rng = np.random.default_rng(0)
+            def __getitem__(self, index):
+                return self.inputs[index] + float(self.rng.normal()), self.inputs[index].sum(0, keepdim=True)
+        class ByIndex(Noisy):
+            def __getitem__(self, index):
+                self.rng = np.random.default_rng(index)
+                return super().__getitem__(index)
+        class Split(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.rng = np.random.default_rng(0)
+                self.inputs = self.inputs[self.rng.permutation(96)]
+        def seeds(worker):
+            get_worker_info().dataset.rng = np.random.default_rng(torch.initial_seed())
+        options = {"batch_size": 8, "num_workers": 2}
+        fit(DataLoader(Noisy(), sampler=DistributedSampler(Noisy()), worker_init_fn=seeds, **options), epochs=1)
+        fit(DataLoader(ByIndex(), sampler=DistributedSampler(ByIndex()), **options), epochs=1)
+        fit(DataLoader(Split(), sampler=DistributedSampler(Split()), **options), epochs=1)
+    """,
     "a split with a generator": """
         train, test = random_split(Numbers(), [64, 32], generator=torch.Generator().manual_seed(1))
         fit(DataLoader(train, batch_size=8, sampler=DistributedSampler(train)))

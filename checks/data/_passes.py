@@ -38,8 +38,11 @@ def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     group = groups.pop() if len(groups) == 1 else ()
     if not event.trained or event.site is None or len(group) < 2:  # noqa: PLR2004 - nobody to compare with
         return {}
-    told = {rank: training.of(type(event), rank=rank, site=event.site, trained=True) for rank in group}
-    if event.rank not in told:
+    pids = {rank: list(dict.fromkeys(each.pid for each in training.of(Wrapped, rank=rank))) for rank in group}
+    if len({len(each) for each in pids.values()}) > 1:
+        return {}  # after a restart some ranks are still those of before
+    told = {rank: training.of(type(event), pid=each[-1], site=event.site, trained=True) for rank, each in pids.items()}
+    if event.rank not in told or event not in told[event.rank]:
         return {}
     number = told[event.rank].index(event)
     if any(len(each) <= number for each in told.values()):

@@ -25,7 +25,7 @@ from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_pass, told
-from ._words import at
+from ._words import SHOWN, at
 
 CARD = Card("DDP614", Severity.WARNING)
 
@@ -76,7 +76,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
                 f"rank {rank}'s loader",
             )
             for size, (rank, each) in zip(known, ranks.items(), strict=True)
-        ),
+        )[:SHOWN],
         Fix("give all ranks the same batch size", diff=f"+DataLoader(dataset, batch_size={min(known)}, ...)"),
         line(event.site),
     )

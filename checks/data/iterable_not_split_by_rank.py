@@ -32,7 +32,7 @@ from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_pass
-from ._words import at, counted, unless_a_framework_splits
+from ._words import SHOWN, at, counted, unless_a_framework_splits
 
 CARD = Card("DDP608", Severity.ERROR)
 MEND = Fix(
@@ -100,7 +100,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
                 f"rank {rank}, digests, in the loop of {event.site}",
             )
             for rank, each in ranks.items()
-        ),
+        )[:SHOWN],
         MEND,
         line(data.reader if data and data.reader else event.site),
     )

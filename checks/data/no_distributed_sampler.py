@@ -35,7 +35,7 @@ from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import RankPass, line, same_data, same_pass
-from ._words import at, counted, shown, unless_a_framework_splits
+from ._words import SHOWN, at, counted, shown, unless_a_framework_splits
 
 CARD = Card("DDP601", Severity.ERROR)
 FEWEST = 4  # samples: equality of fewer is chance
@@ -159,7 +159,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
                 f"rank {rank}'s sampler",
             )
             for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
-        ),
+        )[:SHOWN],
         MEND,
         line(event.site),
     )

@@ -21,12 +21,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_exam import LoaderExam
+from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.training import Training
 
+from ._passes import line, rank_pass
 from ._words import at
 
 CARD = Card("DDP610", Severity.WARNING)
+MEND = Fix(
+    "give each worker a generator of its own",
+    diff="+def new_generator(worker):\n"
+    "+    torch.utils.data.get_worker_info().dataset.rng = numpy.random.default_rng(torch.initial_seed())\n"
+    "-DataLoader(dataset, num_workers=...)\n"
+    "+DataLoader(dataset, num_workers=..., worker_init_fn=new_generator)",
+)
 
 
 @probe
@@ -44,12 +54,28 @@ def in_two_workers(loader: LoaderExam) -> Iterator[Finding]:
             Evidence(" ".join(each[:4]), "other versions in each worker", f"rank 0, worker {worker}, digests")
             for worker, each in enumerate((one, other))
         ),
-        Fix(
-            "give each worker a generator of its own",
-            diff="+def new_generator(worker):\n"
-            "+    torch.utils.data.get_worker_info().dataset.rng = numpy.random.default_rng(torch.initial_seed())\n"
-            "-DataLoader(dataset, num_workers=...)\n"
-            "+DataLoader(dataset, num_workers=..., worker_init_fn=new_generator)",
-        ),
+        MEND,
         at(loader),
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Find a generator that the workers have copies of, and that the data set draws from; no worker is disturbed."""
+    this = rank_pass(event, training)
+    if this is None or not event.trained or this.data is None or not this.data.generators:
+        return
+    names, workers = ", ".join(f"self.{name}" for name in this.data.generators), this.started.workers
+    yield Finding(
+        f"the {workers} workers of {this.started.dataset} draw the same random numbers: each has a copy of {names}",
+        (
+            Evidence(
+                f"__getitem__ draws from {names}, made before the workers were started",
+                "a generator that is made, or seeded, in the worker",
+                str(this.data.reader or event.site),
+            ),
+            Evidence(f"num_workers={workers}, worker_init_fn=None", "a worker_init_fn", f"the loop of {event.site}"),
+        ),
+        MEND,
+        line(this.data.reader or event.site),
     )

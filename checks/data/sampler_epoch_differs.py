@@ -24,7 +24,7 @@ from ddpdoctor.watch.events import EpochSet, OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_data, same_pass, splitting, told
-from ._words import shown
+from ._words import SHOWN, shown
 
 CARD = Card("DDP640", Severity.ERROR)
 
@@ -53,7 +53,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
                 f"rank {rank}'s sampler, pass {each.order.number}",
             )
             for epoch, (rank, each) in zip(epochs, ranks.items(), strict=True)
-        ),
+        )[:SHOWN],
         Fix(
             f"call set_epoch with the same number on all ranks (here: {told(epochs)})",
             diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",

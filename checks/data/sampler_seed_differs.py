@@ -28,7 +28,7 @@ from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_data, same_pass, splitting, told
-from ._words import at, shown
+from ._words import SHOWN, at, shown
 
 CARD = Card("DDP616", Severity.ERROR)
 
@@ -82,7 +82,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
                 f"rank {rank}'s sampler",
             )
             for seed, (rank, each) in zip(seeds, ranks.items(), strict=True)
-        ),
+        )[:SHOWN],
         Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
         line(event.site),
     )

@@ -32,7 +32,7 @@ from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_data, same_pass, told
-from ._words import at, shown
+from ._words import SHOWN, at, shown
 
 CARD = Card("DDP603", Severity.ERROR)
 MEND = Fix(
@@ -142,7 +142,8 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
                 f"rank {rank}'s sampler",
             )
             for pair, mine, (rank, each) in zip(pairs, due, ranks.items(), strict=True)
-        ),
+            if pair != mine
+        )[:SHOWN],
         MEND,
         line(event.site),
     )

@@ -26,6 +26,7 @@ from ddpdoctor.watch.events import DataSeen, OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_pass, splitting
+from ._words import SHOWN
 
 CARD = Card("DDP641", Severity.ERROR)
 
@@ -51,7 +52,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         tuple(
             Evidence(f"begins {', '.join(each.first)}", "the same on each rank", f"rank {rank}'s data set")
             for rank, each in data.items()
-        ),
+        )[:SHOWN],
         fix,
         line(event.site),
     )

@@ -36,7 +36,7 @@ from ddpdoctor.watch.verdict import at as guilty
 
 from ._loops import runs_to_the_end
 from ._passes import line, same_pass
-from ._words import at, counted, unless_a_framework_splits
+from ._words import SHOWN, at, counted, unless_a_framework_splits
 
 CARD = Card("DDP607", Severity.ERROR, known_as=("uneven-inputs",))
 # The samplers whose len() is the number of samples that they give.
@@ -165,7 +165,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
                 f"rank {rank}'s loader",
             )
             for number, (rank, each) in zip(counts, ranks.items(), strict=True)
-        ),
+        )[:SHOWN],
         Fix(
             "give all ranks the same number of batches",
             diff=f"+from itertools import islice\n-for batch in loader:\n+for batch in islice(loader, {min(counts)}):",

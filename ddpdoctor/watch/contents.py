@@ -5,12 +5,12 @@ from __future__ import annotations
 import dis
 import hashlib
 import os
-import random
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from ddpdoctor.watch.events import Site
+from ddpdoctor.watch.generators import kinds
 from ddpdoctor.watch.users import is_users
 
 LOOKS = 16  # elements of a list, rows of an array
@@ -131,10 +131,9 @@ def _array(value: Any) -> Any:
 
 def _decides_nothing(value: Any) -> bool:
     """Say whether an attribute is a transform, a generator, a lock or a logger: it picks no sample."""
-    kinds: tuple[Any, ...] = (random.Random, type(sys))
-    for module, names in (("torch", ("Generator",)), ("numpy.random", ("Generator", "RandomState"))):
-        kinds += tuple(getattr(sys.modules[module], name) for name in names if module in sys.modules)
-    return callable(value) or isinstance(value, kinds) or type(value).__module__ in {"_thread", "logging"}
+    return (
+        callable(value) or isinstance(value, (*kinds(), type(sys))) or type(value).__module__ in {"_thread", "logging"}
+    )
 
 
 def _places(length: int) -> list[int]:

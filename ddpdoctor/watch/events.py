@@ -138,6 +138,7 @@ class DataSeen(Event):
     holds. ``picks`` digests the indices of a Subset, ``base`` the contents of what it is a part of. ``listed`` digests
     a list of the data set's that has an entry a sample, and ``members`` the same entries in whatever order; ``first``
     are the first indices, or entries, ``name`` is the attribute. ``reader`` is the user's method that gives samples.
+    ``generators`` names random generators that it draws from and that the loader's workers have copies of.
     """
 
     loader: int
@@ -149,6 +150,7 @@ class DataSeen(Event):
     first: tuple[str, ...]
     name: str
     reader: Site | None
+    generators: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

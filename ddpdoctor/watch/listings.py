@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -29,23 +28,22 @@ def picks(dataset: Any) -> Listing:
 
     if type(dataset) is not Subset:
         return Listing()
-    return _listing("indices", array("q", map(int, dataset.indices)))
+    indices = array("q", map(int, dataset.indices))
+    return Listing("indices", _digest(indices), "", tuple(map(str, indices[:4])))
 
 
 def listing(dataset: Any) -> Listing:
     """Digest the first list of a data set's that has an entry, with a text, for each sample; nothing without one."""
     for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
         if isinstance(value, list) and 1 < len(value) <= LISTED and len(value) == len(dataset) and _has_text(value[0]):
-            return _listing(name, array("Q", (crc32(repr(each).encode()) for each in value)), value)
+            sums = array("Q", (crc32(repr(each).encode()) for each in value))
+            first = tuple(str(each)[-60:] for each in value[:4])
+            return Listing(name, _digest(sums), _digest(array("Q", sorted(sums))), first)
     return Listing()
 
 
-def _listing(name: str, numbers: array[int], entries: Sequence[Any] = ()) -> Listing:
-    ordered, members = (
-        hashlib.blake2b(each.tobytes(), digest_size=8).hexdigest()
-        for each in (numbers, array(numbers.typecode, sorted(numbers)))
-    )
-    return Listing(name, ordered, members, tuple(str(each)[-60:] for each in (entries or numbers)[:4]))
+def _digest(numbers: array[int]) -> str:
+    return hashlib.blake2b(numbers.tobytes(), digest_size=8).hexdigest()
 
 
 def _has_text(entry: Any) -> bool:

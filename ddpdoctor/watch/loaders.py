@@ -7,13 +7,15 @@ from typing import Any
 
 from ddpdoctor.watch.contents import contents, reader
 from ddpdoctor.watch.events import DataSeen, Sampler
+from ddpdoctor.watch.generators import copied
 from ddpdoctor.watch.listings import Listing, listing, picks
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import is_users
 
 
-def describe(recorder: Recorder, number: int, dataset: Any, *, iterable: bool) -> None:
+def describe(recorder: Recorder, number: int, loader: Any, *, iterable: bool) -> None:
     """Tell what a data set holds; an iterable one is known by what it yields."""
+    dataset = loader.dataset
     picked = picks(dataset)
     listed = Listing() if iterable or picked.listed else listing(dataset)
     recorder.emit(
@@ -27,6 +29,7 @@ def describe(recorder: Recorder, number: int, dataset: Any, *, iterable: bool) -
         first=picked.first or listed.first,
         name=listed.name,
         reader=reader(dataset, iterable=iterable),
+        generators=() if iterable else copied(loader),
     )
 
 

@@ -20,6 +20,7 @@ INDICES = 256  # of a pass, that are told at most
 DRAWN = 1024  # of a data set, whose ranks are told at the end of the first pass
 BATCHES = 8  # of a pass, after which it is told; or two of each worker of an iterable data set
 PASSES = 3  # of a loader, in which content is looked at
+LOOKS = 64  # batches of a pass, within which one of a training has met a model that trains
 TOLD = 16  # passes of a loader, whose order is told
 
 
@@ -79,7 +80,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         stride=max(1, (samples or 0) // DRAWN),
     )
     if this.number == 0:
-        describe(recorder, number, loader.dataset, iterable=iterable)
+        describe(recorder, number, loader, iterable=iterable)
     this.told = this.number >= TOLD
     training = torch.is_grad_enabled() and recorder.models.training()
     recorder.emit(
@@ -120,15 +121,16 @@ def _drawing(recorder: Recorder, pending: list[Pass]) -> Callable[[Callable[...,
 
 
 def _drew(this: Pass, drawn: Any) -> None:
-    indices = [int(index) for index in (drawn if isinstance(drawn, (list, tuple)) else [drawn]) if _counts(index)]
-    if len(this.indices) < INDICES:
+    more, first = len(this.indices) < INDICES, this.number == 0 and len(this.drawn) < 2 * DRAWN
+    if not more and not first:
+        return
+    indices = [index for index in (drawn if isinstance(drawn, (list, tuple)) else [drawn]) if type(index) is int]
+    if not indices:  # of numpy, say
+        indices = [int(index) for index in drawn if isinstance(index, Integral)] if isinstance(drawn, list) else []
+    if more:
         this.indices += indices
-    if this.number == 0 and len(this.drawn) < 2 * DRAWN:
+    if first:
         this.drawn += [index for index in indices if not index % this.stride]
-
-
-def _counts(index: Any) -> bool:
-    return isinstance(index, Integral)
 
 
 def _tell(recorder: Recorder, this: Pass) -> None:
@@ -169,7 +171,7 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
                 raise
             this.batches += 1
             recorder.count(ledger.BATCHES)
-            if not this.told:
+            if not this.told and this.batches <= LOOKS:
                 recorder.safely(_gave, recorder, this, batch)
             return batch
 
