@@ -305,10 +305,11 @@ class Loaded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWritten(Event):
-    """torch.save has written a path; ``began`` and ``time`` are when it began and ended."""
+    """torch.save has written a path: from ``began`` to ``time``, after so many optimizer steps of this process."""
 
     path: str
     began: float
+    steps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
