@@ -321,7 +321,7 @@ class FileRead(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unwaited(Event):
-    """Handles of asynchronous collectives that were dropped without a wait."""
+    """A line has dropped the handle of an asynchronous collective so many times, without ever having used it."""
 
     operation: str
     count: int

@@ -1,0 +1,55 @@
+"""Handles of asynchronous collectives: those that the script drops without ever having waited for them."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ddpdoctor.watch.events import Site, Unwaited
+from ddpdoctor.watch.users import calling_package
+
+TWICE = 2  # an exception between the call and the wait drops a handle, once
+
+
+class Handle(NamedTuple):
+    """A collective that was begun and not yet waited for; ``alive`` sees its handle go."""
+
+    operation: str
+    group: str
+    ordered: bool
+    site: Site | None
+    alive: weakref.ref[Any]
+
+
+@dataclass(slots=True)
+class Handles:
+    """What the user's own code has begun, by the identity of the handle, oldest first."""
+
+    recorder: Any
+    waiting: dict[int, Handle] = field(default_factory=dict)
+    dropped: dict[tuple[str, Site | None], int] = field(default_factory=dict)
+
+    def began(self, work: Any, operation: str, group: Any, site: Site | None) -> None:
+        """Follow the handle of a collective that the user's own code calls; torch's functions wait for some at once."""
+        if work is None or calling_package():
+            return
+        identity = id(work)
+        ordered = group.name() != "gloo"  # NCCL runs the collectives of a group in order, on one stream
+        alive = weakref.ref(work, lambda _: self._gone(identity))
+        self.waiting[identity] = Handle(operation, group.group_name, ordered, site, alive)
+
+    def touched(self, work: Any) -> None:
+        """Forget a handle that is waited for, or asked; where they run in order, those of its group before it, too."""
+        handle = self.waiting.pop(id(work), None)
+        if handle is not None and handle.ordered:
+            for identity in [key for key, each in self.waiting.items() if each.group == handle.group]:
+                del self.waiting[identity]
+
+    def _gone(self, identity: int) -> None:
+        handle = self.waiting.pop(identity, None)
+        if handle is not None and self.recorder.is_rank:
+            key = (handle.operation, handle.site)
+            self.dropped[key] = self.dropped.get(key, 0) + 1
+            if self.dropped[key] == TWICE:
+                self.recorder.emit(Unwaited, operation=handle.operation, count=TWICE, site=handle.site)
