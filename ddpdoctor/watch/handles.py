@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddpdoctor.watch.events import Site, Unwaited
-from ddpdoctor.watch.users import calling_package
+from ddpdoctor.watch.users import PACKAGE, is_users
 
+OWN = ("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py")  # what a user's call goes through
 TWICE = 2  # an exception between the call and the wait drops a handle, once
 
 
@@ -32,7 +34,7 @@ class Handles:
 
     def began(self, work: Any, operation: str, group: Any, site: Site | None) -> None:
         """Follow the handle of a collective that the user's own code calls; torch's functions wait for some at once."""
-        if work is None or calling_package():
+        if work is None or not _called_by_user():
             return
         identity = id(work)
         ordered = group.name() != "gloo"  # NCCL runs the collectives of a group in order, on one stream
@@ -53,3 +55,16 @@ class Handles:
             self.dropped[key] = self.dropped.get(key, 0) + 1
             if self.dropped[key] == TWICE:
                 self.recorder.emit(Unwaited, operation=handle.operation, count=TWICE, site=handle.site)
+
+
+def _called_by_user() -> bool:
+    """Say whether the user's own code called torch's function, and not another part of torch, or a library."""
+    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_users(file):
+            return True
+        if not file.startswith(PACKAGE) and not file.endswith(OWN):
+            return False
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    return False
