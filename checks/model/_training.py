@@ -55,11 +55,11 @@ def together(event: StepSampled, training: Training) -> Step | None:
     if event.model is None or not since or not wrapped:
         return None
     group = [rank for rank in training.by_rank(Joined) if rank in wrapped[-1].group]
-    told = training.of(StepSampled, optimizer=event.optimizer, number=event.number)
+    told = training.of(StepSampled, optimizer=event.optimizer, model=event.model, number=event.number)
     ranks = {
         each.rank: each
         for each in told
-        if each.rank in group and each.model is not None and each.time >= since[-1]  # of no run before a restart
+        if each.rank in group and each.time >= since[-1]  # of no run before a restart
     }
     names = {_names(each, training) for each in ranks.values()}
     if len(group) < 2 or len(ranks) < len(group) or len(names) > 1:  # noqa: PLR2004 - one rank compares with nobody

@@ -307,10 +307,11 @@ class Loaded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWritten(Event):
-    """torch.save has written a path; ``began`` and ``time`` are when it began and ended."""
+    """torch.save has written a path: from ``began`` to ``time``, after so many optimizer steps of this process."""
 
     path: str
     began: float
+    steps: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +323,7 @@ class FileRead(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unwaited(Event):
-    """Handles of asynchronous collectives that were dropped without a wait."""
+    """A line has dropped the handle of an asynchronous collective so many times, without ever having used it."""
 
     operation: str
     count: int

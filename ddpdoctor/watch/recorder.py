@@ -21,6 +21,7 @@ from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Event, Failed, Joined, Joining, Left, Started
 from ddpdoctor.watch.explained import explain
 from ddpdoctor.watch.flight import answer
+from ddpdoctor.watch.handles import Handles
 from ddpdoctor.watch.models import Models
 from ddpdoctor.watch.passes import Feed
 from ddpdoctor.watch.rehearse import RehearsalOver
@@ -49,6 +50,7 @@ class Recorder:
         self.active = True
         self.models = Models(self)
         self.feed = Feed()
+        self.handles = Handles(self)
         self.last_read = ""  # the path that torch.load was given last
         self._explained: dict[int, tuple[str, ...]] = {}
         self._writer: ledger.Writer | None = None
@@ -203,11 +205,12 @@ class Recorder:
             faulthandler.unregister(STACK_SIGNAL)
         self._writer, self._stacks, self.rank, self._answers = None, None, None, False
         self._numbers, self._counts = {}, Counter()
-        self.models, self.feed = Models(self), Feed()
+        self.models, self.feed, self.handles = Models(self), Feed(), Handles(self)
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""
         self.safely(lambda: self.emit(Left, ended=True))
+        self.handles.waiting.clear()  # what the interpreter frees from now on, no line of the script dropped
 
 
 def _reference(thing: object) -> Callable[[], object]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
@@ -30,7 +31,8 @@ def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
             if recorder.settings.rehearsal is not None:
                 f = _aside(recorder, path)
             result = original(obj, f, *args, **kwargs)
-            recorder.emit(FileWritten, path=path, began=began)
+            steps = recorder.writer.counters[ledger.STEPS]
+            recorder.safely(lambda: recorder.emit(FileWritten, path=path, began=began, steps=steps))
             return result
 
         return save

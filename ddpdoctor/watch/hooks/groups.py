@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import user_site
@@ -39,8 +40,14 @@ OPERATIONS = {
 }
 
 
+# What point-to-point functions give is waited for by the other side; a barrier has no result.
+NO_RESULT = {"send", "recv", "barrier", "monitored_barrier"}
+ASKS = ("wait", "is_completed", "is_success", "get_future", "get_future_result", "result", "synchronize",
+        "block_current_stream", "exception", "boxed")  # fmt: skip
+
+
 def hook(recorder: Recorder) -> list[Patch]:
-    """Replace the methods of ProcessGroup, whatever name a script bound torch's functions to."""
+    """Replace the methods of ProcessGroup and of Work, whatever name a script bound torch's functions to."""
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
 
@@ -49,6 +56,7 @@ def hook(recorder: Recorder) -> list[Patch]:
         for method, name in OPERATIONS.items()
         if hasattr(dist.ProcessGroup, method)
     ]
+    patches += [patch(dist.Work, method, _asked(recorder)) for method in ASKS if hasattr(dist.Work, method)]
     for module in (dist, c10d):  # the package re-exports what the module defines
         patches.append(patch(module, "init_process_group", _joining(recorder)))
         patches.append(patch(module, "destroy_process_group", _leaving(recorder)))
@@ -58,24 +66,40 @@ def hook(recorder: Recorder) -> list[Patch]:
 def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def communicate(group: Any, *args: Any, **kwargs: Any) -> Any:
-            if recorder.is_rank:
-                recorder.safely(_record, recorder, operation, group, args)
-            try:
+            if not recorder.is_rank:
                 return original(group, *args, **kwargs)
+            site = user_site()
+            recorder.safely(_record, recorder, operation, group, args, site)
+            try:
+                work = original(group, *args, **kwargs)
             except Exception as exc:
                 recorder.explain(exc)
                 raise
+            if operation not in NO_RESULT:
+                recorder.safely(recorder.handles.began, work, operation, group, site)
+            return work
 
         return communicate
 
     return wrap
 
 
-def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...]) -> None:
+def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(work: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder.handles.touched(work)
+            return original(work, *args, **kwargs)
+
+        return ask
+
+    return wrap
+
+
+def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...], site: Site | None) -> None:
     shapes = _shapes(args[0]) if args else ""
     if operation in {"send", "recv"} and len(args) > 1 and isinstance(args[1], int):
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
-    recorder.writer.communication(time.time(), operation, group.group_name, shapes, user_site())
+    recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
     recorder.models.communicated(operation, args, early=recorder.early)
 
 

@@ -1,0 +1,194 @@
+"""Faults of models, optimizers and checkpoints in more shapes than the patients have: found, once, at the guilty line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from ddpdoctor.probe.jobs import Jobs
+from ddpdoctor.registry import load_checks
+from ddpdoctor.watch.selftest import watched
+
+HEAD = (Path(__file__).parent / "watch" / "model_head.txt").read_text(encoding="utf-8")
+END = "\ndist.destroy_process_group()\n"
+
+FAULTS = {
+    "the bare model is called": (
+        "forward-bypasses-ddp",
+        "past DistributedDataParallel",
+        """
+        bare = net()
+        model = DDP(bare)
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(bare(batch()[0]), batch()[1]).backward()  # guilty
+            optimizer.step()
+        """,
+    ),
+    "a method behind the wrapper is called": (
+        "forward-bypasses-ddp",
+        "past DistributedDataParallel",
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = net()
+            def forward(self, inputs):
+                return self.inner(inputs)
+            def loss(self, inputs, targets):
+                return nn.functional.mse_loss(self.inner(inputs), targets)
+        model = DDP(Model())
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model.module.loss(*batch()).backward()  # guilty
+            optimizer.step()
+        """,
+    ),
+    "no_sync around the whole loop": (
+        "no-sync-on-last-batch",
+        "every forward is within no_sync",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        with model.no_sync():
+            for _ in range(4):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(batch()[0]), batch()[1]).backward()  # guilty
+                optimizer.step()
+        """,
+    ),
+    "a head is added after wrapping": (
+        "changed-after-wrapping",
+        "2.weight, 2.bias",
+        """
+        class Model(nn.Sequential):
+            pass
+        model = DDP(Model(nn.Linear(8, 16), nn.ReLU()))  # guilty
+        model.module.append(nn.Linear(16, 4))
+        fit(model, sgd(model), 4)
+        """,
+    ),
+    "only rank 0 loads, after wrapping": (
+        "replicas-diverge",
+        "differ before the first step",
+        """
+        model = DDP(net())
+        if rank == 0:
+            model.module.load_state_dict(net().state_dict())  # guilty
+        fit(model, sgd(model), 4)
+        """,
+    ),
+    "gradients are changed on each rank for itself": (
+        "replicas-diverge",
+        "the replicas diverge",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            for parameter in model.parameters():
+                parameter.grad += torch.randn_like(parameter)
+            optimizer.step()  # guilty
+        """,
+    ),
+    "the wrapper of the last epoch is wrapped": (
+        "wrapped-again",
+        "once by each wrapper",
+        """
+        model = net()
+        optimizer = sgd(model)
+        for _ in range(3):
+            model = DDP(model)  # guilty
+            fit(model, optimizer, 3)
+        """,
+    ),
+    "a head is replaced after the optimizer was built": (
+        "optimizer-of-other-parameters",
+        "the new one is in no optimizer",
+        """
+        model = net()
+        optimizer = sgd(model)
+        model[2] = nn.Linear(16, 4)
+        model = DDP(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()  # guilty
+        """,
+    ),
+    "the optimizer holds the frozen part": (
+        "optimizer-of-other-parameters",
+        "none of the model's",
+        """
+        model = net()
+        model[0].requires_grad_(False)
+        optimizer = sgd(model[0])
+        model = DDP(model)
+        for _ in range(4):
+            loss_of(model).backward()
+            optimizer.step()  # guilty
+        """,
+    ),
+    "gradients are averaged by hand, too": (
+        "gradients-reduced-twice",
+        "communicated twice",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            for parameter in model.parameters():
+                parameter.grad /= world
+                dist.all_reduce(parameter.grad)  # guilty
+            optimizer.step()
+        """,
+    ),
+    "bare keys into the wrapped model": (
+        "nothing-loaded",
+        "those of the model carry module.",
+        """
+        model = DDP(net())
+        model.load_state_dict(net().state_dict(), strict=False)  # guilty
+        """,
+    ),
+    "the whole training state instead of the weights": (
+        "nothing-loaded",
+        "lies deeper",
+        """
+        model = net()
+        model.load_state_dict({"model": net().state_dict(), "epoch": 3}, strict=False)  # guilty
+        """,
+    ),
+    "handles in a list that nobody keeps": (
+        "handle-never-waited-for",
+        "all_reduce",
+        """
+        for _ in range(3):
+            [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(2)]  # guilty
+            dist.barrier()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: Jobs) -> None:
+    """One finding says what is wrong and gives the line, and no other check speaks."""
+    slug, words, script = fault
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + dedent(script) + END)
+    guilty = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "# guilty" in text)
+
+    found = watched(path, load_checks(), jobs)
+
+    assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
+    ((_, finding),) = found
+    assert words in finding.message
+    assert (finding.place.file, finding.place.line) == (str(path), guilty)
+    assert all(evidence.seen for evidence in finding.evidence)
