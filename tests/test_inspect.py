@@ -195,3 +195,16 @@ def test_what_is_damaged_is_said_with_status_two(saved: Saved, tmp_path: Path) -
     assert said.exit_code == 2
     assert "broken" in said.output
     assert isinstance(inspect(path), CheckpointFile)
+
+
+def test_import_ddpdoctor_is_enough() -> None:
+    """`ddpdoctor.checkpoint` and the watch are there after `import ddpdoctor`, and torch is not imported for it."""
+    program = """
+import sys, ddpdoctor
+ddpdoctor.checkpoint.repair, ddpdoctor.checkpoint.inspect, ddpdoctor.checkpoint.undo
+ddpdoctor.load_state_dict, ddpdoctor.install, ddpdoctor.uninstall
+print("torch" in sys.modules)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert said.strip() == "False"

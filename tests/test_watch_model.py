@@ -1,4 +1,4 @@
-"""Faults of models, optimizers and checkpoints in more shapes than the patients have: found, once, at the guilty line."""
+"""Faults of models, optimizers and checkpoints in more shapes than the patients have: found once, at the line."""
 
 from __future__ import annotations
 
