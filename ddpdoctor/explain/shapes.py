@@ -14,7 +14,7 @@ from itertools import accumulate
 DIGITS = b"0123456789"
 SHORTEST = 3  # characters of a needle without its digits; a shorter one is searched for in each line as it stands
 SHAPES = 50_000  # that are remembered: then they are learnt anew
-LONGEST = 4_000  # bytes of a shape that is remembered
+LONGEST = 4_000  # bytes of a shape that is remembered beyond its block
 ALIKE = 2_000  # telling lines of one shape that are looked at; more of the same prove nothing more
 BESIDE = 40  # of those that hold only what stands beside a sign, such as "rank"
 
@@ -29,6 +29,7 @@ class Shapes:
         self._exact = tuple(each for each in (*needles, *beside) if len(each.translate(None, DIGITS)) < SHORTEST)
         self._dull: set[bytes] = set()
         self._telling: dict[bytes, int] = {}
+        self._around: dict[bytes, int] = {}
         self._samples: dict[bytes, bytes] = {}
 
     def offsets(self, block: bytes) -> Iterator[int]:
@@ -37,47 +38,66 @@ class Shapes:
             block = block.replace(b"\r", b"\n")
         shapes = block.translate(None, DIGITS).split(b"\n")
         here = set(shapes)
-        telling = self._learn(here - self._dull - self._telling.keys()) | (here & self._telling.keys())
+        self._learn(here - self._dull - self._telling.keys() - self._around.keys())
+        telling, around = here & self._telling.keys(), here & self._around.keys()
         exact = self._lines_with(block, self._exact) if self._exact else set()
-        if not telling and not exact:
-            return
+        if telling or around or exact:
+            yield from self._lines(block, shapes, telling, around, exact)
+        for shape in (each for each in here if len(each) > LONGEST):
+            self._dull.discard(shape)
+            self._telling.pop(shape, None)
+            self._around.pop(shape, None)
+
+    def _lines(
+        self, block: bytes, shapes: list[bytes], telling: set[bytes], around: set[bytes], exact: set[int]
+    ) -> Iterator[int]:
         position = 0
         for number, (line, shape) in enumerate(zip(block.split(b"\n"), shapes, strict=True)):
-            if number in exact or (shape in telling and self._counted(shape, line)):
+            if (
+                number in exact
+                or (shape in telling and self._counted(shape, line))
+                or (shape in around and self._few(shape))
+            ):
                 yield position
             position += len(line) + 1
 
     def _counted(self, shape: bytes, line: bytes) -> bool:
         """Count a telling line; say whether it is to be looked at."""
         seen = self._telling.get(shape, 0)
-        if len(shape) <= LONGEST:
-            self._telling[shape] = seen + 1
+        self._telling[shape] = seen + 1
         if seen == ALIKE:
             self._samples[shape] = line
         return seen < ALIKE
+
+    def _few(self, shape: bytes) -> bool:
+        """Count a line that only stands beside signs; after a few of its shape it is a dull one."""
+        left = self._around.get(shape, 0)
+        if left == 1:
+            del self._around[shape]
+            self._dull.add(shape)
+        elif left:
+            self._around[shape] = left - 1
+        return left > 0
 
     def skipped(self) -> Iterator[tuple[bytes, int]]:
         """Give how many lines were not looked at, with one of each shape."""
         for shape, line in self._samples.items():
             yield line, self._telling.get(shape, ALIKE) - ALIKE
 
-    def _learn(self, new: set[bytes]) -> set[bytes]:
-        """Search shapes that were not seen before; give those that hold a needle."""
+    def _learn(self, new: set[bytes]) -> None:
+        """Search shapes that were not seen before."""
         if not new:
-            return new
-        if len(self._dull) > SHAPES:
-            self._dull.clear()
+            return
+        for known in (self._dull, self._telling, self._around):
+            if len(known) > SHAPES:
+                known.clear()
         texts = list(new)
         joined = b"\n".join(texts)
-        of_signs = {texts[number] for number in self._lines_with(joined, self._needles)}
-        found = of_signs | {texts[number] for number in self._lines_with(joined, self._beside)}
-        self._dull.update(shape for shape in new - found if len(shape) <= LONGEST)
-        if len(self._telling) > SHAPES:
-            self._telling.clear()
-        self._telling.update(
-            (shape, 0 if shape in of_signs else ALIKE - BESIDE) for shape in found if len(shape) <= LONGEST
-        )
-        return found
+        telling = {texts[number] for number in self._lines_with(joined, self._needles)}
+        around = {texts[number] for number in self._lines_with(joined, self._beside)} - telling
+        self._telling.update(dict.fromkeys(telling, 0))
+        self._around.update(dict.fromkeys(around, BESIDE))
+        self._dull.update(new - telling - around)
 
     @staticmethod
     def _lines_with(text: bytes, needles: tuple[bytes, ...]) -> set[int]:

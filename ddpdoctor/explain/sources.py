@@ -108,9 +108,9 @@ def _text(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def is_binary(head: bytes) -> bool:
-    """Say whether these are no lines that a program printed: every tenth byte is a control character."""
+    """Say whether these are no lines that a program printed: of a hundred bytes three are control characters."""
     head = head[:8192]
-    return len(head.translate(None, CONTROL)) < len(head) * 0.9
+    return len(head.translate(None, CONTROL)) < len(head) * 0.97
 
 
 def opened(path: str) -> BinaryIO:
