@@ -141,7 +141,8 @@ def _stranger(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int,
 
 
 def _lines_after(kept: Kept, record: Record) -> int:
-    return kept.lengths[record.source] - record.numbers[-1]
+    """Count the lines after a record; a live exception is the last that is known of its process."""
+    return kept.lengths[record.source] - record.numbers[-1] if record.numbers else 0
 
 
 def _confidence(named: Named, others: Iterable[Named]) -> Confidence:

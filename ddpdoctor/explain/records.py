@@ -59,6 +59,10 @@ class Record:
     """The type of the exception that a traceback ends in, as printed: ``RuntimeError``, ``torch.OutOfMemoryError``."""
     numbers: tuple[int, ...] = ()
     """The number of each line in the source, where ranks are interleaved; else they follow ``line``."""
+    parameters: tuple[str, ...] = ()
+    """The names of a model's parameters, as DDP numbers them; of a live exception."""
+    path: str = ""
+    """The file that the state dict was read from; of a live exception."""
 
     @property
     def users(self) -> Frame | None:
@@ -81,7 +85,7 @@ class Record:
         counted = self.numbers[number] if number < len(self.numbers) else self.line + number
         where = f"{self.source}:{counted}" if self.line else self.source
         return Evidence(
-            said if len(said) <= QUOTED else said[: QUOTED - 1] + "…",
+            said if len(said) <= QUOTED else said[: QUOTED - 3] + "...",
             expected,
             where if self.rank is None or not self.line else f"{where}, rank {self.rank}",
         )

@@ -331,14 +331,38 @@ class Unwaited(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Event):
-    """An exception is about to leave a process: its type, its traceback as printed.
+    """An exception is about to leave a process: its type and its traceback as printed.
 
-    ``unused`` names the parameters that got no gradient where DDP complains of that.
+    The rest is what the process knows and its traceback does not tell: ``parameters`` names those of the wrapped model
+    as DDP numbers them, ``unused`` those that got no gradient where DDP complains of that; ``path`` is the file that
+    the state dict was read from; ``seen`` are facts about its surroundings, each with where it was seen.
     """
 
     error: str
     text: str
     unused: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    path: str = ""
+    seen: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def said(self) -> str:
+        """Give the line of the traceback that says what is wrong."""
+        lines = self.text.strip().splitlines() or [""]
+        return next((line.strip() for line in reversed(lines) if line.startswith(self.error)), lines[-1].strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerLost(Event):
+    """Made where failures are explained: ranks say only that another one is gone.
+
+    ``first`` is the failure of the rank that is gone, for which no check speaks; None where it left none. ``others``
+    are those that followed; ``gone`` are the ranks that ended and told nothing.
+    """
+
+    first: Failed | None
+    others: tuple[Failed, ...]
+    gone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,48 +1,119 @@
-"""The explanation of a live exception: what the checks say of it, as a note on it."""
+"""What the checks say of exceptions: which of several ranks failed first, and why.
+
+The signs know messages; the watch facets, asked about the first failure, know what the process has told besides.
+"""
 
 from __future__ import annotations
 
-import os
 import time
-import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from ddpdoctor.watch.events import Failed
+from ddpdoctor.check import Check, Role
+from ddpdoctor.explain.answer import Answer, Named
+from ddpdoctor.explain.engine import Examination, examination
+from ddpdoctor.explain.kept import Keeper
+from ddpdoctor.explain.records import Frame, Kind, Record
+from ddpdoctor.explain.tracebacks import FRAME
+from ddpdoctor.model import Evidence, Finding
+from ddpdoctor.report.text import printable
+from ddpdoctor.watch.events import Failed, PeerLost
 from ddpdoctor.watch.judge import Found, Judge
-from ddpdoctor.watch.users import innermost
+
+MARK = "\nddpdoctor: "  # begins each note
 
 
-def explain(exc: BaseException, rank: int | None, unused: tuple[str, ...] = ()) -> None:
-    """Add what the checks know as a note (Python 3.11 and later; before, the monitor alone tells it)."""
-    text = note(explanations(exc, rank, unused))
-    if text and hasattr(exc, "add_note"):
-        exc.add_note(text)
+class Explainer:
+    """The signs of all checks, prepared once for a process."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        """Prepare the search."""
+        self._prepared = examination(checks)
+
+    def explain(self, failures: Sequence[Failed], judge: Judge, gone: tuple[int, ...] = ()) -> list[Found]:
+        """Say what the first of these failures is, of all ranks that failed; ``gone`` are ranks that told nothing."""
+        failures = sorted(failures, key=lambda failure: failure.time)
+        records = [_record(failure) for failure in failures]
+        answer = self._examined(records).answer()
+        cause = answer.cause if answer.cause and answer.cause.role is not Role.CONSEQUENCE else None
+        lost = {rank for named in _consequences(answer) for rank in named.ranks}
+        first = _first(failures, records, cause, answer)
+        followed = [each for each in failures if each.rank in lost and each is not first]
+        found = list(judge.ask(first)) if first else []
+        if first and not found and cause:
+            found = [Found(cause.check, cause.finding)]
+        if first and found:
+            return [Found(check, _with(finding, first, followed)) for check, finding in found]
+        if lost:
+            event = PeerLost(pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone)
+            found = list(judge.ask(event))
+        if not found and first is None and answer.cause:
+            return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
+        return found
+
+    def tells_of_another(self, failure: Failed) -> bool:
+        """Say whether a failure only says that another rank is gone."""
+        cause = self._examined([_record(failure)]).answer().cause
+        return cause is not None and cause.role is Role.CONSEQUENCE
+
+    def _examined(self, records: list[Record]) -> Examination:
+        fresh = replace(self._prepared, keeper=Keeper(self._prepared.keeper.finder), faults=[])
+        fresh.keeper.keep(iter(records))
+        return fresh
 
 
-def explanations(exc: BaseException, rank: int | None, unused: tuple[str, ...]) -> list[Found]:
-    """Ask the watch facets first, which know the names; then the signs, which know the message."""
-    from ddpdoctor.registry import load_checks
-
-    checks = load_checks()
-    text = "".join(traceback.format_exception(exc))
-    failed = Failed(
-        pid=os.getpid(),
-        time=time.time(),
-        rank=rank,
-        site=innermost(exc),
-        error=type(exc).__name__,
-        text=text,
-        unused=unused,
+def _record(failure: Failed) -> Record:
+    """Read a failure as a log's record."""
+    return Record(
+        text=failure.text.rstrip(),
+        source=f"rank {failure.rank}" if failure.rank is not None else f"process {failure.pid}",
+        rank=failure.rank,
+        time=failure.time,
+        kind=Kind.TRACEBACK,
+        frames=tuple(
+            Frame(match["file"], int(match["line"]), match["function"] or "<module>")
+            for match in FRAME.finditer(failure.text)
+        ),
+        error=failure.error,
+        parameters=failure.parameters,
+        path=failure.path,
     )
-    return list(Judge(checks).see(failed))
 
 
-def note(found: list[Found]) -> str:
-    """Render findings as the lines of a note."""
-    from ddpdoctor.report.text import printable
+def _consequences(answer: Answer) -> Iterator[Named]:
+    yield from answer.followed
+    if answer.cause and answer.cause.role is Role.CONSEQUENCE:
+        yield answer.cause
 
+
+def _first(failures: list[Failed], records: list[Record], cause: Named | None, answer: Answer) -> Failed | None:
+    told = cause.record if cause else answer.unknown.record if answer.unknown else None
+    return failures[records.index(told)] if told is not None else None
+
+
+def _with(finding: Finding, first: Failed, followed: list[Failed]) -> Finding:
+    """Add what the process saw of its surroundings, and what other ranks said after it."""
+    seen = [Evidence(text, "", source) for text, source in first.seen]
+    after = [Evidence(each.said, "", f"rank {each.rank}, {each.time - first.time:.1f} s later") for each in followed]
+    return replace(finding, evidence=(*finding.evidence, *seen, *after))
+
+
+def note(found: Iterable[Found], text: str) -> str:
+    """Render findings as the lines of a note; evidence that the exception's own text shows is left out."""
     lines = []
+    said = " ".join(text.split())
     for check, finding in found:
-        lines.append(f"\nddpdoctor {check.code} {check.slug}: {finding.message}")
+        lines.append(f"{MARK}{check.code} {check.slug}: {finding.message}")
+        new = [each for each in finding.evidence if " ".join(each.seen.split()) not in said]
+        lines += [f"  seen: {each.seen}" + (f" ({each.source})" if each.source else "") for each in new]
+        if finding.doubt:
+            lines.append("  what remains, likeliest first: " + "; or ".join(finding.doubt.causes))
+            lines += ["  tell apart with:", *_pasted(finding.doubt.command)]
         lines.append(f"  fix: {finding.fix.summary}")
-        lines += [f"    {line}" for line in (*finding.fix.command.splitlines(), *finding.fix.diff.splitlines())]
+        lines += [*_pasted(finding.fix.command), *_pasted(finding.fix.diff)]
+        lines.append(f"  more: ddpdoctor explain {check.code}")
     return printable("\n".join(lines))
+
+
+def _pasted(text: str) -> list[str]:
+    return [f"    {line}" for line in text.splitlines()]

@@ -34,16 +34,21 @@ class Judge:
     def see(self, event: Event) -> Iterator[Found]:
         """Take up an event and yield what checks find in it."""
         self.training.add(event)
+        for check, finding in self.ask(event):
+            key = (check.code, finding.message, finding.place.file, finding.place.line)
+            if key not in self._made:
+                self._made.add(key)
+                yield Found(check, finding)
+
+    def ask(self, event: Event) -> Iterator[Found]:
+        """Yield what checks find in an event, made before or not."""
         inputs = {"event": event, "training": self.training}
         for check, facet in self._facets:
             if facet.subject is not type(event):
                 continue
             wanted = {name: inputs[name] for name in inspect.signature(facet.examine).parameters}
             for finding in self._findings(check, facet, wanted):
-                key = (check.code, finding.message, finding.place.file, finding.place.line)
-                if key not in self._made:
-                    self._made.add(key)
-                    yield Found(check, replace(finding, severity=finding.severity or check.severity))
+                yield Found(check, replace(finding, severity=finding.severity or check.severity))
 
     def _findings(self, check: Check, facet: Facet, wanted: dict[str, object]) -> list[Finding]:
         """Ask a facet; one that fails itself is not asked again, and the others go on."""

@@ -151,16 +151,11 @@ class Models:
                 return model, known[0]
         return None
 
-    def unused(self, wrapper: Any) -> tuple[str, ...]:
-        """Name the parameters of a wrapped model that have no gradient though DDP waits for one."""
-        model = self.known.get(id(wrapper))
-        if model is None:
-            return ()
-        held = {id(parameter): parameter for parameter in wrapper.module.parameters()}
-        return tuple(
-            name for identity, (name, _) in model.trainable.items()
-            if identity in held and held[identity].grad is None
-        )  # fmt: skip
+    def numbered(self, wrapper: Any = None) -> tuple[str, ...]:
+        """Name the parameters as DDP numbers them: of this model, or of the only one there is."""
+        alive = [model for model in self.known.values() if model.wrapper() is not None]
+        model = self.known.get(id(wrapper)) if wrapper is not None else alive[0] if len(alive) == 1 else None
+        return tuple(name for name, _ in model.trainable.values()) if model else ()
 
     def training(self) -> bool:
         """Say whether a wrapped model that is still there is in training mode."""

@@ -10,12 +10,14 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.check import Check
-from ddpdoctor.watch.events import Doing, Ended, Event, Failed, Joined, Stalled
+from ddpdoctor.watch.events import Doing, Ended, Event, Failed, Joined, Left, Stalled, Started
+from ddpdoctor.watch.explained import Explainer
 from ddpdoctor.watch.hang import Rank, stalled
 from ddpdoctor.watch.judge import Found, Judge
 from ddpdoctor.watch.ledger import Reader
 from ddpdoctor.watch.settings import Settings
 
+SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
 AGAIN = 10.0  # seconds between two looks at a training that still stands
 
 
@@ -26,7 +28,11 @@ class Monitor:
         """Begin with an empty session."""
         self.found: list[Found] = []
         self._settings, self._say = settings, say
-        self._judge = Judge(checks)
+        self._judge = Judge(checks := tuple(checks))
+        self._explainer = Explainer(checks)
+        self._failed: list[Failed] = []
+        self._new: list[Failed] = []
+        self._told: set[tuple[str, str | None, int | None]] = set()
         self._ranks: dict[int, Rank] = {}
         self._looked = 0.0
         self._stands: tuple[tuple[int, Doing, str], ...] = ()
@@ -42,6 +48,8 @@ class Monitor:
                     each.rank = event.rank
                 self._see(event)
             each.moved()
+        if self._new and time.time() - self._new[0].time > SETTLED:
+            self._explain()
         self._look()
 
     def signal_ranks(self, number: int) -> None:
@@ -71,8 +79,7 @@ class Monitor:
         if not failed:
             return ""
         first = failed[0]
-        said = next(line for line in reversed(first.text.strip().splitlines()) if first.error in line)
-        return f"rank {first.rank}: {said.strip()}" + (f" ({first.site})" if first.site else "")
+        return f"rank {first.rank}: {first.said}" + (f" ({first.site})" if first.site else "")
 
     def alive(self) -> bool:
         """Say whether a rank is there."""
@@ -81,6 +88,7 @@ class Monitor:
     def end(self, status: int) -> None:
         """Take the end of the command into account: what no rank will tell any more."""
         self.poll()
+        self._explain()
         self._see(Ended(pid=0, time=time.time(), status=status))
 
     def stop_ranks(self, text: str) -> None:
@@ -96,9 +104,34 @@ class Monitor:
         return bool(self._stands) and all(doing is not Doing.WORKING for _, doing, _ in self._stands)
 
     def _see(self, event: Event) -> None:
-        for found in self._judge.see(event):
-            self.found.append(found)
-            self._say(found)
+        if isinstance(event, Failed):  # what it means depends on those that follow
+            self._judge.training.add(event)
+            if not event.error.startswith("ddpdoctor."):
+                self._new.append(event)
+            return
+        if isinstance(event, Started):  # after failures: the launcher starts anew
+            self._failed.clear()
+        self._tell(self._judge.see(event))
+
+    def _explain(self) -> None:
+        """Say what the ranks have failed of: the first of them, and what followed from that; each fault once."""
+        if not self._new:
+            return
+        self._failed += self._new
+        self._new.clear()
+        told = {event.pid for kind in (Failed, Left) for event in self._judge.training.of(kind)}
+        gone = (each for each in self._ranks.values() if each.rank >= 0 and not each.alive)
+        lost = tuple(sorted(each.rank for each in gone if each.reader.pid not in told))
+        for found in self._explainer.explain(self._failed, self._judge, lost):
+            key = (found.check.code, found.finding.place.file, found.finding.place.line)
+            if key not in self._told:
+                self._told.add(key)
+                self._tell([found])
+
+    def _tell(self, found: Iterable[Found]) -> None:
+        for each in found:
+            self.found.append(each)
+            self._say(each)
 
     def _look(self) -> None:
         now = time.monotonic()

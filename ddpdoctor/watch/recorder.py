@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -18,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.watch import ledger
-from ddpdoctor.watch.events import Event, Failed, Joined, Joining, Left, Started
-from ddpdoctor.watch.explained import explain
+from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
+from ddpdoctor.watch.failures import Failures, FindOut
 from ddpdoctor.watch.flight import answer
 from ddpdoctor.watch.handles import Handles
 from ddpdoctor.watch.models import Models
 from ddpdoctor.watch.passes import Feed
+from ddpdoctor.watch.reads import Reads
 from ddpdoctor.watch.rehearse import RehearsalOver
 from ddpdoctor.watch.settings import Settings
-from ddpdoctor.watch.users import innermost, user_site
+from ddpdoctor.watch.users import user_site
 
 # A real-time signal that neither training code nor launchers use; its default action is never taken, as it is
 # sent only to processes that have written their ``.stack`` file.
@@ -51,8 +51,9 @@ class Recorder:
         self.models = Models(self)
         self.feed = Feed()
         self.handles = Handles(self)
+        self.failures = Failures(self)
+        self.reads = Reads()
         self.last_read = ""  # the path that torch.load was given last
-        self._explained: dict[int, tuple[str, ...]] = {}
         self._writer: ledger.Writer | None = None
         self._stacks: Any = None
         self._answers = False
@@ -143,20 +144,18 @@ class Recorder:
                     text = f"ddpdoctor: the watch failed in {function.__qualname__}: {type(exc).__name__}: {exc}\n"
                     os.write(2, text.encode())
 
-    def explain(self, exc: BaseException, wrapper: object = None) -> None:
-        """Add the explanation of an error, once, as a note; its type and its traceback stay."""
-        if self.is_rank and id(exc) not in self._explained:
-            unused = self.models.unused(wrapper) if wrapper is not None and "finished reduction" in str(exc) else ()
-            self._explained[id(exc)] = unused
-            self.safely(explain, exc, self.rank, unused)
+    def explain(self, exc: BaseException, find_out: FindOut | None = None) -> None:
+        """Add the explanation of an error, once, as a note; its type and its traceback stay.
+
+        ``find_out`` gives the fields of Failed that are known where the error is raised.
+        """
+        if self.active and isinstance(exc, Exception) and not _in_loader_worker():
+            self.safely(self.failures.passes, exc, find_out)
 
     def failed(self, exc: BaseException) -> None:
-        """Tell that an exception is about to leave the process."""
-        if isinstance(exc, Exception):
-            self.explain(exc)
-            text = "".join(traceback.format_exception(exc))
-            unused = self._explained.get(id(exc), ())
-            self.emit(Failed, error=type(exc).__name__, text=text, unused=unused, site=innermost(exc))
+        """Tell that an exception is about to leave the process, and explain it."""
+        if self.active and isinstance(exc, Exception) and not _in_loader_worker():
+            self.safely(self.failures.leaves, exc)
 
     def left(self) -> None:
         """Tell that the default process group is given up."""
@@ -205,12 +204,19 @@ class Recorder:
             faulthandler.unregister(STACK_SIGNAL)
         self._writer, self._stacks, self.rank, self._answers = None, None, None, False
         self._numbers, self._counts = {}, Counter()
-        self.models, self.feed, self.handles = Models(self), Feed(), Handles(self)
+        self.models, self.feed = Models(self), Feed()
+        self.handles, self.failures = Handles(self), Failures(self)
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""
         self.safely(lambda: self.emit(Left, ended=True))
         self.handles.waiting.clear()  # what the interpreter frees from now on, no line of the script dropped
+
+
+def _in_loader_worker() -> bool:
+    """Say whether this is a worker of a DataLoader, whose errors the training is given."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
 
 
 def _reference(thing: object) -> Callable[[], object]:

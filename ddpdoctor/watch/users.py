@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
-import traceback
 from pathlib import Path
 
 from ddpdoctor.watch.events import Site
@@ -14,6 +13,7 @@ LIBRARIES = tuple(
     f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))} if path
 )
 PACKAGE = f"{Path(__file__).parents[1]}/"
+WATCH = f"{PACKAGE}watch/"
 PATIENTS = f"{PACKAGE}fixtures/"  # in an installed package they lie below it
 
 
@@ -25,6 +25,11 @@ def is_users(file: str) -> bool:
     if "/site-packages/" in file or "/dist-packages/" in file or file.startswith("<frozen"):
         return False
     return not file.startswith((PACKAGE, *LIBRARIES))
+
+
+def is_watchs(file: str) -> bool:
+    """Say whether a file is one of the watch itself, whose frames stand between the user's and torch's."""
+    return file.startswith(WATCH)
 
 
 def user_site() -> Site | None:
@@ -48,12 +53,3 @@ def calling_package() -> str:
             return module.partition(".")[0]
         frame = frame.f_back  # type: ignore[assignment]  # as above
     return ""
-
-
-def innermost(exc: BaseException) -> Site | None:
-    """Give the innermost line of the user's code in an exception's traceback."""
-    found = None
-    for frame, line in traceback.walk_tb(exc.__traceback__):
-        if is_users(frame.f_code.co_filename):
-            found = Site(frame.f_code.co_filename, line, frame.f_code.co_name)
-    return found

@@ -1,24 +1,33 @@
-"""Where an exception leaves a process: the interpreter's end, mp.spawn, torchrun's error file."""
+"""Where an exception leaves a process: the interpreter's end, a process of multiprocessing, torchrun's error file."""
 
 from __future__ import annotations
 
 import importlib
+import multiprocessing.process
+import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
 
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+
 
 def hook(recorder: Recorder) -> list[Patch]:
-    """Replace sys.excepthook, what mp.spawn calls in its children, and what writes torchrun's error file."""
+    """Replace sys.excepthook, what runs in children of multiprocessing and mp.spawn, and what writes the error file."""
     from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # the package has a function of that name
 
     return [
         patch(sys, "excepthook", _excepthook(recorder)),
+        patch(multiprocessing.process.BaseProcess, "run", _running(recorder)),
         patch(spawn, "_wrap", _spawned(recorder)),
         patch(ErrorHandler, "record_exception", _recorded(recorder)),
     ]
@@ -27,10 +36,58 @@ def hook(recorder: Recorder) -> list[Patch]:
 def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def excepthook(kind: Any, exc: BaseException, trace: Any) -> Any:
-            recorder.safely(recorder.failed, exc)
-            return original(kind, exc, trace)
+            with last_words():
+                recorder.failed(exc)
+                recorder.safely(_leave_error_file, exc)
+                return original(kind, exc, trace)
 
         return excepthook
+
+    return wrap
+
+
+@contextmanager
+def last_words() -> Iterator[None]:
+    """Put off SIGTERM, which launchers send as soon as another rank has ended, until this one has said why it ends."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if received:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _leave_error_file(exc: BaseException) -> None:
+    """Write what torchrun reports of this rank, where no @record in the script has."""
+    path = os.environ.get(ERROR_FILE)
+    if not path or not isinstance(exc, Exception) or multiprocessing.process.parent_process() or Path(path).exists():
+        return
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    trace = exc.__traceback__
+    try:
+        raise exc  # noqa: TRY301 - the handler writes the exception that is being handled
+    except Exception:  # noqa: BLE001 - it is the one above
+        exc.__traceback__ = trace
+        get_error_handler().record_exception(exc)
+
+
+def _running(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(process: Any) -> Any:
+            try:
+                return original(process)
+            except Exception as exc:
+                recorder.failed(exc)
+                raise
+
+        return run
 
     return wrap
 
@@ -42,7 +99,7 @@ def _spawned(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                 try:
                     return fn(*inner)
                 except Exception as exc:
-                    recorder.safely(recorder.failed, exc)
+                    recorder.failed(exc)
                     raise
 
             return original(explained, *args, **kwargs)
@@ -55,7 +112,7 @@ def _spawned(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
 def _recorded(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def record_exception(handler: Any, exc: BaseException) -> Any:
-            recorder.safely(recorder.explain, exc)  # before it is written
+            recorder.explain(exc)  # before it is written
             return original(handler, exc)
 
         return record_exception

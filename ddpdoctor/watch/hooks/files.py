@@ -52,14 +52,18 @@ def _aside(recorder: Recorder, path: str) -> str:
 def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-            if recorder.is_rank and (path := _path(f)) is not None:
+            path = _path(f)
+            if recorder.is_rank and path is not None:
                 recorder.last_read = path
                 recorder.emit(FileRead, path=path)
             try:
-                return original(f, *args, **kwargs)
+                loaded = original(f, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc)
+                recorder.explain(exc, lambda: {"path": path or ""})
                 raise
+            if path is not None:
+                recorder.safely(recorder.reads.add, path, loaded)
+            return loaded
 
         return load
 

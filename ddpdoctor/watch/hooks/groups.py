@@ -9,6 +9,7 @@ from typing import Any
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
+from ddpdoctor.watch.surroundings import network, rendezvous
 from ddpdoctor.watch.users import user_site
 
 # The methods of torch's ProcessGroup, as its Python functions call them, and how users know them. The names of
@@ -118,7 +119,7 @@ def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             try:
                 result = original(*args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc)
+                recorder.explain(exc, lambda: {"seen": (*rendezvous(args, kwargs), *network())})
                 raise
             recorder.safely(recorder.joined)
             return result

@@ -34,7 +34,7 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
             try:
                 original(model, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc)
+                recorder.explain(exc, lambda: _to_be_wrapped(*args, **kwargs))
                 raise
             if recorder.is_rank:
                 recorder.safely(recorder.models.wrapped, model)
@@ -42,6 +42,13 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
         return __init__
 
     return wrap
+
+
+def _to_be_wrapped(module: Any = None, *_: Any, **__: Any) -> dict[str, Any]:
+    """Name the parameters of what the constructor was given, as it numbers them."""
+    ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+    named = module.named_parameters() if hasattr(module, "named_parameters") else ()
+    return {"parameters": tuple(name for name, each in named if each.requires_grad and name not in ignored)}
 
 
 def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -53,7 +60,7 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             try:
                 return original(model, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc, model)
+                recorder.explain(exc, lambda: {"parameters": recorder.models.numbered(model)})
                 raise
 
         return forward
@@ -67,7 +74,7 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             try:
                 result = original(module, state_dict, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc)
+                recorder.explain(exc, lambda: {"path": recorder.reads.source(state_dict)})
                 raise
             if recorder.is_rank:
                 recorder.safely(_loaded, recorder, module, state_dict, result)

@@ -1,0 +1,47 @@
+"""What a process whose communication has failed sees around it: variables, its network interface, who has the port."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ddpdoctor.probe.network import Network, gather_network
+
+VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+Seen = tuple[tuple[str, str], ...]
+
+
+def rendezvous(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Seen:
+    """Give what init_process_group was told: by its arguments, by the environment."""
+    given = {"backend": args[0] if args else None, "init_method": args[1] if args[1:] else None, **kwargs}
+    said = [f"{name}={value!r}" for name, value in given.items() if isinstance(value, (str, int))]
+    there = [f"{name}={os.environ[name]}" if name in os.environ else f"{name} is not set" for name in VARIABLES]
+    return (
+        (f"init_process_group({', '.join(said)})", "the call"),
+        (", ".join(there), "environment of this process"),
+    )
+
+
+def network() -> Seen:
+    """Give the interface that gloo chooses, those that NCCL was told, and who listens on the master's port."""
+    host = gather_network()
+    told = os.environ.get("NCCL_SOCKET_IFNAME")
+    nccl = ((f"NCCL_SOCKET_IFNAME={told}", "environment of this process"),) if told else ()
+    return (*_gloo(host), *nccl, *_listener(host))
+
+
+def _gloo(host: Network) -> Seen:
+    if told := os.environ.get("GLOO_SOCKET_IFNAME"):
+        return ((f"gloo was told to use {told}: GLOO_SOCKET_IFNAME", "environment of this process"),)
+    names = [each.name for each in host.interfaces if set(each.addresses) & set(host.own.addresses)]
+    if not names:
+        return ()
+    resolved = ", ".join(host.own.addresses)
+    return ((f"gloo uses {names[0]}: the host name {host.hostname} resolves to {resolved}", "this host"),)
+
+
+def _listener(host: Network) -> Seen:
+    port = os.environ.get("MASTER_PORT", "")
+    found = [each for each in host.listeners if str(each.port) == port and each.pid != os.getpid()]
+    who = f"pid {found[0].pid} ({found[0].command})" if found and found[0].pid else "a process"
+    return ((f"{who} listens on port {port}", "TCP sockets of this host"),) if found else ()
