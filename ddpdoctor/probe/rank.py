@@ -104,11 +104,12 @@ def _outcome(job: Job, rank: int, directory: Path) -> Outcome:
 
 def _call(job: Job, rank: int, directory: Path) -> Any:
     if job.payload is None:
-        sys.argv = list(job.argv)
-        sys.path.insert(0, str(Path(job.argv[0]).parent))
+        sys.argv = [str(Path(job.argv[0]).absolute()), *job.argv[1:]]
+        sys.path.insert(0, str(Path(sys.argv[0]).parent))
+        os.chdir(directory)  # what a script writes goes with the job
         watch = attach()
         try:
-            runpy.run_path(job.argv[0], run_name="__main__")
+            runpy.run_path(sys.argv[0], run_name="__main__")
         except SystemExit as exc:
             if exc.code not in (None, 0):
                 raise
