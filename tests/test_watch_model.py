@@ -48,6 +48,22 @@ FAULTS = {
             optimizer.step()
         """,
     ),
+    "the bare model is called, in a closure": (
+        "forward-bypasses-ddp",
+        "past DistributedDataParallel",
+        """
+        bare = net()
+        model = DDP(bare)
+        optimizer = sgd(model)
+        def closure():
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(bare(batch()[0]), batch()[1])  # guilty
+            loss.backward()
+            return loss
+        for _ in range(4):
+            optimizer.step(closure)
+        """,
+    ),
     "no_sync around the whole loop": (
         "no-sync-on-last-batch",
         "every forward is within no_sync",

@@ -240,6 +240,19 @@ HEALTHY = {
             optimizer.step(closure)
             optimizer.zero_grad()
     """,
+    "a closure for the last of two micro-batches, as Lightning has it": """
+        model = DDP(net())
+        optimizer = sgd(model)
+        def closure():
+            loss = loss_of(model)
+            loss.backward()
+            return loss
+        for _ in range(12):
+            with model.no_sync():
+                loss_of(model).backward()
+            optimizer.step(closure)
+            optimizer.zero_grad()
+    """,
     "a first step without gradients, for the scheduler": """
         model = DDP(net())
         optimizer = sgd(model)

@@ -28,6 +28,12 @@ class Step(NamedTuple):
         return next(iter(self.ranks.values())).number
 
     @property
+    def when(self) -> str:
+        """Say when the norms were taken."""
+        closure = any(each.closure for each in self.ranks.values())
+        return f"right {'after' if closure else 'before'} step {self.number}"
+
+    @property
     def by_own_means(self) -> bool:
         """Say whether a communication hook, or the script, exchanges what DDP would average."""
         return any(
@@ -42,10 +48,10 @@ class Apart(NamedTuple):
     name: str
     norms: dict[int, float]
 
-    def evidence(self, what: str, number: int) -> Evidence:
+    def evidence(self, what: str, step: Step) -> Evidence:
         """Tell what each rank has."""
         seen = ", ".join(f"{norm:.6g} on rank {rank}" for rank, norm in list(self.norms.items())[:8])
-        return Evidence(f"norm of {what} {self.name}: {seen}", "the same on all ranks", f"right before step {number}")
+        return Evidence(f"norm of {what} {self.name}: {seen}", "the same on all ranks", step.when)
 
 
 def together(event: StepSampled, training: Training) -> Step | None:

@@ -43,7 +43,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
         yield Finding(
             f"{counted(len(event.moved), 'parameter')} changed device after DDP wrapped {step.wrapped.kind}: "
             + listed(event.moved),
-            (Evidence(listed(event.moved), "the device at the time of wrapping", f"right before step {step.number}"),),
+            (Evidence(listed(event.moved), "the device at the time of wrapping", step.when),),
             Fix("move, then wrap", diff="-model = DDP(model)\n model.to(device)\n+model = DDP(model)"),
             place(step.wrapped.site),
             severity=Severity.WARNING,
@@ -58,7 +58,7 @@ def _added(event: StepSampled, step: Step, apart: Apart) -> Finding:
         f"DDP does not average {counted(len(names), 'parameter')} that changed after it wrapped {step.wrapped.kind}: "
         + listed(names),
         (
-            apart.evidence("the gradient of", step.number),
+            apart.evidence("the gradient of", step),
             Evidence(f"{apart.name} {why} when DDP wrapped the model", "as it is now", str(step.wrapped.site)),
         ),
         Fix(

@@ -41,7 +41,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
         yield Finding(
             "the forward goes past DistributedDataParallel: each rank trains a model of its own",
             (
-                apart.evidence("the gradient of", step.number),
+                apart.evidence("the gradient of", step),
                 Evidence(
                     f"no forward through the wrapper since step {step.number - 1}", "one or more", "on every rank"
                 ),

@@ -57,7 +57,7 @@ def _judged(event: StepSampled, training: Training) -> Iterator[Finding]:
             ("the last forward before each step" if event.synced else "every forward")
             + " is within no_sync: its gradients are not averaged, each rank trains a model of its own",
             (
-                apart.evidence("the gradient of", step.number),
+                apart.evidence("the gradient of", step),
                 Evidence(
                     f"{event.forwards} forwards since step {step.number - 1}, "
                     f"{event.forwards - event.synced} within no_sync, the last one too",

@@ -54,7 +54,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     past = list(earlier(event, training))
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
-    yield _written(step, apart, training) if step.number == 1 else _drifted(step, apart, past)
+    yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
 
 
 def _explained(step: Step) -> bool:
@@ -71,7 +71,7 @@ def _written(step: Step, apart: Apart, training: Training) -> Finding:
         if load.time > when[rank]
     ]
     some = loads and {load.rank for load in loads} < {*step.ranks}
-    evidence = [apart.evidence("parameter", 1), Evidence("DDP gave all ranks rank 0's weights", "", _site(step))]
+    evidence = [apart.evidence("parameter", step), Evidence("DDP gave all ranks rank 0's weights", "", _site(step))]
     if some:
         ranks = ", ".join(str(rank) for rank in sorted({load.rank for load in loads if load.rank is not None}))
         evidence.append(Evidence(f"load_state_dict on rank {ranks} only", "on all ranks", str(loads[0].site)))
@@ -95,18 +95,18 @@ def _site(step: Step) -> str:
 
 
 def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
-    evidence = [apart.evidence("parameter", step.number)]
+    evidence = [apart.evidence("parameter", step)]
     if past:
-        evidence.append(Evidence(f"all parameters were equal before step {past[0].number}", "", "all ranks"))
+        evidence.append(Evidence("all parameters were equal", "", past[0].when))
     rates = {rank: each.rates for rank, each in step.ranks.items()}
-    unequal = next((found for each in (*past, step) if (found := gradients_apart(each))), None)
+    unequal = next(((found, each) for each in (*past, step) if (found := gradients_apart(each))), None)
     doubt = None
     if len({*rates.values()}) > 1:
         told = ", ".join(f"{rate[0]:g} on rank {rank}" for rank, rate in rates.items() if rate)
         evidence.append(Evidence(f"learning rate {told}", "the same on all ranks", "optimizer.param_groups"))
         fix = Fix("give every rank the same learning rate", diff="-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size")
     elif unequal is not None:
-        evidence.append(unequal.evidence("the gradient of", step.number))
+        evidence.append(unequal[0].evidence("the gradient of", unequal[1]))
         fix = Fix("leave gradients as DDP averaged them, or change them alike on every rank")
         doubt = Doubt(
             (

@@ -242,14 +242,15 @@ class OptimizerSeen(Event):
 class StepSampled(Event):
     """Norms right before a step of an optimizer, by the order of OptimizerSeen.names; None where there is no gradient.
 
+    ``closure``: the step was given a function that computes the gradients, and the norms are those right after it.
+
     ``forwards`` counts the wrapped model's forwards with gradients since the step before, ``synced`` those of them in
     which DDP was to reduce, ``last_synced`` whether the last one was. ``strays`` are parameters of the model that an
     optimizer holds and DDP does not reduce: name, what they were when it was wrapped, norm of the gradient; ``moved``
     those that changed their device. ``hook`` names a communication hook. ``sent`` counts the elements that Python gave
     to collectives since the first model was wrapped. ``idle`` and ``active`` count OptimizerSeen.others that
     want a gradient: without one, and with one. ``unheld`` names the model's parameters with a gradient that no
-    optimizer holds. ``left`` counts the gradients that the last backward had left, in the first steps. ``closure``: the
-    step computes its gradients itself.
+    optimizer holds. ``left`` counts the gradients that the last backward had left, in the first steps.
     """
 
     optimizer: int

@@ -47,8 +47,7 @@ class Optimizers:
     stepped: dict[int, Held] = field(default_factory=dict)
 
     def step(self, optimizer: Any, *, closure: bool) -> None:
-        """Take note of a step that is about to be made."""
-        self.recorder.count(ledger.STEPS)
+        """Take note of a step that is about to be made, or that was just made with a closure."""
         held = self.stepped.get(id(optimizer))
         if held is None or held.optimizer() is not optimizer:
             held = self.stepped[id(optimizer)] = Held(len(self.stepped), weakref.ref(optimizer), -1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ddpdoctor.watch import ledger
 from ddpdoctor.watch.optimizers import Optimizers
 from ddpdoctor.watch.patch import patch
 from ddpdoctor.watch.recorder import Recorder
@@ -14,22 +15,37 @@ from ddpdoctor.watch.recorder import Recorder
 def hook(recorder: Recorder) -> list[Any]:
     """Be called before each step of any optimizer (torch's own hook for all), when one is built, after a backward."""
     import torch
-    from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+    from torch.optim.optimizer import (
+        Optimizer,
+        register_optimizer_step_post_hook,
+        register_optimizer_step_pre_hook,
+    )
 
     optimizers = Optimizers(recorder)
 
     def before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if recorder.is_rank:
-            closure = any(map(callable, args[1:])) or callable(kwargs.get("closure"))
-            recorder.safely(lambda: optimizers.step(optimizer, closure=closure))
+            recorder.count(ledger.STEPS)
+            if not has_closure(args, kwargs):
+                recorder.safely(lambda: optimizers.step(optimizer, closure=False))
             recorder.obey()
             recorder.enough_steps()
 
+    def after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if recorder.is_rank and has_closure(args, kwargs):  # before the step its gradients were not there yet
+            recorder.safely(lambda: optimizers.step(optimizer, closure=True))
+
     return [
         Removable(register_optimizer_step_pre_hook(before_step)),
+        Removable(register_optimizer_step_post_hook(after_step)),
         patch(Optimizer, "add_param_group", _building(recorder, optimizers)),
         patch(torch.autograd, "backward", _backward(recorder)),
     ]
+
+
+def has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether a step was given a function that computes the gradients; the first argument is the optimizer."""
+    return any(map(callable, args[1:])) or callable(kwargs.get("closure"))
 
 
 @dataclass(frozen=True, slots=True)
