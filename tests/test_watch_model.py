@@ -88,6 +88,25 @@ FAULTS = {
         fit(model, sgd(model), 4)
         """,
     ),
+    "a part is frozen after wrapping": (
+        "changed-after-wrapping",
+        "0.weight was frozen",
+        """
+        model = DDP(net())  # guilty
+        model.module[0].requires_grad_(False)
+        fit(model, sgd(model), 4)
+        """,
+    ),
+    "a head is replaced after wrapping": (
+        "changed-after-wrapping",
+        "2.weight was replaced",
+        """
+        model = DDP(net())  # guilty
+        optimizer = sgd(model)
+        model.module[2] = nn.Linear(16, 4)
+        fit(model, optimizer, 4)
+        """,
+    ),
     "only rank 0 loads, after wrapping": (
         "replicas-diverge",
         "differ before the first step",

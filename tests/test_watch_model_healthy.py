@@ -407,7 +407,21 @@ HEALTHY = {
         model = DDP(Branches(), find_unused_parameters=True)
         fit(model, torch.optim.Adam(model.parameters()), 5)
     """,
-    "synchronised batch normalisation is of no use on a CPU, batch normalisation is": """
+    "buffers that DDP does not broadcast, averaged before the evaluation": """
+        model = DDP(net(nn.BatchNorm1d(16)), broadcast_buffers=False)
+        optimizer = sgd(model)
+        for _ in range(2):
+            fit(model, optimizer, 4)
+            for buffer in model.buffers():
+                if buffer.is_floating_point():
+                    dist.all_reduce(buffer)
+                    buffer /= world
+            model.eval()
+            with torch.no_grad():
+                model(batch()[0])
+            model.train()
+    """,
+    "batch normalisation, evaluated on all ranks": """
         model = DDP(net(nn.BatchNorm1d(16)))
         optimizer = sgd(model)
         fit(model, optimizer, 4)

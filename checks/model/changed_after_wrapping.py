@@ -10,6 +10,9 @@ those that an optimizer holds and that DDP did not see when it wrapped.
 How to mend it: change the model first, then wrap it; unfreezing between two phases of a training needs a new wrapper,
 and an optimizer that holds the new parameters.
 
+A parameter that was frozen or replaced after wrapping is one that DDP waits for in vain: "Expected to have finished
+reduction in the prior iteration", in the second step.
+
 A model that was moved to another device after wrapping still averages, by way of the old device: a warning.
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "DistributedDataParallel":
@@ -22,20 +25,22 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import StepSampled
+from ddpdoctor.probe.model_steps import UNUSED
+from ddpdoctor.watch.events import Failed, StepSampled, Wrapped
 from ddpdoctor.watch.training import Training
 
 from ._training import Apart, Step, place, strays_apart, together
 from ._words import counted, listed
 
 CARD = Card("DDP562", Severity.ERROR)
+SURE = 2  # steps: where a parameter was replaced, DDP itself stops before the second
 
 
 @watch(StepSampled)
 def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     """Look at what DDP did not see when it wrapped, and at what has moved since."""
     step = together(event, training)
-    if step is None or step.by_own_means:
+    if step is None or step.number < SURE or step.by_own_means:
         return
     if apart := strays_apart(step):
         yield _added(event, step, apart)
@@ -47,6 +52,28 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
             Fix("move, then wrap", diff="-model = DDP(model)\n model.to(device)\n+model = DDP(model)"),
             place(step.wrapped.site),
             severity=Severity.WARNING,
+        )
+
+
+@watch(Failed)
+def when_ddp_stops(event: Failed, training: Training) -> Iterator[Finding]:
+    """Name what DDP waits for in vain because it was frozen or replaced after wrapping."""
+    if event.changed and UNUSED in event.text:
+        wrapped = training.of(Wrapped, pid=event.pid)
+        yield Finding(
+            f"DDP waits for {counted(len(event.changed), 'parameter')} that changed after it wrapped the model: "
+            + listed(event.changed),
+            (
+                Evidence(
+                    listed(event.changed), "the parameters as they were at the time of wrapping", f"rank {event.rank}"
+                ),
+                *(Evidence(f"{each.kind} is wrapped", "", str(each.site)) for each in wrapped[-1:]),
+            ),
+            Fix(
+                "freeze and replace first, then wrap",
+                diff="-model = DDP(model)\n model.backbone.requires_grad_(False)\n+model = DDP(model)",
+            ),
+            place(wrapped[-1].site if wrapped else event.site),
         )
 
 

@@ -76,7 +76,7 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
 @watch(Failed)
 def while_training(event: Failed) -> Iterator[Finding]:
     """Name what had no gradient when DDP stopped."""
-    if event.unused and UNUSED in event.text:
+    if event.unused and not event.changed and UNUSED in event.text:
         yield Finding(
             f"{counted(len(event.unused), 'parameter')} got no gradient, so DDP stops: " + listed(event.unused),
             (

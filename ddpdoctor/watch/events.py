@@ -221,6 +221,19 @@ class EpochEnded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationBegan(Event):
+    """A wrapped model that keeps its buffers to itself is called in evaluation mode, without gradients.
+
+    ``variances`` are the norms of running variances of batch normalisation, after ``steps`` optimizer steps.
+    """
+
+    model: int
+    steps: int
+    names: tuple[str, ...]
+    variances: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSeen(Event):
     """What an optimizer holds of a wrapped model (None: of none); told at its first step, again when one was wrapped.
 
@@ -335,14 +348,16 @@ class Failed(Event):
     """An exception is about to leave a process: its type and its traceback as printed.
 
     The rest is what the process knows and its traceback does not tell: ``parameters`` names those of the wrapped model
-    as DDP numbers them, ``unused`` those that got no gradient where DDP complains of that; ``path`` is the file that
-    the state dict was read from; ``seen`` are facts about its surroundings, each with where it was seen.
+    as DDP numbers them, ``unused`` those that got no gradient where DDP complains of that, ``changed`` says of those
+    that were frozen or replaced since DDP wrapped the model which of the two it was; ``path`` is the file that the
+    state dict was read from; ``seen`` are facts about its surroundings, each with where it was seen.
     """
 
     error: str
     text: str
     unused: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     path: str = ""
     seen: tuple[tuple[str, str], ...] = ()
 
@@ -440,7 +455,7 @@ TYPES = {
     each.__name__: each
     for each in (
         Started, Joining, Joined, Left, Wrapped, SyncSkipped, Bypassed, DataSeen, EpochStarted, EpochSet, OrderSeen,
-        EpochEnded, OptimizerSeen,
+        EpochEnded, EvaluationBegan, OptimizerSeen,
         StepSampled, HandReduced, Loaded, FileWritten, FileRead, Unwaited, Failed, Ended,
     )
 }  # fmt: skip

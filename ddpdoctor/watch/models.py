@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddpdoctor.watch import ledger
-from ddpdoctor.watch.events import Site, SyncSkipped, Wrapped
+from ddpdoctor.watch.events import EvaluationBegan, Site, SyncSkipped, Wrapped
 from ddpdoctor.watch.users import calling_package, user_site
 
 NAMES = 2000  # names that an event carries: more would cost time, and nobody reads them
+EVALUATIONS = 3  # that are compared
 TENSORS = 64  # of one communication, whose sizes are added up one by one
 
 
@@ -54,6 +55,7 @@ class Model:
     last_synced: bool = True
     skipped: bool = False
     spotted: bool = False
+    evaluated: list[int] = field(default_factory=list)
     reduced: dict[str, float] = field(default_factory=dict)
     by_hand: ByHand | None = None
 
@@ -131,14 +133,41 @@ class Models:
 
         self.recorder.count(ledger.FORWARDS)
         model = self.known.get(id(wrapper))
-        if model is None or not torch.is_grad_enabled():
+        if model is None:
+            return
+        if not torch.is_grad_enabled():
+            if not (wrapper.training or wrapper.broadcast_buffers):
+                self.recorder.safely(self._evaluates, model, wrapper)
             return
         model.forwards += 1
         model.last_synced = bool(wrapper.require_backward_grad_sync)
         model.synced += model.last_synced
         if not (model.last_synced or model.skipped):
             model.skipped = True
-            self.recorder.emit(SyncSkipped, model=model.number)
+            self.recorder.safely(lambda: self.recorder.emit(SyncSkipped, model=model.number))
+
+    def _evaluates(self, model: Model, wrapper: Any) -> None:
+        """Tell the statistics that a rank evaluates with, once between two steps, the first times."""
+        from torch.nn import SyncBatchNorm
+        from torch.nn.modules.batchnorm import _BatchNorm
+
+        steps = self.recorder.writer.counters[ledger.STEPS]
+        if steps in model.evaluated or len(model.evaluated) >= EVALUATIONS:
+            return
+        model.evaluated.append(steps)
+        named = [
+            (f"{name}.running_var", part.running_var)
+            for name, part in wrapper.module.named_modules()
+            if isinstance(part, _BatchNorm) and not isinstance(part, SyncBatchNorm) and part.running_var is not None
+        ][:NAMES]
+        if named:
+            self.recorder.emit(
+                EvaluationBegan,
+                model=model.number,
+                steps=steps,
+                names=tuple(name for name, _ in named),
+                variances=tuple(norm or 0.0 for norm in norms([variance for _, variance in named])),
+            )
 
     def alive(self) -> list[Model]:
         """List the models that are still there, the one that was wrapped last first."""
@@ -156,6 +185,18 @@ class Models:
         alive = [model for model in self.known.values() if model.wrapper() is not None]
         model = self.known.get(id(wrapper)) if wrapper is not None else alive[0] if len(alive) == 1 else None
         return tuple(name for name, _ in model.trainable.values()) if model else ()
+
+    def changed(self, wrapper: Any) -> tuple[str, ...]:
+        """Tell which parameters that DDP reduces were frozen or replaced since."""
+        model = self.known.get(id(wrapper))
+        if model is None:
+            return ()
+        held = {id(parameter): parameter for parameter in model.parameters().values()}
+        return tuple(
+            f"{name} was {'frozen' if identity in held else 'replaced'}"
+            for identity, (name, _) in model.trainable.items()
+            if identity not in held or not held[identity].requires_grad
+        )
 
     def training(self) -> bool:
         """Say whether a wrapped model that is still there is in training mode."""

@@ -60,12 +60,16 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             try:
                 return original(model, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc, lambda: {"parameters": recorder.models.numbered(model)})
+                recorder.explain(exc, lambda: _wrapped(recorder, model))
                 raise
 
         return forward
 
     return wrap
+
+
+def _wrapped(recorder: Recorder, model: Any) -> dict[str, Any]:
+    return {"parameters": recorder.models.numbered(model), "changed": recorder.models.changed(model)}
 
 
 def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
