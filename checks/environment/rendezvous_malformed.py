@@ -13,6 +13,7 @@ torch 2.13: a RANK that is no integer raises ValueError "invalid literal for int
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
@@ -40,7 +41,7 @@ def by_their_values(facts: Facts) -> Iterator[Finding]:
         if 0 < numbers.get(size, 0) <= numbers.get(rank, -1):
             yield _finding(rank, said[rank], f"less than {size}={numbers[size]}")
     # Scripts for torchrun keep the number of nodes in WORLD_SIZE; where LOCAL_RANK is set, a launcher has been here.
-    if "LOCAL_RANK" in numbers and numbers.get("LOCAL_WORLD_SIZE", 0) > numbers.get("WORLD_SIZE", PORTS) > 0:
+    if "LOCAL_RANK" in numbers and numbers.get("LOCAL_WORLD_SIZE", 0) > numbers.get("WORLD_SIZE", sys.maxsize) > 0:
         yield _finding("LOCAL_WORLD_SIZE", said["LOCAL_WORLD_SIZE"], f"at most WORLD_SIZE={numbers['WORLD_SIZE']}")
     yield from _port(numbers)
     yield from _gpu(facts, numbers)
