@@ -25,6 +25,7 @@ from ddpdoctor.watch.models import Models
 from ddpdoctor.watch.passes import Feed
 from ddpdoctor.watch.reads import Reads
 from ddpdoctor.watch.rehearse import RehearsalOver
+from ddpdoctor.watch.session import with_monitor
 from ddpdoctor.watch.settings import Settings
 from ddpdoctor.watch.users import user_site
 
@@ -87,8 +88,6 @@ class Recorder:
             self.rank = rank
         if self._writer is None:
             if not self.settings.session:
-                from ddpdoctor.watch.install import with_monitor
-
                 self.settings = with_monitor(self.settings)
             self._writer = ledger.Writer(self.settings.session)
             if STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) is signal.SIG_DFL:
