@@ -45,7 +45,7 @@ def hook(recorder: Recorder) -> list[Any]:
 
 def has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Say whether a step was given a function that computes the gradients; the first argument is the optimizer."""
-    return any(map(callable, args[1:])) or callable(kwargs.get("closure"))
+    return (len(args) > 1 and callable(args[1])) or (bool(kwargs) and callable(kwargs.get("closure")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+"""What the facets of models make of events that two ranks on one CPU cannot bring about; what undo puts back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Severity
+from ddpdoctor.watch.events import Event, Joined, OptimizerSeen, StepSampled, Unwaited, Wrapped
+from ddpdoctor.watch.judge import Found, Judge
+from ddpdoctor.watch.settings import Settings
+
+
+def _story(pid: int, rank: int, time: float, backend: str = "gloo", **values: Any) -> list[Event]:
+    """Tell how one process joins, wraps a layer and takes two steps; ``values`` are of the second."""
+    who: dict[str, Any] = {"pid": pid, "rank": rank, "time": time}
+    step = StepSampled(
+        **who, optimizer=0, model=0, number=1, gradients=(1.0,), parameters=(2.0,), forwards=1, synced=1,
+        last_synced=True, strays=(), moved=(), hook="", sent=0, idle=0, active=0, unheld=(), left=1, rates=(0.1,),
+        closure=False,
+    )  # fmt: skip
+    return [
+        Joined(**who, world_size=2, backend=backend),
+        Wrapped(
+            **who, model=0, inner=0, kind="Linear", group=(0, 1), trainable=("weight",), elements=64, buffers=0,
+            broadcast_buffers=True, find_unused_parameters=False, static_graph=False,
+        ),
+        OptimizerSeen(**who, optimizer=0, kind="SGD", model=0, names=("weight",), others=0, frozen=(), gone=()),
+        step,
+        replace(step, number=2, **values),
+    ]  # fmt: skip
+
+
+def _found(checks: dict[str, Check], *stories: list[Event]) -> list[Found]:
+    judge = Judge(checks.values())
+    return [found for story in stories for event in story for found in judge.see(event)]
+
+
+def test_a_model_that_moved_after_wrapping_is_a_warning(checks: dict[str, Check]) -> None:
+    """It names the parameter and both devices."""
+    moved = ("weight from cpu to cuda:0",)
+
+    ((check, finding),) = _found(checks, *(_story(rank, rank, 1.0, moved=moved) for rank in range(2)))
+
+    assert check.slug == "changed-after-wrapping"
+    assert finding.severity is Severity.WARNING
+    assert "weight from cpu to cuda:0" in finding.message
+
+
+def test_ranks_of_an_earlier_attempt_are_not_compared(checks: dict[str, Check]) -> None:
+    """After a restart other weights are no divergence; within one attempt they are."""
+    before = [_story(rank, rank, 1.0) for rank in range(2)]
+    after = [_story(10 + rank, rank, 100.0, parameters=(3.0,)) for rank in range(2)]
+
+    assert _found(checks, *before, *after) == []
+    ((check, _),) = _found(checks, before[0], _story(1, 1, 1.0, parameters=(3.0,)))
+    assert check.slug == "replicas-diverge"
+
+
+def test_a_norm_that_is_no_number_is_no_difference(checks: dict[str, Check]) -> None:
+    """NaN is not equal to itself, and differs from nothing."""
+    stories = [_story(rank, rank, 1.0, parameters=(float("nan"),)) for rank in range(2)]
+
+    assert _found(checks, *stories) == []
+
+
+@pytest.mark.parametrize(("backend", "severity"), [("gloo", Severity.ERROR), ("nccl", Severity.WARNING)])
+def test_a_dropped_handle_weighs_less_where_a_stream_keeps_the_order(
+    backend: str, severity: Severity, checks: dict[str, Check]
+) -> None:
+    """Over NCCL a synchronisation of the device waits for it, too."""
+    dropped = Unwaited(pid=0, rank=0, time=2.0, operation="all_reduce", count=2)
+
+    ((_, finding),) = _found(checks, [*_story(0, 0, 1.0, backend), dropped])
+
+    assert finding.severity is severity
+
+
+def test_undo_puts_back_what_the_watch_of_models_replaced(tmp_path: Path) -> None:
+    """Backward, the building of optimizers, handles and the global hooks of steps are as before."""
+    import torch
+    import torch.distributed as dist
+    from torch.optim import optimizer
+
+    from ddpdoctor.watch.install import Attached
+
+    def state() -> list[Any]:
+        hooks = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
+        return [
+            torch.autograd.backward, optimizer.Optimizer.add_param_group, dist.Work.wait, dist.Work.get_future,
+            torch.save, torch.load, torch.nn.Module.load_state_dict, *(list(each) for each in hooks),
+        ]  # fmt: skip
+
+    before = state()
+    watch = Attached(Settings(session=str(tmp_path)))
+    assert not any(now is then for now, then in zip(state()[:7], before[:7], strict=True))
+
+    watch.undo()
+
+    assert state() == before
