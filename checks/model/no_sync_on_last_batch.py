@@ -6,7 +6,8 @@ is never switched), what it adds stays on its rank: each rank trains a model of 
 
 How to be sure: the norm of a parameter's gradient differs between the ranks right before `optimizer.step()`, and the
 last forward before was within no_sync. What counts is the forward: no_sync around backward alone does not
-keep DDP from averaging. ddpdoctor says it when that held for thirty steps, or for all when the training has ended.
+keep DDP from averaging. ddpdoctor says it when that held for thirty steps, or for all when the training has
+ended; a shorter one leaves open whether the script would have averaged by hand later on.
 
 How to mend it: leave no_sync for the last micro-batch before each step.
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
 from ddpdoctor.watch.events import Ended, StepSampled, SyncSkipped
 from ddpdoctor.watch.training import Training
@@ -76,4 +77,15 @@ def _judged(event: StepSampled, training: Training) -> Iterator[Finding]:
                 "         optimizer.zero_grad()",
             ),
             place(line(SyncSkipped, step, training)),
+            doubt=_too_short(event) if event.number < SURE and not event.synced else None,
         )
+
+
+def _too_short(event: StepSampled) -> Doubt:
+    return Doubt(
+        (
+            "nothing is ever averaged",
+            f"the script averages parameters by hand (local SGD), less often than every {event.number} steps",
+        ),
+        f"ddpdoctor run -- COMMAND   # with {SURE} steps or more",
+    )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddpdoctor.watch import ledger
-from ddpdoctor.watch.events import EvaluationBegan, Site, SyncSkipped, Wrapped
+from ddpdoctor.watch.events import EvaluationBegan, SyncSkipped, Wrapped
+from ddpdoctor.watch.gradients import ByHand, norms, tensors_in
 from ddpdoctor.watch.users import calling_package, user_site
 
 NAMES = 2000  # names that an event carries: more would cost time, and nobody reads them
 EVALUATIONS = 3  # that are compared
-TENSORS = 64  # of one communication, whose sizes are added up one by one
+LOOKS = 300  # after a backward: a script without an optimizer would be looked at for ever
 
 
 class Stray(NamedTuple):
@@ -22,19 +23,6 @@ class Stray(NamedTuple):
     name: str
     why: str
     parameter: Any
-
-
-@dataclass(slots=True)
-class ByHand:
-    """Gradients that the script itself gives to a reduction after DDP's.
-
-    ``scaled`` is the first one's norm there, divided by what backward left: 0.5 where it was halved before.
-    """
-
-    operation: str
-    site: Site | None
-    names: list[str]
-    scaled: float
 
 
 @dataclass(slots=True)
@@ -79,6 +67,15 @@ class Model:
             if known is not None and known[1] != str(parameter.device):
                 yield f"{name} from {known[1]} to {parameter.device}"
 
+    def reduces(self, operation: str, addresses: set[int]) -> None:
+        """Take note of a reduction by hand of what lies at these addresses, where it is a gradient that DDP reduced."""
+        for name, parameter in self.parameters().items():
+            if name in self.reduced and parameter.grad is not None and parameter.grad.data_ptr() in addresses:
+                if self.by_hand is None:
+                    (norm,) = norms([parameter.grad])
+                    self.by_hand = ByHand(operation, user_site(), [], (norm or 0.0) / self.reduced[name])
+                self.by_hand.names.append(name)
+
     def hook(self) -> str:
         """Name the communication hook that stands in for DDP's average; empty where there is none."""
         hooks = getattr(self.wrapper(), "_comm_hooks", ())
@@ -89,13 +86,15 @@ class Model:
 class Models:
     """All wrapped models of a process that are still there, by the identity of their wrapper.
 
-    ``made`` counts all that there ever were, ``sent`` the elements that Python gave to collectives since the first.
+    ``made`` counts all that there ever were, ``sent`` the elements that Python gave to collectives since the first,
+    ``looks`` the backwards after which gradients were looked at.
     """
 
     recorder: Any
     known: dict[int, Model] = field(default_factory=dict)
     made: int = 0
     sent: int = 0
+    looks: int = 0
 
     def wrapped(self, wrapper: Any) -> None:
         """Record a model that was just wrapped."""
@@ -206,57 +205,19 @@ class Models:
         """Count what Python gives to a collective; in the first steps, look for gradients that DDP has reduced."""
         if not self.known or not args:
             return
-        tensors = list(_tensors(args[0]))
+        tensors = list(tensors_in(args[0]))
         self.sent += sum(tensor.numel() for tensor in tensors)
-        if early and operation == "all_reduce" and tensors:
+        if early and self.looks <= LOOKS and operation == "all_reduce" and tensors:
             for model in self.alive():
-                _note(model, operation, tensors)
+                model.reduces(operation, {tensor.data_ptr() for tensor in tensors})
 
     def backward_ended(self) -> None:
         """Keep the norms of the gradients that DDP has just averaged."""
+        self.looks += 1
         for model in self.alive():
-            if model.synced:
+            if self.looks > LOOKS:
+                model.reduced.clear()
+            elif model.synced:
                 named = list(model.parameters().items())[:NAMES]
                 found = zip(named, norms([parameter.grad for _, parameter in named]), strict=True)
                 model.reduced = {name: norm for (name, _), norm in found if norm}
-
-
-def _tensors(given: Any) -> Iterator[Any]:
-    if isinstance(given, (list, tuple)):
-        for each in given[:TENSORS]:
-            yield from _tensors(each)
-    elif hasattr(given, "numel"):
-        yield given
-
-
-def _note(model: Model, operation: str, tensors: list[Any]) -> None:
-    given = {tensor.data_ptr() for tensor in tensors}
-    for name, parameter in model.parameters().items():
-        if name in model.reduced and parameter.grad is not None and parameter.grad.data_ptr() in given:
-            if model.by_hand is None:
-                (norm,) = norms([parameter.grad])
-                model.by_hand = ByHand(operation, user_site(), [], (norm or 0.0) / model.reduced[name])
-            model.by_hand.names.append(name)
-
-
-def norms(tensors: Sequence[Any]) -> list[float | None]:
-    """Give the L2 norm of each tensor, with one transfer from the device; None for one that is missing or sparse.
-
-    A subclass has none either: the norm of a DTensor would be a collective.
-    """
-    import torch
-
-    with torch.no_grad():
-        dense = [type(each) in (torch.Tensor, torch.nn.Parameter) and each.layout is torch.strided for each in tensors]
-        chosen = [each.detach() for each, ok in zip(tensors, dense, strict=True) if ok]
-        if not chosen:
-            return [None] * len(tensors)
-        found = torch._foreach_norm(chosen)  # noqa: SLF001 - what clip_grad_norm_ uses, in all versions
-        values = iter(torch.stack([each.float().to(found[0].device) for each in found]).tolist())
-    return [next(values) if ok else None for ok in dense]
-
-
-def median(values: Iterable[float]) -> float | None:
-    """Give the middle one of some values."""
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else None

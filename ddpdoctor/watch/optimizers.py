@@ -9,7 +9,8 @@ from typing import Any
 
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import HandReduced, OptimizerSeen, StepSampled
-from ddpdoctor.watch.models import NAMES, ByHand, Model, median, norms
+from ddpdoctor.watch.gradients import ByHand, median, norms
+from ddpdoctor.watch.models import NAMES, Model
 from ddpdoctor.watch.spot import spot
 
 MOST = 20

@@ -54,7 +54,6 @@ class Recorder:
         self.handles = Handles(self)
         self.failures = Failures(self)
         self.reads = Reads()
-        self.last_read = ""  # the path that torch.load was given last
         self._writer: ledger.Writer | None = None
         self._stacks: Any = None
         self._answers = False

@@ -54,7 +54,6 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
         def load(f: Any, *args: Any, **kwargs: Any) -> Any:
             path = _path(f)
             if recorder.is_rank and path is not None:
-                recorder.last_read = path
                 recorder.emit(FileRead, path=path)
             try:
                 loaded = original(f, *args, **kwargs)

@@ -103,7 +103,7 @@ def _loaded(recorder: Recorder, module: Any, state_dict: Any, result: Any) -> No
         matched=matched,
         missing=missing[:MOST],
         unexpected=unexpected[:MOST],
-        path=recorder.last_read,
+        path=recorder.reads.source(state_dict),
         wrapped=isinstance(module, DistributedDataParallel)
         or any(wrapper is not None and wrapper.module is module for wrapper in wrappers),
     )
