@@ -306,7 +306,8 @@ class HandReduced(Event):
 class Loaded(Event):
     """load_state_dict has returned: how many keys were given, how many the module has, how many of them matched.
 
-    ``path`` is the file that they were read from, where it is known; ``wrapped`` says that DDP holds the module, or it is one.
+    ``path`` is the file that they were read from, where it is known; ``wrapped`` says that DDP holds the module, or
+    that it is one.
     """
 
     kind: str
