@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
@@ -9,9 +13,11 @@ import pytest
 
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
+from ddpdoctor.trial import fixture
 from ddpdoctor.watch.selftest import watched
 
 HEAD = (Path(__file__).parent / "watch" / "model_head.txt").read_text(encoding="utf-8")
+CHECKS = {check.slug: check for check in load_checks()}
 END = "\ndist.destroy_process_group()\n"
 
 FAULTS = {
@@ -227,3 +233,17 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     assert words in finding.message
     assert (finding.place.file, finding.place.line) == (str(path), guilty)
     assert all(evidence.seen for evidence in finding.evidence)
+
+
+def test_a_rehearsal_asks_the_checks_that_only_watch(
+    ddpdoctor: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """A check without a probe speaks in ``ddpdoctor check -- COMMAND``, and there only."""
+    script = os.path.relpath(fixture(CHECKS["forward-bypasses-ddp"], "patient.py"))
+    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script)
+
+    done = ddpdoctor("check", "--only", "forward-bypasses-ddp", "--", *launch)
+
+    assert done.returncode == 1
+    assert "DDP560 forward-bypasses-ddp" in done.stdout
+    assert ddpdoctor("check", "--only", "forward-bypasses-ddp").returncode == 2

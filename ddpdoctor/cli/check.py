@@ -66,7 +66,7 @@ def check(**options: Any) -> None:
     With -- COMMAND (torchrun ..., accelerate launch ...) the training itself is rehearsed: a few short epochs of it
     with the watch on.
     """
-    chosen = _chosen(options["only"], options["skip"])
+    chosen = _chosen(options["only"], options["skip"], rehearsal=bool(options["command"]))
     named = _named(options)
     fail_on = LEVELS[options["fail_on"]]
     with ending_on_signals(options["timeout"] + GRACE), ExitStack() as stack:
@@ -95,8 +95,9 @@ def _examine(
     facts = gather(ranks=options["nproc"])
     supply = supplies(facts, jobs, named, options["backend"])
     results = []
-    for number, each in enumerate(chosen):
-        show.progress(f"[{number + 1}/{len(chosen)}] {each.code} {each.slug}")
+    probes = [check for check in chosen if check.of(Instrument.PROBE)]
+    for number, each in enumerate(probes):
+        show.progress(f"[{number + 1}/{len(probes)}] {each.code} {each.slug}")
         results.append(examine(each, supply) if time.monotonic() < ends_at else not_run(each, OUT_OF_TIME))
         show.result(results[-1])
     faults = supply.faults()
@@ -120,11 +121,13 @@ def _has_jobs(chosen: tuple[Check, ...]) -> bool:
     return any({"jobs", "model", "loader"} & set(facet.needs) for check in chosen for facet in check.facets)
 
 
-def _chosen(only: str, skip: str) -> tuple[Check, ...]:
+def _chosen(only: str, skip: str, *, rehearsal: bool) -> tuple[Check, ...]:
+    """Give the checks that look at a machine or a target; where a training is rehearsed, those that watch it, too."""
     checks = load_checks()
     chosen = select(checks, only, "--only") if only else checks
     left_out = select(checks, skip, "--skip")
-    chosen = tuple(check for check in chosen if check not in left_out and check.of(Instrument.PROBE))
+    able = (Instrument.PROBE, Instrument.WATCH) if rehearsal else (Instrument.PROBE,)
+    chosen = tuple(check for check in chosen if check not in left_out and any(map(check.of, able)))
     if not chosen:
         raise click.UsageError("--only and --skip leave no check that examines a machine or a target")
     return chosen
