@@ -64,7 +64,7 @@ class Refusal:
 
 def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
     """Read it from the record, or from those that follow where the log has a record for each line."""
-    path = found[1] if (found := FILE.search(record.text)) else "last.pt"
+    path = record.path or (found[1] if (found := FILE.search(record.text)) else "last.pt")
     groups = match.groupdict()
     if groups.get("unexpected") is not None:
         missing, unexpected = _keys([groups["missing"]]), _keys([groups["unexpected"]])

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Doing, Failed, Stalled
+from ddpdoctor.watch.events import Doing, Failed, PeerLost, Stalled
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import GONE, at, kind, seen, short, table, where
 from ddpdoctor.watch.verdict import Kind as Hang
@@ -143,6 +144,31 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         at(failed[-1] if failed else lost),
         table=table(event),
     )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
+    """Say which rank is gone without a word, where the others fail for want of it."""
+    if event.first is None and event.gone and event.others:
+        lost = event.others[0]
+        yield replace(
+            _finding(
+                list(event.gone),
+                f"its process ended without an exception, and rank {lost.rank} lost its connection"
+                if len(event.gone) == 1
+                else f"their processes ended without an exception, one of them first, and rank {lost.rank} lost it",
+                tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others),
+            ),
+            place=at(lost),
+            doubt=Doubt(
+                (
+                    "the kernel killed it, for want of memory",
+                    "it crashed in native code (signal 11 or 6)",
+                    "a library, or the script, called os._exit",
+                ),
+                REVIVE[Doing.DIED],
+            ),
+        )
 
 
 REVIVE = {

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Doing, Stalled
+from ddpdoctor.watch.events import Doing, EpochEnded, PeerLost, Stalled
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind, at, kind, seen, short, table
 
@@ -48,4 +48,25 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         ),
         at(waiting),
         table=table(event),
+    )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Say who came to the end of the script while another rank was still at work."""
+    batches = {each.batches for each in training.by_rank(EpochEnded).values()}
+    if event.first is not None or not event.ended or not event.others or len(batches) > 1:
+        return  # a rank of its own error, or loaders of different lengths: told by others
+    gone, lost = event.ended[0], event.others[0]
+    yield Finding(
+        f"rank {gone} has come to the end of the script; rank {lost.rank} was still to communicate with it",
+        (
+            Evidence("its program came to its end", "all ranks end together", f"rank {gone}"),
+            Evidence(lost.said, "", f"rank {lost.rank}"),
+        ),
+        Fix(
+            "let all ranks do the same steps, and end them together",
+            diff="+dist.barrier()\n dist.destroy_process_group()",
+        ),
+        at(lost),
     )

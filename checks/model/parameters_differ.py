@@ -23,11 +23,13 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe, sign
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity, Table
+from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_facts import Buffer, Description, Parameter
+from ddpdoctor.watch.events import Failed, Wrapping
+from ddpdoctor.watch.training import Training
 
 CARD = Card("DDP507", Severity.ERROR, known_as=("ddp-model-mismatch-across-ranks",))
 Piece = Parameter | Buffer
@@ -101,13 +103,43 @@ def by_their_number(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @sign(SIZES)
 def by_their_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the parameter, by its position among those that want a gradient."""
+    number = int(match[1])
+    name = f" ({record.parameters[number]})" if number < len(record.parameters) else ""
     yield Finding(
-        f"the ranks build different models: parameter {match[1]} has sizes {match[2]} here, "
+        f"the ranks build different models: parameter {number}{name} has sizes {match[2]} here, "
         f"and other sizes on rank {match[3]}",
         (record.proof(match, f"the sizes of rank {match[3]}"),),
         COMPARE,
         record.place,
     )
+
+
+@watch(Failed)
+def while_training(event: Failed, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks gave to DDP."""
+    built = training.by_rank(Wrapping)
+    one, here = next(iter(built.values()), None), built.get(-1 if event.rank is None else event.rank)
+    if not re.search(f"{COUNTS}|{SIZES}", event.text) or here is None or one is None or here is one:
+        return
+    pairs = enumerate(zip_longest(one.parameters, here.parameters))
+    for position, (there, mine) in pairs:
+        if there is None or mine is None or there[1] != mine[1]:
+            at_one, at_mine = (f"{each[0]} {list(each[1])}" if each else "(no more)" for each in (there, mine))
+            yield Finding(
+                f"rank {here.rank} builds another model than rank {one.rank}: parameter {position} is {at_mine}, "
+                f"on rank {one.rank} {at_one}",
+                (
+                    Evidence(f"{at_mine}, of {len(here.parameters)}", at_one, f"rank {here.rank}"),
+                    Evidence(f"{at_one}, of {len(one.parameters)}", "", f"rank {one.rank}"),
+                ),
+                COMPARE,
+                Place(
+                    file=event.site.file if event.site else None,
+                    line=event.site.line if event.site else None,
+                    rank=event.rank,
+                ),
+            )
+            return
 
 
 COMPARE = Fix(

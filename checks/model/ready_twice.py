@@ -67,7 +67,7 @@ def checkpointed_in_logs(record: Record, match: re.Match[str], log: Log) -> Iter
     if shown := beside(record, log, CHECKPOINTED):
         proofs = (record.proof(match, "one gradient for each parameter and backward"), *shown)
         yield Finding(
-            f"{_subject(log)} was computed twice in one backward: activation checkpointing is reentrant",
+            f"{_subject(record, log)} was computed twice in one backward: activation checkpointing is reentrant",
             (*proofs, *beside(record, log, NAMED)),
             NOT_REENTRANT,
             record.place,
@@ -80,7 +80,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     if log.first(CHECKPOINTED) or outside_forward(record) or beside(record, log, SEARCHES):
         return
     yield Finding(
-        f"{_subject(log)} was computed twice in one backward",
+        f"{_subject(record, log)} was computed twice in one backward",
         (record.proof(match, "one gradient for each parameter and backward"), *beside(record, log, NAMED)),
         NOT_REENTRANT,
         record.place,
@@ -95,11 +95,13 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
-def _subject(log: Log) -> str:
+def _subject(record: Record, log: Log) -> str:
     found = log.first(NAMED)
     if found is None:
         return "a parameter's gradient"
-    return f"the gradient of {found[1][2]}" if found[1][2] else f"the gradient of parameter {found[1][1]}"
+    number = int(found[1][1])
+    name = found[1][2] or (record.parameters[number] if number < len(record.parameters) else "")
+    return f"the gradient of {name}" if name else f"the gradient of parameter {number}"
 
 
 NOT_REENTRANT = Fix(

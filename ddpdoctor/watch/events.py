@@ -79,6 +79,16 @@ class Left(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapping(Event):
+    """A module is given to DistributedDataParallel; Wrapped follows when the ranks' modules match.
+
+    ``parameters`` are those that DDP would reduce, in its order: name and shape.
+    """
+
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapped(Event):
     """A module was wrapped in DistributedDataParallel.
 
@@ -374,12 +384,14 @@ class PeerLost(Event):
     """Made where failures are explained: ranks say only that another one is gone.
 
     ``first`` is the failure of the rank that is gone, for which no check speaks; None where it left none. ``others``
-    are those that followed; ``gone`` are the ranks that ended and told nothing.
+    are those that followed; ``gone`` are the ranks whose process is no more and told nothing, ``ended`` those whose
+    program came to its end.
     """
 
     first: Failed | None
     others: tuple[Failed, ...]
     gone: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,8 +467,8 @@ class Ended(Event):
 TYPES = {
     each.__name__: each
     for each in (
-        Started, Joining, Joined, Left, Wrapped, SyncSkipped, Bypassed, DataSeen, EpochStarted, EpochSet, OrderSeen,
-        EpochEnded, EvaluationBegan, OptimizerSeen,
+        Started, Joining, Joined, Left, Wrapping, Wrapped, SyncSkipped, Bypassed, DataSeen, EpochStarted, EpochSet,
+        OrderSeen, EpochEnded, EvaluationBegan, OptimizerSeen,
         StepSampled, HandReduced, Loaded, FileWritten, FileRead, Unwaited, Failed, Ended,
     )
 }  # fmt: skip

@@ -30,8 +30,10 @@ class Explainer:
         """Prepare the search."""
         self._prepared = examination(checks)
 
-    def explain(self, failures: Sequence[Failed], judge: Judge, gone: tuple[int, ...] = ()) -> list[Found]:
-        """Say what the first of these failures is, of all ranks that failed; ``gone`` are ranks that told nothing."""
+    def explain(
+        self, failures: Sequence[Failed], judge: Judge, *, gone: tuple[int, ...] = (), ended: tuple[int, ...] = ()
+    ) -> list[Found]:
+        """Say what the first of these failures is, of all ranks that failed; ``gone`` and ``ended`` as in PeerLost."""
         failures = sorted(failures, key=lambda failure: failure.time)
         records = [_record(failure) for failure in failures]
         answer = self._examined(records).answer()
@@ -45,9 +47,9 @@ class Explainer:
         if first and found:
             return [Found(check, _with(finding, first, followed)) for check, finding in found]
         if lost:
-            event = PeerLost(pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone)
+            event = PeerLost(pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone, ended=ended)
             found = list(judge.ask(event))
-        if not found and first is None and answer.cause:
+        if not (found or first or gone or ended) and answer.cause:
             return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
         return found
 

@@ -28,8 +28,8 @@ LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process ex
 """Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException")
 """Raised where the failures of other processes are gathered; each was explained where it happened."""
-KNOWN, EXPLAINED, UNSAID = "_ddpdoctor_known", "_ddpdoctor_explained", "_ddpdoctor_note"
-"""Attributes of an exception: fields of Failed; that it was looked at; the note for which Python 3.10 has no place."""
+KNOWN, EXPLAINED, TOLD, UNSAID = (f"_ddpdoctor_{name}" for name in ("known", "explained", "told", "note"))
+"""Attributes of an exception: fields of Failed; what was done; the note for which Python 3.10 has no place."""
 Known = dict[str, Any]
 FindOut = Callable[[], Known]
 
@@ -52,6 +52,9 @@ class Failures:
 
     def leaves(self, exc: BaseException) -> None:
         """Tell that an exception is about to leave the process; then, as it may be killed for it, explain it."""
+        if TOLD in vars(exc):
+            return
+        vars(exc)[TOLD] = True
         known = self._known(exc, None)
         hide_watch(exc)
         failure = self._failure(exc, known, inside=False)

@@ -43,7 +43,7 @@ class Attached:
     def undo(self) -> None:
         """Restore torch and stop writing."""
         os.environ.pop(JOB, None)
-        for each in reversed(self._patches):
+        for each in reversed([*self._patches, *self.recorder.late]):
             each.undo()
         self.recorder.stop()
 

@@ -119,14 +119,20 @@ class Monitor:
             return
         self._failed += self._new
         self._new.clear()
-        told = {event.pid for kind in (Failed, Left) for event in self._judge.training.of(kind)}
-        gone = (each for each in self._ranks.values() if each.rank >= 0 and not each.alive)
-        lost = tuple(sorted(each.rank for each in gone if each.reader.pid not in told))
-        for found in self._explainer.explain(self._failed, self._judge, lost):
+        gone = tuple(sorted(each.rank for each in self._ranks.values() if self._is_gone(each)))
+        left = self._judge.training.of(Left, ended=True)
+        failed = {event.pid for event in self._failed}
+        ended = tuple(sorted({event.rank for event in left if event.rank is not None and event.pid not in failed}))
+        for found in self._explainer.explain(self._failed, self._judge, gone=gone, ended=ended):
             key = (found.check.code, found.finding.place.file, found.finding.place.line)
             if key not in self._told:
                 self._told.add(key)
                 self._tell([found])
+
+    def _is_gone(self, each: Rank) -> bool:
+        """Say whether a rank is no more, and told neither of an exception nor of its end."""
+        told = (self._judge.training.of(kind, pid=each.reader.pid) for kind in (Failed, Left))
+        return each.rank >= 0 and not each.alive and not any(told)
 
     def _tell(self, found: Iterable[Found]) -> None:
         for each in found:

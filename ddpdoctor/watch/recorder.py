@@ -23,6 +23,7 @@ from ddpdoctor.watch.flight import answer
 from ddpdoctor.watch.handles import Handles
 from ddpdoctor.watch.models import Models
 from ddpdoctor.watch.passes import Feed
+from ddpdoctor.watch.patch import Patch
 from ddpdoctor.watch.reads import Reads
 from ddpdoctor.watch.rehearse import RehearsalOver
 from ddpdoctor.watch.session import with_monitor
@@ -49,6 +50,7 @@ class Recorder:
         self.settings = settings
         self.rank: int | None = None
         self.active = True
+        self.late: list[Patch] = []
         self.models = Models(self)
         self.feed = Feed()
         self.handles = Handles(self)

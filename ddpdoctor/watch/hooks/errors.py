@@ -33,6 +33,12 @@ def hook(recorder: Recorder) -> list[Patch]:
     ]
 
 
+def stay_outermost(recorder: Recorder) -> None:
+    """Take the place of the excepthook that init_process_group installs: what it prints must not be cut off."""
+    if not hasattr(sys.excepthook, "_ddpdoctor"):
+        recorder.late.append(patch(sys, "excepthook", _excepthook(recorder)))
+
+
 def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def excepthook(kind: Any, exc: BaseException, trace: Any) -> Any:
@@ -41,6 +47,7 @@ def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[.
                 recorder.safely(_leave_error_file, exc)
                 return original(kind, exc, trace)
 
+        excepthook._ddpdoctor = True  # type: ignore[attr-defined]  # noqa: SLF001 - asked for above
         return excepthook
 
     return wrap

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpdoctor.watch.events import Site
+from ddpdoctor.watch.hooks.errors import stay_outermost
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.surroundings import network, rendezvous
@@ -122,6 +123,7 @@ def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                 recorder.explain(exc, lambda: {"seen": (*rendezvous(args, kwargs), *network())})
                 raise
             recorder.safely(recorder.joined)
+            recorder.safely(stay_outermost, recorder)
             return result
 
         return init_process_group

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ddpdoctor.watch.events import Loaded
+from ddpdoctor.watch.events import Loaded, Wrapping
+from ddpdoctor.watch.models import NAMES
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import user_site
@@ -31,10 +32,11 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
         def __init__(model: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
             if recorder.is_rank:
                 recorder.writer.communication(time.time(), "DistributedDataParallel()", "", "", user_site())
+                recorder.safely(_tell_wrapping, recorder, args, kwargs)
             try:
                 original(model, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc, lambda: _to_be_wrapped(*args, **kwargs))
+                recorder.explain(exc, lambda: {"parameters": tuple(name for name, _ in _to_be_wrapped(args, kwargs))})
                 raise
             if recorder.is_rank:
                 recorder.safely(recorder.models.wrapped, model)
@@ -44,11 +46,17 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
     return wrap
 
 
-def _to_be_wrapped(module: Any = None, *_: Any, **__: Any) -> dict[str, Any]:
-    """Name the parameters of what the constructor was given, as it numbers them."""
+def _tell_wrapping(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    shapes = tuple((name, tuple(getattr(each, "shape", ()))) for name, each in _to_be_wrapped(args, kwargs)[:NAMES])
+    recorder.emit(Wrapping, parameters=shapes)
+
+
+def _to_be_wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """List the parameters of what the constructor was given, by name, as DDP numbers them."""
+    module: Any = args[0] if args else kwargs.get("module")
     ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
     named = module.named_parameters() if hasattr(module, "named_parameters") else ()
-    return {"parameters": tuple(name for name, each in named if each.requires_grad and name not in ignored)}
+    return [(name, each) for name, each in named if each.requires_grad and name not in ignored]
 
 
 def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

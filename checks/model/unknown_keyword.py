@@ -1,0 +1,73 @@
+"""A wrapper, a sampler or init_process_group is given a keyword that it does not have.
+
+`DistributedDataParallel(model, device_id=rank)` raises "TypeError: DistributedDataParallel.__init__() got an unexpected
+keyword argument 'device_id'": DDP wants `device_ids`, a list with the one GPU of the rank. `device_id` without the s
+belongs to `init_process_group`, and takes a `torch.device`. A DistributedSampler calls the number of ranks
+`num_replicas`. What a newer torch has is unknown to an older one.
+
+How to be sure: the traceback ends in the user's own call.
+
+How to mend it: the keyword as the installed torch spells it; `help(torch.nn.parallel.DistributedDataParallel)`.
+
+Holds for torch 2.2 to 2.13, from whose signatures the names are. A keyword that a framework passes to a torch that is
+too old or too new for it is another ailment (framework-torch-version-skew).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+
+from ddpdoctor import Card, Finding, Fix, Severity
+from ddpdoctor.check import sign
+from ddpdoctor.explain.records import Record
+
+CARD = Card("DDP590", Severity.ERROR)
+NAMES = {
+    "DistributedDataParallel": "module device_ids output_device dim broadcast_buffers init_sync process_group"
+    " bucket_cap_mb find_unused_parameters check_reduction gradient_as_bucket_view static_graph"
+    " delay_all_reduce_named_params param_to_hook_all_reduce mixed_precision device_mesh"
+    " skip_all_reduce_unused_params bucket_cap_mb_list batched_grad_copy forward_sync_buffers",
+    "DataParallel": "module device_ids output_device dim",
+    "DistributedSampler": "dataset num_replicas rank shuffle seed drop_last",
+    "init_process_group": "backend init_method timeout world_size rank store group_name pg_options device_id",
+}
+MEANT = {
+    ("DistributedDataParallel", "device_id"): "device_ids=[local_rank]",
+    ("DistributedDataParallel", "device"): "device_ids=[local_rank]",
+    ("DistributedDataParallel", "gpu"): "device_ids=[local_rank]",
+    ("DistributedDataParallel", "gpu_ids"): "device_ids=[local_rank]",
+    ("DistributedDataParallel", "rank"): "device_ids=[local_rank]",
+    ("DataParallel", "device_id"): "device_ids=[0, 1]",
+    ("DataParallel", "gpu_ids"): "device_ids=[0, 1]",
+    ("DistributedSampler", "world_size"): "num_replicas=world_size",
+    ("DistributedSampler", "num_replica"): "num_replicas=world_size",
+    ("init_process_group", "device_ids"): 'device_id=torch.device("cuda", local_rank)',
+}
+
+
+@sign(
+    r"(?<![\w.])(DistributedDataParallel|DataParallel|DistributedSampler|init_process_group)(?:\.__init__)?\(\)"
+    r" got an unexpected keyword argument '(\w+)'"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the keyword that was meant, if the user's own code makes the call."""
+    if record.frames and not record.frames[-1].is_users:
+        return
+    callee, wrong = match[1], match[2]
+    names = NAMES[callee].split()
+    close = difflib.get_close_matches(wrong, names, 1, 0.75)
+    meant = MEANT.get((callee, wrong)) or (f"{close[0]}=..." if close else "")
+    if wrong in names:
+        fix = Fix(f"leave {wrong} out, or install a newer torch", command="pip install --upgrade torch")
+    elif meant:
+        fix = Fix(f"pass {meant.partition('=')[0]}", diff=f"-{callee}(..., {wrong}=...)\n+{callee}(..., {meant})")
+    else:
+        fix = Fix(f"leave {wrong} out: {callee} has {', '.join(names)}")
+    yield Finding(
+        f"{callee} has no keyword {wrong}" + (" in the torch installed here" if wrong in names else ""),
+        (record.proof(match, meant or "a keyword of its signature"),),
+        fix,
+        record.place,
+    )
