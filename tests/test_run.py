@@ -271,18 +271,25 @@ class TestRehearsal:
         """A hundred epochs are cut to a few short ones, and nothing that it saves is left."""
         text = (
             NO_SET_EPOCH.replace("range(3)", "range(100)")
-            .replace('    print("rank"', '    torch.save(model.state_dict(), "model.pt")\n    print("rank"')
+            .replace(
+                '    print("rank"',
+                '    torch.save(model.state_dict(), "model.pt")\n'
+                '    os.makedirs("runs/1", exist_ok=True)\n'
+                '    shutil.copyfile("model.pt", "best.pt")\n    print("rank"',
+            )
+            .replace("import os", "import shutil, os", 1)
             .replace("            step(", '            torch.save(model.state_dict(), "latest.pt")\n            step(')
         )
         path = script(text)
         folder = Path(path).parent
-        (folder / "latest.pt").write_bytes(b"the user's")
+        for name in ("latest.pt", "best.pt"):
+            (folder / name).write_bytes(b"the user's")
         done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path), cwd=folder, PORT=free_port())
 
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
-        assert (folder / "latest.pt").read_bytes() == b"the user's"
-        assert sorted(each.name for each in folder.iterdir()) == ["latest.pt", "train.py"]
+        assert (folder / "latest.pt").read_bytes() == (folder / "best.pt").read_bytes() == b"the user's"
+        assert sorted(each.name for each in folder.iterdir()) == ["best.pt", "latest.pt", "train.py"]
 
     def test_an_unused_parameter_is_found(self, ddpdoctor: Run, script: Script) -> None:
         """By its name, at the line of the forward."""

@@ -35,14 +35,15 @@ class Rehearsed:
 def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float) -> Rehearsed:
     """Run the command with the watch on, epochs cut short, its output kept from the terminal.
 
-    It runs in a process group of its own, which is killed when the rehearsal is over: nothing is left behind. What
-    torch.save writes to new paths is removed; files that were there are not written.
+    It runs in a process group of its own, which is killed when the rehearsal is over: nothing is left behind. Files
+    that it made are removed then, and those that it changed are as before.
 
     Raises:
         BadTarget: there is no such command.
     """
     from ddpdoctor.watch.monitor import Monitor
     from ddpdoctor.watch.settings import Rehearsal, Settings
+    from ddpdoctor.watch.undo import undo
 
     with session() as folder:
         settings = Settings(session=folder, hang_after=HANG_AFTER, on_finding="log", rehearsal=Rehearsal())
@@ -54,8 +55,8 @@ def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float) ->
                 in_time = _follow(process, monitor, time.monotonic() + min(limit, LONGEST))
             finally:
                 _kill(process)
+                undo(Path(folder))
         monitor.end(process.returncode if in_time else 0)
-        _remove_new(Path(folder) / "written")
         return Rehearsed(tuple(monitor.found), _fault(command, process, monitor, output, in_time=in_time))
 
 
@@ -76,13 +77,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _remove_new(listed: Path) -> None:
-    """Remove the checkpoints that the rehearsal wrote where there was no file before."""
-    if listed.is_file():
-        for path in dict.fromkeys(listed.read_text(encoding="utf-8").splitlines()):
-            Path(path).unlink(missing_ok=True)
 
 
 def _fault(

@@ -26,7 +26,7 @@ NUMBERED = re.compile(r"[Pp]arameter (?:at index|indices)|params\[\d+\]")
 INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
 LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
 """Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
-GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException")
+GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
 """Raised where the failures of other processes are gathered; each was explained where it happened."""
 KNOWN, EXPLAINED, TOLD, UNSAID = (f"_ddpdoctor_{name}" for name in ("known", "explained", "told", "note"))
 """Attributes of an exception: fields of Failed; what was done; the note for which Python 3.10 has no place."""

@@ -12,6 +12,7 @@ from typing import Any
 from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.session import JOB, job
 from ddpdoctor.watch.settings import ON_FINDING, Settings, inherited
+from ddpdoctor.watch.undo import note_changes
 
 
 class Attached:
@@ -24,6 +25,8 @@ class Attached:
         from ddpdoctor.watch.hooks import errors, files, groups, loaders, models, optimizers
 
         self.recorder = Recorder(settings)
+        if settings.rehearsal is not None:
+            note_changes(settings.session)
         self._patches: list[Any] = [
             each for hooks in (errors, files, groups, loaders, models, optimizers) for each in hooks.hook(self.recorder)
         ]

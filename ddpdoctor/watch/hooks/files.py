@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.watch import ledger
+from ddpdoctor.watch import ledger, undo
 from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
@@ -29,7 +29,7 @@ def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
                 return original(obj, f, *args, **kwargs)
             began = time.time()
             if recorder.settings.rehearsal is not None:
-                f = _aside(recorder, path)
+                undo.overwriting(Path(recorder.settings.session), path)  # torch writes without Python's open
             result = original(obj, f, *args, **kwargs)
             steps = recorder.writer.counters[ledger.STEPS]
             recorder.safely(lambda: recorder.emit(FileWritten, path=path, began=began, steps=steps))
@@ -38,15 +38,6 @@ def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
         return save
 
     return wrap
-
-
-def _aside(recorder: Recorder, path: str) -> str:
-    """Give where a rehearsal writes instead: a file of the user's is not touched, a new one is left to the script."""
-    if not Path(path).exists():
-        with (Path(recorder.settings.session) / "written").open("a", encoding="utf-8") as list_of_new:
-            list_of_new.write(f"{path}\n")  # the monitor removes it at the end
-        return path
-    return str(Path(recorder.settings.session) / f"{os.getpid()}.checkpoint")
 
 
 def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
