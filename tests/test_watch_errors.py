@@ -7,10 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from ddpdoctor.model import Finding
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
-from ddpdoctor.watch.judge import Found
 from ddpdoctor.watch.selftest import watched
 
 ALL = load_checks()
