@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ddpdoctor.watch.recorder import STACK_SIGNAL
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
@@ -223,6 +225,28 @@ class TestInstall:
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("DDP604 set-epoch-not-called") == 1
         assert not sessions()
+
+    def test_a_rank_that_is_asked_while_it_ends_is_not_killed(self, tmp_path: Path) -> None:
+        """The monitor's signal is ignored before faulthandler takes it, and after it has let go of it."""
+        text = f"""
+import atexit, os, time
+def last():
+    print(os.getpid(), flush=True)
+    time.sleep(1.5)
+atexit.register(last)
+import torch, faulthandler
+from ddpdoctor.watch.recorder import Recorder
+from ddpdoctor.watch.settings import Settings
+Recorder(Settings(session={str(tmp_path)!r})).become_rank(0)
+from ddpdoctor.watch.recorder import STACK_SIGNAL
+faulthandler.unregister(STACK_SIGNAL)  # as the interpreter does at its end
+"""
+        with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.send_signal(STACK_SIGNAL or 0)
+
+        assert process.returncode == 0
 
     def test_uninstall_restores_everything(self) -> None:
         """No attribute of torch, and no hook, stays changed."""

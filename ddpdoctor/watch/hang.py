@@ -56,7 +56,8 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     now = time.monotonic()
     if not any(each.alive and now - each.since >= after for each in ranks):
         return None
-    files = {each.reader.pid: each.reader.stack for each in ranks if each.alive and not _stopped(each)}
+    asked = [each for each in ranks if each.alive and not _stopped(each) and _gone(each.reader.pid, training) is None]
+    files = {each.reader.pid: each.reader.stack for each in asked}
     used = {each.reader.pid: _cpu(each) for each in ranks}
     first = stacks(files)
     time.sleep(LOOK)

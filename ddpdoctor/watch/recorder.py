@@ -91,7 +91,9 @@ class Recorder:
             if not self.settings.session:
                 self.settings = with_monitor(self.settings)
             self._writer = ledger.Writer(self.settings.session)
-            if STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) is signal.SIG_DFL:
+            if STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) in {signal.SIG_DFL, signal.SIG_IGN}:
+                # What the interpreter puts back at its end: the monitor's question must not kill a rank that leaves.
+                signal.signal(STACK_SIGNAL, signal.SIG_IGN)
                 self._stacks = self._writer.stack.open("w")
                 self._stacks.write(f"{threading.main_thread().ident:x}\n")
                 self._stacks.flush()
