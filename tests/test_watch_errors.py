@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
@@ -49,21 +54,6 @@ SCRIPTS = {
         "WORLD_SIZE=2",
         """
         del os.environ["MASTER_ADDR"]
-        dist.init_process_group("gloo")  # guilty
-        """,
-    ),
-    "the port is in use": (
-        "port-in-use",
-        "is in use on this host already",
-        "listens on port",
-        """
-        if RANK == 1:
-            time.sleep(60)
-        import subprocess, sys
-        holder = subprocess.Popen(
-            [sys.executable, "-c", "import socket, time; s = socket.create_server(('', 0)); "
-             "print(s.getsockname()[1], flush=True); time.sleep(5)"], stdout=subprocess.PIPE, text=True)
-        os.environ["MASTER_PORT"] = holder.stdout.readline().strip()
         dist.init_process_group("gloo")  # guilty
         """,
     ),
@@ -115,6 +105,75 @@ def test_errors_of_scripts_are_explained(name: str, tmp_path: Path, jobs: Jobs) 
     assert message in finding.message
     assert any(seen in each.seen for each in finding.evidence)
     assert finding.place.line == line_of("# guilty", script)
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+ALONE = """
+import os, subprocess, sys
+import torch, torch.distributed as dist
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", RANK="0", WORLD_SIZE="1")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    """Give a function that writes a script and gives its path."""
+
+    def write(text: str) -> Path:
+        (tmp_path / "train.py").write_text(text)
+        return tmp_path / "train.py"
+
+    return write
+
+
+Script = Callable[[str], Path]
+
+
+@pytest.mark.usefixtures("no_process_left")
+class TestOneProcess:
+    """What a script of one process, started by hand, is told."""
+
+    def test_who_has_the_port(self, ddpdoctor: Run, script: Script) -> None:
+        """The port, the process that listens on it, the variables as they are, and the interface of gloo."""
+        path = script(
+            ALONE
+            + dedent("""
+            import socket
+            with socket.create_server(("", 0)) as holder:
+                port = holder.getsockname()[1]
+                os.environ["MASTER_PORT"] = str(port)
+                if os.fork() == 0:
+                    holder.close()
+                    dist.init_process_group("gloo")  # guilty
+                else:
+                    os.wait()
+            """)
+        )
+        done = ddpdoctor("run", "--", sys.executable, str(path))
+
+        assert "torch.distributed.DistNetworkError" in done.stderr
+        assert re.search(r"ddpdoctor: DDP305 port-in-use: port \d+ is in use", done.stderr)
+        assert re.search(r"seen: pid \d+ \(.*\) listens on port \d+", done.stderr)
+        assert re.search(r"seen: MASTER_ADDR=127.0.0.1, MASTER_PORT=\d+, RANK=0, WORLD_SIZE=1", done.stderr)
+        assert "seen: gloo uses" in done.stderr
+        assert f"{path}:{line_of('# guilty', path)}" in done.stderr
+
+    def test_the_repair_names_the_very_file(self, ddpdoctor: Run, script: Script, tmp_path: Path) -> None:
+        """No rank, no launcher: the command mends the file, and then it loads."""
+        net = "net = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
+        saved = f"torch.save(torch.nn.DataParallel(net).state_dict(), {str(tmp_path / 'my model.pt')!r})\n"
+        path = script("import sys, torch\n" + net + saved + "net.load_state_dict(torch.load(sys.argv[1]))  # guilty\n")
+        done = ddpdoctor("run", "--", sys.executable, str(path), str(tmp_path / "my model.pt"))
+        command = re.search(r"ddpdoctor repair .*", done.stderr)
+        assert command is not None, done.stderr
+        repaired = ddpdoctor(*shlex.split(command[0])[1:])
+        again = ddpdoctor("run", "--", sys.executable, str(path), shlex.split(command[0])[-1])
+
+        assert done.returncode == 1
+        assert repaired.returncode == 0, repaired.stderr
+        assert again.returncode == 0, again.stderr
+        assert "ddpdoctor" not in again.stderr
 
 
 def line_of(text: str, script: Path) -> int:
