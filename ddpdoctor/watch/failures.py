@@ -73,6 +73,17 @@ class Failures:
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"{text}\n")
 
+    def at_end(self) -> None:
+        """Do the same at the interpreter's end for the exception that caused it, if an excepthook has kept it."""
+        exc = getattr(sys, "last_value", None)
+        if not isinstance(exc, Exception) or TOLD in vars(exc) or hasattr(sys, "ps1"):
+            return
+        noted = has_note(exc)
+        self.leaves(exc)
+        if not noted:
+            for text in filter(is_note, getattr(exc, "__notes__", ())):
+                sys.stderr.write(f"{text}\n")
+
     def _tell(self, failure: Failed) -> bool:
         if self.recorder.is_rank:
             self.recorder.writer.event(failure)
@@ -153,4 +164,9 @@ class Failures:
 
 def has_note(exc: BaseException) -> bool:
     """Say whether an exception was explained in this process."""
-    return UNSAID in vars(exc) or any(str(each).startswith(MARK) for each in getattr(exc, "__notes__", ()))
+    return UNSAID in vars(exc) or any(map(is_note, getattr(exc, "__notes__", ())))
+
+
+def is_note(text: object) -> bool:
+    """Tell an explanation from the notes of others."""
+    return str(text).startswith(MARK)

@@ -50,9 +50,11 @@ class Monitor:
                     each.rank = event.rank
                 self._see(event)
             each.moved()
+        if any(each.explains for each in self._ranks.values()):
+            return  # it will say why the others wait
         if not self._new:
             self._look()
-        elif time.monotonic() - self._failing > SETTLED and not any(each.explains for each in self._ranks.values()):
+        elif time.monotonic() - self._failing > SETTLED:
             self._explain()
 
     def signal_ranks(self, number: int) -> None:
