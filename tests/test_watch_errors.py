@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
@@ -49,21 +55,6 @@ SCRIPTS = {
         "WORLD_SIZE=2",
         """
         del os.environ["MASTER_ADDR"]
-        dist.init_process_group("gloo")  # guilty
-        """,
-    ),
-    "the port is in use": (
-        "port-in-use",
-        "is in use on this host already",
-        "listens on port",
-        """
-        if RANK == 1:
-            time.sleep(60)
-        import subprocess, sys
-        holder = subprocess.Popen(
-            [sys.executable, "-c", "import socket, time; s = socket.create_server(('', 0)); "
-             "print(s.getsockname()[1], flush=True); time.sleep(5)"], stdout=subprocess.PIPE, text=True)
-        os.environ["MASTER_PORT"] = holder.stdout.readline().strip()
         dist.init_process_group("gloo")  # guilty
         """,
     ),
@@ -115,6 +106,195 @@ def test_errors_of_scripts_are_explained(name: str, tmp_path: Path, jobs: Jobs) 
     assert message in finding.message
     assert any(seen in each.seen for each in finding.evidence)
     assert finding.place.line == line_of("# guilty", script)
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+ALONE = """
+import os, subprocess, sys
+import torch, torch.distributed as dist
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", RANK="0", WORLD_SIZE="1")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], Path]:
+    """Give a function that writes a script and gives its path."""
+
+    def write(text: str) -> Path:
+        (tmp_path / "train.py").write_text(text)
+        return tmp_path / "train.py"
+
+    return write
+
+
+Script = Callable[[str], Path]
+
+
+@pytest.mark.usefixtures("no_process_left")
+class TestOneProcess:
+    """What a script of one process, started by hand, is told."""
+
+    def test_who_has_the_port(self, ddpdoctor: Run, script: Script) -> None:
+        """The port, the process that listens on it, the variables as they are, and the interface of gloo."""
+        path = script(
+            ALONE
+            + dedent("""
+            import socket
+            with socket.create_server(("", 0)) as holder:
+                port = holder.getsockname()[1]
+                os.environ["MASTER_PORT"] = str(port)
+                if os.fork() == 0:
+                    holder.close()
+                    dist.init_process_group("gloo")  # guilty
+                else:
+                    os.wait()
+            """)
+        )
+        done = ddpdoctor("run", "--", sys.executable, str(path))
+
+        assert "torch.distributed.DistNetworkError" in done.stderr
+        assert re.search(r"ddpdoctor: DDP305 port-in-use: port \d+ is in use", done.stderr)
+        assert re.search(r"seen: pid \d+ \(.*\) listens on port \d+", done.stderr)
+        assert re.search(r"seen: MASTER_ADDR=127.0.0.1, MASTER_PORT=\d+, RANK=0, WORLD_SIZE=1", done.stderr)
+        assert "seen: gloo uses" in done.stderr
+        assert f"{path}:{line_of('# guilty', path)}" in done.stderr
+
+    def test_the_repair_names_the_very_file(self, ddpdoctor: Run, script: Script, tmp_path: Path) -> None:
+        """No rank, no launcher: the command mends the file, and then it loads."""
+        net = "net = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
+        saved = f"torch.save(torch.nn.DataParallel(net).state_dict(), {str(tmp_path / 'my model.pt')!r})\n"
+        path = script("import sys, torch\n" + net + saved + "net.load_state_dict(torch.load(sys.argv[1]))  # guilty\n")
+        done = ddpdoctor("run", "--", sys.executable, str(path), str(tmp_path / "my model.pt"))
+        command = re.search(r"ddpdoctor repair .*", done.stderr)
+        assert command is not None, done.stderr
+        repaired = ddpdoctor(*shlex.split(command[0])[1:])
+        again = ddpdoctor("run", "--", sys.executable, str(path), shlex.split(command[0])[-1])
+
+        assert done.returncode == 1
+        assert repaired.returncode == 0, repaired.stderr
+        assert again.returncode == 0, again.stderr
+        assert "ddpdoctor" not in again.stderr
+
+
+FAULTY = """
+import os, sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def train():
+    model = DDP(nn.Linear(4, 4))
+    model(torch.randn(2, 4)).sum().backward()
+    model.encode(3)  # guilty
+
+def worker(rank, port):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    train()
+"""
+MAIN = """
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    train()
+"""
+NOTE = "ddpdoctor: DDP516 attributes-behind-wrapper: encode is read from the wrapper DistributedDataParallel"
+SAID = "AttributeError: 'DistributedDataParallel' object has no attribute 'encode'"
+
+
+@pytest.mark.usefixtures("no_process_left")
+class TestLaunchers:
+    """Where an exception leaves a rank, its explanation goes with it."""
+
+    def test_the_traceback_is_the_users_own_and_torchruns_summary_has_the_note(
+        self, ddpdoctor: Run, script: Script
+    ) -> None:
+        """Frames, type and message as without the watch; without @record, the summary has them too."""
+        path = script(FAULTY + MAIN)
+        done = ddpdoctor("run", "--", *TORCHRUN, str(path))
+        printed = done.stderr.replace("[rank0]: ", "").replace("[rank1]: ", "")
+
+        assert done.returncode == 1
+        assert f'File "{path}", line {line_of("# guilty", path)}, in train' in printed
+        assert f"{SAID}\n\n{NOTE}" in printed
+        assert f"{SAID}\n  \n  {NOTE}" in printed.partition("Root Cause")[2]
+        assert "/ddpdoctor/watch/" not in done.stderr
+        assert f"where     {path}:{line_of('# guilty', path)}" in done.stderr
+
+    @pytest.mark.parametrize("method", ["spawn", "fork"])
+    def test_the_message_of_mp_spawn(self, ddpdoctor: Run, script: Script, method: str) -> None:
+        """The parent's exception quotes the child's with its explanation, which is made once."""
+        start = f'mp.start_processes(worker, (sys.argv[1],), 2, start_method="{method}")'
+        path = script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n")
+        done = ddpdoctor("run", "--", sys.executable, str(path), free_port())
+
+        assert "ProcessRaisedException" in done.stderr
+        assert f"{SAID}\n\n{NOTE}" in done.stderr
+        assert done.stderr.count("\nddpdoctor: DDP") == 1
+        assert "/ddpdoctor/watch/" not in done.stderr
+
+    def test_processes_of_multiprocessing(self, ddpdoctor: Run, script: Script) -> None:
+        """As in torch's tutorial: mp.Process, whose children print their traceback themselves."""
+        start = "[each.start() for each in [mp.Process(target=worker, args=(r, sys.argv[1])) for r in range(2)]]"
+        path = script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n")
+        done = ddpdoctor("run", "--", sys.executable, str(path), free_port())
+
+        assert f"{SAID}\n\n{NOTE}" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("options", "prologue", "said"),
+        [
+            (["-X", "dev"], "", SAID),
+            ([], "import faulthandler; faulthandler.enable()", SAID),
+            ([], "sys.excepthook = lambda kind, exc, trace: print('MINE', exc, file=sys.stderr)", "MINE '"),
+        ],
+        ids=["python -X dev", "faulthandler", "an excepthook of its own"],
+    )
+    def test_what_else_looks_at_exceptions(
+        self, ddpdoctor: Run, script: Script, options: list[str], prologue: str, said: str
+    ) -> None:
+        """The note is there, once; what the script asked for happens too."""
+        alone = "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=sys.argv[1], RANK='0', WORLD_SIZE='1')"
+        path = script(f"{FAULTY}\n{alone}\ndist.init_process_group('gloo')\n{prologue}\ntrain()\n")
+        done = ddpdoctor("run", "--", sys.executable, *options, str(path), free_port())
+
+        assert said in done.stderr
+        assert done.stderr.replace("[rank0]: ", "").count(f"\n{NOTE}") == 1
+        assert "watch failed" not in done.stderr
+
+    def test_an_exception_that_the_script_handles_is_no_failure(self, ddpdoctor: Run, script: Script) -> None:
+        """Nothing is told, and the exception is the same object with the same traceback."""
+        path = script(
+            FAULTY
+            + dedent("""
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1], RANK="0", WORLD_SIZE="1")
+            dist.init_process_group("gloo")
+            for strict in range(3):
+                try:
+                    nn.Linear(2, 2).load_state_dict({"module.weight": torch.ones(2, 2)})
+                except RuntimeError as exc:
+                    trace = exc.__traceback__
+                    while trace is not None:
+                        assert "ddpdoctor" not in trace.tb_frame.f_code.co_filename
+                        trace = trace.tb_next
+                    assert type(exc) is RuntimeError
+            try:
+                train()
+            except AttributeError:
+                print("went on")
+            """)
+        )
+        done = ddpdoctor("run", "--", sys.executable, str(path), free_port())
+
+        assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+        assert "ddpdoctor" not in done.stderr
+
+
+def free_port() -> str:
+    """Give a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
 
 
 def line_of(text: str, script: Path) -> int:

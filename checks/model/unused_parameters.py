@@ -30,6 +30,7 @@ from ddpdoctor.model import Place
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import UNUSED
 from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.training import Training
 
 from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
 from ._words import SHOWN, counted, end, listed
@@ -74,8 +75,10 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
 
 
 @watch(Failed)
-def while_training(event: Failed) -> Iterator[Finding]:
-    """Name what had no gradient when DDP stopped."""
+def while_training(event: Failed, training: Training) -> Iterator[Finding]:
+    """Name what had no gradient when DDP stopped, where the ranks agree on it."""
+    if len({each.unused for each in training.of(Failed) if each.unused}) > 1:
+        return
     if event.unused and not event.changed and UNUSED in event.text:
         yield Finding(
             f"{counted(len(event.unused), 'parameter')} got no gradient, so DDP stops: " + listed(event.unused),

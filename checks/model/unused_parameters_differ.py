@@ -19,11 +19,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe, sign
+from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity, Table
+from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.outcome import Returned
+from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.training import Training
 
 from ._words import counted, ends, listed
 
@@ -68,9 +70,34 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             "the ranks did not use the same parameters: "
             + "; ".join(f"rank {rank} not {names}" for rank, (names, _) in list(told.items())[:4]),
             (record.proof(match, "the same parameters on each rank"), *(proof for _, proof in list(told.values())[:4])),
-            Fix(
-                "let every rank use every parameter (an unused branch times zero), or let DDP look for unused ones",
-                diff="-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)",
-            ),
+            SEARCH,
             record.place,
         )
+
+
+@watch(Failed)
+def while_training(event: Failed, training: Training) -> Iterator[Finding]:
+    """Compare the names of what got no gradient on each rank."""
+    told = {rank: each.unused for rank, each in training.by_rank(Failed).items() if each.unused}
+    if event.unused and len(set(told.values())) > 1:
+        names = sorted({name for unused in told.values() for name in unused})
+        differing = [name for name in names if not all(name in unused for unused in told.values())]
+        yield Finding(
+            f"{counted(len(differing), 'parameter')} got a gradient on some ranks only: {listed(differing)}",
+            tuple(
+                Evidence(f"no gradient: {listed(unused)}", "the same on each rank", f"rank {rank}")
+                for rank, unused in list(told.items())[:4]
+            ),
+            SEARCH,
+            Place(
+                file=event.site.file if event.site else None,
+                line=event.site.line if event.site else None,
+                rank=event.rank,
+            ),
+        )
+
+
+SEARCH = Fix(
+    "let every rank use every parameter (an unused branch times zero), or let DDP look for unused ones",
+    diff="-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)",
+)

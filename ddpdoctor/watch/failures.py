@@ -6,12 +6,14 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch import ledger
+from ddpdoctor.watch.ending import last_words
 from ddpdoctor.watch.events import Failed
 from ddpdoctor.watch.explained import MARK, Explainer, note
 from ddpdoctor.watch.judge import Judge
@@ -47,8 +49,12 @@ class Failures:
         """Explain an exception that torch has raised into the user's code."""
         known = self._known(exc, find_out)
         hide_watch(exc)
-        if not LOST.search(str(exc)):
+        if LOST.search(str(exc)):
+            return
+        with last_words() as received:
             self._explain(exc, known, inside=True)
+            if received:
+                self._tell(self._failure(exc, known, inside=True))
 
     def leaves(self, exc: BaseException) -> None:
         """Tell that an exception is about to leave the process; then, as it may be killed for it, explain it."""
@@ -67,6 +73,17 @@ class Failures:
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"{text}\n")
 
+    def at_end(self) -> None:
+        """Do the same at the interpreter's end for the exception that caused it, if an excepthook has kept it."""
+        exc = getattr(sys, "last_value", None)
+        if not isinstance(exc, Exception) or TOLD in vars(exc) or hasattr(sys, "ps1"):
+            return
+        noted = has_note(exc)
+        self.leaves(exc)
+        if not noted:
+            for text in filter(is_note, getattr(exc, "__notes__", ())):
+                sys.stderr.write(f"{text}\n")
+
     def _tell(self, failure: Failed) -> bool:
         if self.recorder.is_rank:
             self.recorder.writer.event(failure)
@@ -78,11 +95,26 @@ class Failures:
         if EXPLAINED in vars(exc) or of_others or any(MARK in str(each) or has_note(each) for each in chain(exc)):
             return
         vars(exc)[EXPLAINED] = True
-        if text := self._note(self._failure(exc, known, inside=inside)):
+        with self._busy():
+            text = self._note(self._failure(exc, known, inside=inside))
+        if text:
             if hasattr(exc, "add_note"):
                 exc.add_note(text)
             else:
                 vars(exc)[UNSAID] = text
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Let the monitor know that a failure is being explained: it waits, to compare ranks."""
+        counters = self.recorder.writer.counters if self.recorder.is_rank else None
+        if counters is None:
+            yield
+            return
+        counters[ledger.EXPLAINING] = 1
+        try:
+            yield
+        finally:
+            counters[ledger.EXPLAINING] = 0
 
     def _known(self, exc: BaseException, find_out: FindOut | None) -> Known:
         """Give what is known of an exception, and keep it with the exception."""
@@ -132,4 +164,9 @@ class Failures:
 
 def has_note(exc: BaseException) -> bool:
     """Say whether an exception was explained in this process."""
-    return UNSAID in vars(exc) or any(str(each).startswith(MARK) for each in getattr(exc, "__notes__", ()))
+    return UNSAID in vars(exc) or any(map(is_note, getattr(exc, "__notes__", ())))
+
+
+def is_note(text: object) -> bool:
+    """Tell an explanation from the notes of others."""
+    return str(text).startswith(MARK)

@@ -42,6 +42,11 @@ class Rank:
         return False
 
     @property
+    def explains(self) -> bool:
+        """Say whether the process is at work on the explanation of an exception."""
+        return self.alive and bool(self.reader.counters()[ledger.EXPLAINING])
+
+    @property
     def alive(self) -> bool:
         """Say whether the process is there and no zombie."""
         try:

@@ -23,8 +23,11 @@ COUNTERS = 16
 HEADER = COUNTERS * 8
 SIZE = HEADER + RING * SLOT.size
 
-BATCHES, FORWARDS, STEPS, COMMUNICATIONS, SAMPLING_MICROSECONDS, STOP = range(6)
-"""The counters: batches drawn, forwards of wrapped models, optimizer steps, communications; STOP is the monitor's."""
+BATCHES, FORWARDS, STEPS, COMMUNICATIONS, SAMPLING_MICROSECONDS, STOP, EXPLAINING = range(7)
+"""The counters: batches drawn, forwards of wrapped models, optimizer steps, communications; STOP is the monitor's.
+
+EXPLAINING is 1 while an exception is being explained.
+"""
 
 
 class Writer:

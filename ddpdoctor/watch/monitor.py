@@ -32,6 +32,8 @@ class Monitor:
         self._explainer = Explainer(checks)
         self._failed: list[Failed] = []
         self._new: list[Failed] = []
+        self._failing = 0.0
+        self._known = False  # what the ranks have failed of
         self._told: set[tuple[str, str | None, int | None]] = set()
         self._ranks: dict[int, Rank] = {}
         self._looked = 0.0
@@ -48,9 +50,12 @@ class Monitor:
                     each.rank = event.rank
                 self._see(event)
             each.moved()
-        if self._new and time.time() - self._new[0].time > SETTLED:
+        if any(each.explains for each in self._ranks.values()):
+            return  # it will say why the others wait
+        if not self._new:
+            self._look()
+        elif time.monotonic() - self._failing > SETTLED:
             self._explain()
-        self._look()
 
     def signal_ranks(self, number: int) -> None:
         """Send a signal to each rank that is there."""
@@ -107,10 +112,12 @@ class Monitor:
         if isinstance(event, Failed):  # what it means depends on those that follow
             self._judge.training.add(event)
             if not event.error.startswith("ddpdoctor."):
+                self._failing = self._failing if self._new else time.monotonic()
                 self._new.append(event)
             return
         if isinstance(event, Started):  # after failures: the launcher starts anew
             self._failed.clear()
+            self._known = False
         self._tell(self._judge.see(event))
 
     def _explain(self) -> None:
@@ -124,6 +131,7 @@ class Monitor:
         failed = {event.pid for event in self._failed}
         ended = tuple(sorted({event.rank for event in left if event.rank is not None and event.pid not in failed}))
         for found in self._explainer.explain(self._failed, self._judge, gone=gone, ended=ended):
+            self._known = True
             key = (found.check.code, found.finding.place.file, found.finding.place.line)
             if key not in self._told:
                 self._told.add(key)
@@ -147,7 +155,7 @@ class Monitor:
         joined = [each for each in self._ranks.values() if each.rank >= 0]
         event = stalled(joined, self._judge.training, self._settings.hang_after)
         stands = _signature(event)
-        if event is not None and stands != self._stands:
+        if event is not None and stands != self._stands and not (self._known and event.doing(Doing.FAILED)):
             self._see(event)
         self._stands = stands
 

@@ -211,6 +211,8 @@ class Recorder:
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""
+        if self.active and not _in_loader_worker():
+            self.safely(self.failures.at_end)
         self.safely(lambda: self.emit(Left, ended=True))
         self.handles.waiting.clear()  # what the interpreter frees from now on, no line of the script dropped
 

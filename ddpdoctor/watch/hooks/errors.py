@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib
 import multiprocessing.process
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.watch.ending import last_words
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.recorder import Recorder
 
@@ -51,23 +49,6 @@ def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[.
         return excepthook
 
     return wrap
-
-
-@contextmanager
-def last_words() -> Iterator[None]:
-    """Put off SIGTERM, which launchers send as soon as another rank has ended, until this one has said why it ends."""
-    before = signal.getsignal(signal.SIGTERM)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if received:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _leave_error_file(exc: BaseException) -> None:
