@@ -8,8 +8,11 @@ import re
 import pytest
 
 from ddpdoctor.check import Facet, Instrument, Role, Sign
+from ddpdoctor.explain.answer import Confidence
+from ddpdoctor.explain.engine import explain
 from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.records import Frame, Log, Record
+from ddpdoctor.explain.sources import Origin
 from ddpdoctor.model import Finding
 from ddpdoctor.registry import load_checks
 
@@ -599,3 +602,35 @@ def test_a_store_that_is_gone_after_the_training_is_harmless() -> None:
     assert [(slug, role) for slug, role, _ in findings(gone)] == [("rank0-exited-store-gone", Role.CONSEQUENCE)]
     ended = f"{{'train_runtime': 5121.4}}\n{gone}"
     assert [(slug, role) for slug, role, _ in findings(ended)] == [("rank0-exited-store-gone", Role.HARMLESS)]
+
+
+REFUSED = "[../gloo/transport/tcp/pair.cc:799] connect [127.0.0.1]:3210: Connection refused"
+RAISED = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 18, in main\nValueError: bad label\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "confidence"),
+    [
+        (f"  group_world_size=2\n{REFUSED}", Confidence.CERTAIN),
+        (f"+ torchrun --nnodes=2 --nproc_per_node 8 train.py\n{REFUSED}", Confidence.CERTAIN),
+        (f"  group_world_size=1\n{REFUSED}", Confidence.UNDECIDABLE),
+        (f"+ torchrun --nnodes=1:4 train.py\n{REFUSED}", Confidence.UNDECIDABLE),
+        (REFUSED, Confidence.UNDECIDABLE),
+    ],
+)
+def test_a_loopback_peer_is_proof_only_between_hosts(log: str, confidence: Confidence) -> None:
+    """On one host the same words come from a peer that ended, or from a store that outlived it."""
+    answer = explain([(Origin("log"), [log.encode()])], load_checks())
+
+    assert answer.cause is not None
+    assert (answer.cause.check.slug, answer.confidence) == ("hostname-loopback", confidence)
+
+
+def test_an_error_before_a_loopback_peer_comes_first() -> None:
+    """After an elastic restart a rank is told the address of the one that has ended, on several hosts, too."""
+    log = f"  group_world_size=2\n{RAISED}{REFUSED}"
+
+    answer = explain([(Origin("log"), [log.encode()])], load_checks())
+
+    assert answer.unknown is not None
+    assert answer.unknown.record.error == "ValueError"

@@ -27,6 +27,7 @@ from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import first_mismatch, seen, short, table
 from ddpdoctor.watch.verdict import kind as hang
 
+from ._flight import OTHER_OPERATION, proofs
 from ._mismatch import DETECTED, Kind, kind, sides
 from ._watchdog import AFTERMATH
 
@@ -67,6 +68,12 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         FIX,
         record.place,
     )
+
+
+@sign(OTHER_OPERATION, explains=AFTERMATH)
+def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The flight recorders of two ranks have different operations under one number."""
+    yield Finding(match["said"], proofs(record, "one operation on all ranks"), FIX, record.place)
 
 
 @watch(Stalled)

@@ -29,6 +29,7 @@ from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import first_mismatch, seen, short, table
 from ddpdoctor.watch.verdict import kind as hang
 
+from ._flight import OTHER_TENSORS, proofs
 from ._mismatch import DETECTED, Kind, kind, sides
 from ._watchdog import AFTERMATH
 
@@ -76,6 +77,12 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...   # raises at the first collective that does not fit",
         ),
     )
+
+
+@sign(OTHER_TENSORS, explains=AFTERMATH)
+def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The flight recorders of two ranks have one operation on different tensors."""
+    yield Finding(match["said"], proofs(record, "the same size and dtype on all ranks"), FIX, record.place)
 
 
 @watch(Stalled)

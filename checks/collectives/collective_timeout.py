@@ -29,6 +29,7 @@ from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import at, seen, short, table
 from ddpdoctor.watch.verdict import kind as hang
 
+from ._flight import ALONE, TOGETHER, proofs
 from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, EARLY, Kind, told
 
@@ -75,6 +76,33 @@ def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         FIX,
         record.place,
         doubt=Doubt(LATE, ASK),
+    )
+
+
+@sign(TOGETHER, role=Role.SYMPTOM, explains=AFTERMATH)
+def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """All ranks of which there is a dump have come."""
+    yield Finding(
+        f"{match['said']}, and it does not end",
+        proofs(record, "it ends when all ranks have come"),
+        Fix(
+            "test the network and the GPUs under this job",
+            command="ddpdoctor check --only network,gpu,nccl-collectives",
+        ),
+        record.place,
+        doubt=Doubt((*LATE[3:], FIRST[0], "a GPU still works on what was issued before"), ASK),
+    )
+
+
+@sign(ALONE, role=Role.SYMPTOM, explains=AFTERMATH)
+def in_one_dump(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """One rank alone knows where it waits, and not for whom."""
+    yield Finding(
+        match["said"],
+        proofs(record, "dumps of all ranks"),
+        FIX,
+        record.place,
+        doubt=Doubt(LATE, "ddpdoctor explain DUMPS_OF_ALL_RANKS"),
     )
 
 

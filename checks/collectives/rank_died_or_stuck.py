@@ -29,6 +29,7 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import GONE, at, kind, seen, short, table, where
 from ddpdoctor.watch.verdict import Kind as Hang
 
+from ._flight import SILENT, proofs
 from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, Kind, named, told
 
@@ -36,6 +37,7 @@ CARD = Card("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"
 STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
 BELOW = 64  # lines: Horovod lists a rank in a line, below its warning
+KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 MISSING = r"\[missing ranks: ?([\d, ]+)"
 
 
@@ -103,6 +105,21 @@ def by_the_survivors(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield _finding([], "the group was torn down", (record.proof(match, "the group lives until the training ends"),))
 
 
+@sign(SILENT, role=Role.SYMPTOM, explains=AFTERMATH)
+def by_the_dump_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A process that lives writes its flight recorder's dump when the others do."""
+    who = match["who"]
+    yield Finding(
+        match["said"],
+        proofs(record, f"a dump of {who}"),
+        Fix(f"read the log of {who}, and the kernel's on its host", command=KERNEL),
+        doubt=Doubt(
+            (f"{who} died (memory, signal, GPU)", "the dump lies on another host, or was not named"),
+            "ddpdoctor explain DUMPS_OF_ALL_HOSTS LOGS_OF_ALL_RANKS",
+        ),
+    )
+
+
 def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Finding:
     """Name the ranks as far as they are known."""
     who = named(ranks[:8]) if ranks else "a rank"
@@ -112,7 +129,7 @@ def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Fi
         evidence,
         Fix(
             f"read the log of {who}, and the kernel's on its host",
-            command='dmesg -T | grep -iE "killed process|out of memory|xid|segfault"; py-spy dump --pid PID',
+            command=f"{KERNEL}; py-spy dump --pid PID",
         ),
         Place(rank=ranks[0]) if len(ranks) == 1 else Place(),
         doubt=Doubt(

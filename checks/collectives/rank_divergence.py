@@ -17,6 +17,7 @@ torch.distributed applications".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Finding, Fix, Place, Severity
@@ -27,6 +28,7 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import at, kind, seen, short, table
 
+from ._flight import CROSSED, LATE, proofs
 from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, Kind, named, told
 
@@ -85,6 +87,36 @@ def in_the_queues(record: Record, log: Log) -> Iterator[Finding]:
                 f"py-spy dump --pid PID   # of {named(late)}, and of one other rank, while they wait",
             ),
         )
+
+
+@sign(LATE, role=Role.SYMPTOM, explains=(*AFTERMATH, "rank-died-or-stuck"))
+def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A rank that lives, since it wrote a dump, has not called what the others wait in."""
+    yield Finding(
+        f"{match['said']}, where the others wait",
+        proofs(record, "all ranks call it"),
+        FIX,
+        record.place,
+        doubt=Doubt(
+            (ELSEWHERE, f"{match['who']} hung or worked elsewhere (data loading, I/O)"),
+            f"py-spy dump --pid PID   # of {match['who']}, and of one other rank, while they wait",
+        ),
+    )
+
+
+@sign(CROSSED, role=Role.SYMPTOM, explains=(*AFTERMATH, "rank-died-or-stuck"))
+def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The ranks wait for each other, in several groups or transfers."""
+    yield Finding(
+        f"{match['said']}, each for another one",
+        proofs(record, "all ranks call the groups' collectives in one order"),
+        FIX,
+        record.place,
+        doubt=Doubt(
+            ("the ranks use several process groups in different orders", ELSEWHERE),
+            "compare the lines above: they are where each rank waits",
+        ),
+    )
 
 
 @watch(Stalled)

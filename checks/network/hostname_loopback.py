@@ -6,6 +6,9 @@ remote=[127.0.1.1]" there, and here half an hour of silence until the time-out. 
 
 To be sure: `getent hosts $(hostname)`, on each host.
 
+On one host the same words come from a peer that has ended, or from a store that outlived it (file://, an elastic
+restart): in logs the cause is certain only where they show a second host, and no error before.
+
 An error where the environment says that several hosts take part and GLOO_SOCKET_IFNAME is not set; else a note.
 Source: torch's ProcessGroupGloo::createDefaultDevice; torch.distributed documentation, "Choosing the network
 interface to use". Holds for torch 2.2 to 2.13.
@@ -17,8 +20,8 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe, sign
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
+from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import is_loopback, several_hosts
@@ -27,6 +30,9 @@ from ._hosts import routable_interfaces
 from ._peers import GLOO_REFUSED, loopback
 
 CARD = Card("DDP301", Severity.ERROR, known_as=("gloo-hostname-loopback",))
+EXPLAINED = ("remote-rank-died-or-network", "interface-unreachable", "gloo-peer-refused")
+# What torchrun says of several nodes: in its launch configs, its rendezvous, and how it was called.
+SEVERAL = r"(?:\bmax_nodes\s*: |\bgroup_world_size=|--nnodes[= ])(?!1\b)\d+|--node[_-]rank[= ][1-9]"
 MOST = 8  # hosts, each of which gets its line
 
 
@@ -56,18 +62,58 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
     )
 
 
-@sign(GLOO_REFUSED, explains=("remote-rank-died-or-network", "interface-unreachable", "gloo-peer-refused"))
-def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+@sign(GLOO_REFUSED, beside=(SEVERAL,), explains=EXPLAINED)
+def between_hosts(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A rank was told to connect to itself: the peer's host name is a loopback address there."""
     address = match["old"] or match["new"]
-    if loopback(address):
+    if loopback(address) and (others := _other_hosts(log)) and not _failed_before(record, log):
         yield Finding(
             f"a peer told this rank to connect to {address}, which is this host itself: the peer's host name "
             "resolves to loopback",
-            (record.proof(match, "the peer's address on the network"),),
+            (record.proof(match, "the peer's address on the network"), others),
             Fix("name the interface to the other hosts, on each host", command=_on_each_host(log.nodes)),
             record.place,
         )
+
+
+@sign(GLOO_REFUSED, role=Role.SYMPTOM, beside=(SEVERAL,), explains=EXPLAINED)
+def on_one_host_or_several(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """On one host a loopback address is right, and nobody listens there any more."""
+    address = match["old"] or match["new"]
+    if not loopback(address) or (_other_hosts(log) and not _failed_before(record, log)):
+        return
+    yield Finding(
+        f"nobody listens at {address}, the loopback address that a peer told this rank to connect to",
+        (record.proof(match, "the peer listens until all are connected"),),
+        Fix(
+            "on several hosts: name the interface to the others, on each; on one: mend the rank that ended first, and "
+            "start anew (with init_method='file://...': delete the file)",
+            command=_on_each_host(log.nodes),
+        ),
+        record.place,
+        doubt=Doubt(
+            (
+                "several hosts take part, and the name of the peer's host resolves to loopback there",
+                "one host: the peer has ended, and its error stands further up or in its own log",
+                "one host: the address is of an earlier start, from a store that outlived it (file://, a restart)",
+            ),
+            "getent hosts $(hostname)   # on each host; where there is one only, its answer does not matter",
+        ),
+    )
+
+
+def _other_hosts(log: Log) -> Evidence | None:
+    """Quote what says that several hosts take part; None where nothing does."""
+    if len(log.nodes) > 1:
+        return Evidence(f"the hosts {', '.join(log.nodes[:MOST])}", source="the logs")
+    found = log.first(SEVERAL)
+    return found[0].proof(found[1]) if found else None
+
+
+def _failed_before(record: Record, log: Log) -> bool:
+    """Say whether a rank had an error of its own before: then the ranks had been connected, or it never came."""
+    earlier = log.records[: log.records.index(record)]
+    return any(each.error and not re.search(GLOO_REFUSED, each.text) for each in earlier)
 
 
 def _on_each_host(nodes: tuple[str, ...]) -> str:

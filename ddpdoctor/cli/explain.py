@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def explain(names: tuple[str, ...], *, follow: bool, form: str, everything: bool, rank: int | None) -> None:
     """Find the first cause in the output of a training that failed; or print the page of a check.
 
-    LOG is a file, compressed or not, a folder of them, or - for standard input. Without a LOG, standard input is
+    LOG is a file, compressed or not, a folder of them, or - for standard input; dumps of torch's flight recorder
+    are read, too, of all ranks at once. Without a LOG, standard input is
     passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
     """
     checks = load_checks()
@@ -52,7 +53,7 @@ def explain(names: tuple[str, ...], *, follow: bool, form: str, everything: bool
     answer = examined.answer(rank)
     for fault in answer.faults:
         click.echo(f"ddpdoctor: {fault}", err=True)
-    if not answer.lines and answer.faults:
+    if answer.faults and not (answer.lines or answer.first):
         sys.exit(2)
     say()
     sys.exit(1 if answer.cause or answer.unknown else 0)
@@ -61,6 +62,7 @@ def explain(names: tuple[str, ...], *, follow: bool, form: str, everything: bool
 def _read(examined: Examination, names: tuple[str, ...], form: str) -> None:
     """Read all that is named; standard input, passed on, where nothing is."""
     from ddpdoctor.cli.logs import piped
+    from ddpdoctor.explain.dumps import dump_at
     from ddpdoctor.explain.sources import blocks
 
     if not names:
@@ -70,8 +72,18 @@ def _read(examined: Examination, names: tuple[str, ...], form: str) -> None:
         return
     if "-" in names:
         piped(examined, None)
+    dumps = []
     for source in _sources(examined, [name for name in names if name != "-"]):
-        examined.read(source.origin, blocks(source))
+        try:
+            dump = dump_at(source)
+        except BadTarget as exc:
+            examined.faults.append(str(exc))
+            continue
+        if dump is None:
+            examined.read(source.origin, blocks(source))
+        else:
+            dumps.append(dump)
+    examined.compare(dumps)
 
 
 def _sources(examined: Examination, names: list[str]) -> list[Source]:

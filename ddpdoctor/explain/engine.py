@@ -9,15 +9,17 @@ from ddpdoctor.check import BadTarget
 from ddpdoctor.explain.answer import Answer
 from ddpdoctor.explain.finder import finder
 from ddpdoctor.explain.kept import Keeper
+from ddpdoctor.explain.matching import compared
 from ddpdoctor.explain.ranking import judged
 from ddpdoctor.explain.signs import Declared, declared, suspects
+from ddpdoctor.explain.sources import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ddpdoctor.check import Check
+    from ddpdoctor.explain.dumps import Dump
     from ddpdoctor.explain.reader import Reader
-    from ddpdoctor.explain.sources import Origin
 
 
 @dataclass(slots=True)
@@ -49,6 +51,12 @@ class Examination:
         except BadTarget as exc:
             self.faults.append(str(exc))
         self.feed(reader, b"")
+
+    def compare(self, dumps: Sequence[Dump]) -> None:
+        """Take all dumps of flight recorders at once, since each tells of its own rank only."""
+        for dump in dumps:
+            self.begin(Origin(dump.name, dump.rank))
+        self.keeper.keep(compared(dumps))
 
     def answer(self, rank: int | None = None) -> Answer:
         """Say what the first cause is in what was read so far, or in what one rank said."""

@@ -26,6 +26,9 @@ RANK = re.compile(
 )
 NODE = re.compile(r"(?:^|[/_.-])((?:node|host)[-_]?\d+)(?=[/_.-])", re.IGNORECASE)
 GZIP = b"\x1f\x8b"
+PICKLE = b"\x80"
+KEYS = (b'"entries"', b'"pg_config"', b"\x00entries", b"\x00version", b"\x00pg_config")
+DUMP = re.compile(r"\d$")  # torch adds the rank to whatever name it was given
 CONTROL = bytes({*range(32)} - {7, 8, 9, 10, 13, 27})
 
 
@@ -60,10 +63,11 @@ def sources(path: str) -> list[Source]:
     found = [
         str(Path(path, each))
         for each in inside
-        if LOGS.search(each.name) and not any(part.startswith(".") for part in each.parts)
+        if not any(part.startswith(".") for part in each.parts)
+        and (LOGS.search(each.name) or (DUMP.search(each.name) and _is_dump_at(Path(path, each))))
     ]
     if not found:
-        raise BadTarget(f"{path}: no log in this folder (*.log, *.out, *.err, *.txt, error.json, *.gz)")
+        raise BadTarget(f"{path}: no log in this folder (*.log, *.out, *.err, *.txt, error.json, *.gz), and no dump")
     return [_source(each) for each in found]
 
 
@@ -111,6 +115,19 @@ def is_binary(head: bytes) -> bool:
     """Say whether these are no lines that a program printed: of a hundred bytes three are control characters."""
     head = head[:8192]
     return len(head.translate(None, CONTROL)) < len(head) * 0.97
+
+
+def is_dump(head: bytes) -> bool:
+    """Say whether a file that begins so can be a dump of a flight recorder."""
+    return head[:1] in {PICKLE, b"{"} and any(key in head for key in KEYS)
+
+
+def _is_dump_at(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return is_dump(file.read(BLOCK))
+    except OSError:
+        return False
 
 
 def opened(path: str) -> BinaryIO:

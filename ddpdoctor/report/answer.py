@@ -49,7 +49,8 @@ def headline(answer: Answer) -> str:
         return ", ".join(filter(None, (f"first cause: {answer.confidence.value}", seen_at(answer.cause.record))))
     if answer.unknown is not None:
         return ", ".join(filter(None, ("first error, which ddpdoctor does not know", seen_at(answer.unknown.record))))
-    return f"nothing that failed in {answer.lines} lines"
+    read = f"{answer.lines} lines" if answer.lines or not answer.sources else f"{len(answer.sources)} dumps"
+    return f"nothing that failed in {read}"
 
 
 def _lines(answer: Answer, width: int, *, colour: bool, verbose: bool) -> Iterator[str]:
