@@ -38,6 +38,75 @@ def test_a_healthy_log_names_no_cause(path: Path) -> None:
     assert answer.others + answer.followed == ()
 
 
+RAISED = """\
+Traceback (most recent call last):
+  File "/home/u/data.py", line 30, in load
+ValueError: bad jpeg
+"""
+GOING_ON = "2024-05-01 10:00:02,001 INFO train: step 2\n2024-05-01 10:00:03,001 INFO train: finished\n"
+LOGGED = "2024-05-01 10:00:00,001 WARNING data: could not read sample 17, skipped\n"
+
+
+def test_an_exception_that_was_logged_and_survived_is_no_answer() -> None:
+    """Below a logged message, with the training going on after it, a traceback tells of what was handled."""
+    answer = answered(f"step 1\n{LOGGED}{RAISED}{GOING_ON}".encode())
+
+    assert (answer.cause, answer.unknown) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        f"step 1\n{LOGGED}{RAISED}",
+        f"step 1\n{LOGGED}{RAISED}2024-05-01 10:00:02,001 INFO train: gave up\n",
+        f"step 1\n{RAISED}{GOING_ON}",
+        f"[rank1]: {LOGGED}" + "".join(f"[rank1]: {line}\n" for line in RAISED.splitlines()) + f"[rank0]: {GOING_ON}",
+        f"step 1\n{LOGGED}{RAISED}{GOING_ON}{RAISED}",
+    ],
+    ids=["the end", "a last word", "not logged", "another rank goes on", "raised again"],
+)
+def test_an_exception_that_ended_its_process_is_an_answer(log: str) -> None:
+    """Each part of the proof counts."""
+    unknown = answered(log.encode()).unknown
+
+    assert unknown is not None
+    assert unknown.record.error == "ValueError"
+
+
+INTERRUPTED = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/srv/train.py", line 8, in main
+[rank0]: KeyboardInterrupt
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/srv/train.py", line 6, in main
+[rank1]:   File "/usr/lib/python3/dist-packages/torch/autograd/graph.py", line 989, in _engine_run_backward
+[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5522.
+
+[rank1]: During handling of the above exception, another exception occurred:
+
+[rank1]: KeyboardInterrupt
+"""
+
+
+def test_an_interrupted_hang_is_no_fault_of_the_network() -> None:
+    """The answer is where each rank stood, what that leaves open, and the watch."""
+    answer = answered(INTERRUPTED.encode())
+
+    assert answer.cause is not None
+    assert (answer.cause.check.slug, answer.confidence) == ("interrupted-hang", Confidence.UNDECIDABLE)
+    assert "rank 0 stood elsewhere, at train.py:8; rank 1 stood in communication" in answer.cause.finding.message
+    assert "ddpdoctor run" in answer.cause.finding.fix.command
+    assert [each.check.slug for each in answer.followed] == ["remote-rank-died-or-network"]
+
+
+def test_an_interruption_after_a_failure_is_not_the_answer() -> None:
+    """Who ends the others by hand did not cause it."""
+    answer = answered((RAISED + INTERRUPTED).encode())
+
+    assert answer.unknown is not None
+    assert "interrupted-hang" not in [each.check.slug for each in answer.named]
+
+
 def test_there_are_fifty_healthy_logs() -> None:
     """The promise of the test above is worth something."""
     assert len(HEALTHY) >= 50

@@ -16,6 +16,7 @@ from ddpdoctor.explain.records import Log, Record
 
 if TYPE_CHECKING:
     from ddpdoctor.explain.finder import Finder
+    from ddpdoctor.explain.lines import Line
     from ddpdoctor.explain.sources import Origin
 
 ALIKE = 40  # records of one rank that the same patterns match: the first ones are kept
@@ -32,6 +33,8 @@ class Kept:
     counts: Mapping[re.Pattern[str], int]
     lengths: Mapping[str, int] = field(default_factory=dict)
     """How many lines each source has."""
+    endings: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
+    """The last lines of each source."""
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class Keeper:
             positions,
             dict(counts),
             {reader.origin.name: reader.lines for reader in self._readers},
+            {reader.origin.name: reader.last_lines for reader in self._readers},
         )
 
     def _nodes(self, records: tuple[Record, ...]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Role
 from ddpdoctor.explain.answer import Answer, Confidence, Named, Unknown
 from ddpdoctor.explain.signs import examined
+from ddpdoctor.explain.survived import lines_after, survived
 from ddpdoctor.model import Severity
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 # No errors of their own: somebody, or something else, ended the program.
 ENDED = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException)$")
-SURVIVED = 20  # lines after an exception that say that the training went on, where nothing says that it ended
 
 
 class Tier(enum.IntEnum):
@@ -133,16 +133,10 @@ def _stranger(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int,
         return None
     position, first = records[0]
     alike = [record for _, record in records if record.error == first.error]
-    lines_after = _lines_after(kept, first)
     ended = known or len(records) < len(errors)
-    if not ended and all(_lines_after(kept, record) >= SURVIVED for record in alike):
+    if not ended and all(survived(kept, record) for record in alike):
         return None
-    return position, Unknown(first, len(alike), _ranks(alike), lines_after)
-
-
-def _lines_after(kept: Kept, record: Record) -> int:
-    """Count the lines after a record; a live exception is the last that is known of its process."""
-    return kept.lengths[record.source] - record.numbers[-1] if record.numbers else 0
+    return position, Unknown(first, len(alike), _ranks(alike), lines_after(kept, first))
 
 
 def _confidence(named: Named, others: Iterable[Named]) -> Confidence:

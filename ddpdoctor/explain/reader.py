@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from ddpdoctor.explain.finder import Finder
+    from ddpdoctor.explain.lines import Line
     from ddpdoctor.explain.records import Record
     from ddpdoctor.explain.sources import Origin
 
 LONGEST = 4 << 20  # bytes of a line that does not end; then what there is of it is a line
+
+
+TAIL = 1 << 15  # bytes at the end of a source that stay at hand
 
 
 class Reader:
@@ -27,6 +31,7 @@ class Reader:
         self._summary = Summary()
         self._assembler = Assembler(origin)
         self._rest = b""
+        self._tail = b""
         self.origin = origin
         self.lines = 0
 
@@ -37,12 +42,14 @@ class Reader:
         if not end and len(data) > LONGEST:
             end = len(data)
         self._rest = data[end:]
+        self._tail = (self._tail + data[max(0, end - TAIL) : end])[-TAIL:]
         if end:
             yield from self._read(data[:end])
 
     def finish(self) -> Iterator[Record]:
         """Give what is left when no more bytes come."""
         if self._rest:
+            self._tail = (self._tail + self._rest)[-TAIL:]
             yield from self._read(self._rest)
             self._rest = b""
         yield from self.pause()
@@ -52,6 +59,13 @@ class Reader:
         for line in self._summary.flush():
             yield from self._assembler.feed(line)
         yield from self._assembler.finish()
+
+    @property
+    def last_lines(self) -> tuple[Line, ...]:
+        """Give the last lines of the source, as far as they are at hand."""
+        rows = self._tail.split(b"\n")
+        numbered = list(enumerate(rows, self.lines - len(rows) + 2))
+        return tuple(read_line(row, number) for number, row in numbered[len(self._tail) == TAIL :])
 
     @property
     def first_failed(self) -> int | None:
