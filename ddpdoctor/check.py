@@ -18,6 +18,7 @@ A facet's parameters name what it needs: a probe's ``facts``, ``gpus``, ``jobs``
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
@@ -71,6 +72,20 @@ class Role(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Pattern:
+    """A regular expression that is compiled when it is first searched for: in most logs, most never are."""
+
+    pattern: str
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Find its first match."""
+        return _compiled(self.pattern).search(text)
+
+
+_compiled = functools.cache(re.compile)
+
+
+@dataclass(frozen=True, slots=True)
 class Sign:
     """What the ailment looks like in a log.
 
@@ -78,9 +93,9 @@ class Sign:
     kept. ``explains`` names the checks (slugs) whose signs are mere consequences where this one holds.
     """
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     role: Role = Role.CAUSE
-    beside: tuple[re.Pattern[str], ...] = ()
+    beside: tuple[Pattern, ...] = ()
     explains: tuple[str, ...] = ()
 
 
@@ -138,7 +153,7 @@ def sign(
     The facet may ask for ``record`` (the Record), ``match`` (the match of the pattern in its text) and ``log`` (the
     Log: everything else that was said). It yields nothing where the message has another cause.
     """
-    subject = Sign(re.compile(pattern), role, tuple(map(re.compile, beside)), tuple(explains))
+    subject = Sign(Pattern(pattern), role, tuple(map(Pattern, beside)), tuple(explains))
     return lambda examine: Facet(Instrument.SIGN, examine, subject)
 
 

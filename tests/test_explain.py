@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.check import Check, Role, sign
+from ddpdoctor.check import Check, Pattern, Role, sign
 from ddpdoctor.explain.answer import Answer, Confidence
 from ddpdoctor.explain.clock import find_moment
 from ddpdoctor.explain.elastic import error_file
@@ -371,7 +371,7 @@ class TestNeedles:
     )
     def test_the_best_text_is_found(self, pattern: str, expected: set[str]) -> None:
         """Each match of the pattern holds one of the texts."""
-        assert needles(re.compile(pattern)) == expected
+        assert needles(Pattern(pattern)) == expected
 
     def test_a_pattern_without_one_is_tried_on_each_line(self) -> None:
         """Slower, but nothing is missed."""
@@ -379,9 +379,24 @@ class TestNeedles:
 
         assert answer.cause is not None
 
+    def test_a_pattern_is_compiled_where_its_text_occurs_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Else much of the start-up goes into patterns that are never searched for."""
+        compiled: list[str] = []
+
+        def noted(text: str) -> re.Pattern[str]:
+            compiled.append(text)
+            return re.compile(text)
+
+        monkeypatch.setattr("ddpdoctor.check._compiled", noted)
+        answered("step 1\nstep 2\n", made("a", "abcd.efgh"))
+        assert compiled == []
+
+        answered("abcd efgh\n", made("a", "abcd.efgh"))
+        assert set(compiled) == {"abcd.efgh"}
+
     def test_what_matches_is_what_a_plain_search_finds(self) -> None:
         """The search for needles leaves nothing out."""
-        patterns = [re.compile(text) for text in ("abcd.efgh", "zzzz|efgh", r"\d{3}", "h.abcd")]
+        patterns = [Pattern(text) for text in ("abcd.efgh", "zzzz|efgh", r"\d{3}", "h.abcd")]
         found = finder(patterns)
         for text in ("abcd efgh", "zzzz", "123", "nothing", "efgh abcd efgh"):
             assert set(found.matching(text)) == {pattern for pattern in patterns if pattern.search(text)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ddpdoctor.check import Pattern
 from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.shapes import Shapes
 
@@ -25,10 +25,10 @@ STRUCTURE = (
 class Finder:
     """All patterns, searched for at once by their needles."""
 
-    patterns: tuple[re.Pattern[str], ...]
-    everywhere: tuple[re.Pattern[str], ...]
+    patterns: tuple[Pattern, ...]
+    everywhere: tuple[Pattern, ...]
     """Those that no literal text announces."""
-    owners: Mapping[str, tuple[re.Pattern[str], ...]]
+    owners: Mapping[str, tuple[Pattern, ...]]
     """For each needle, the patterns that need it."""
     shapes: Shapes | None
     """Finds the lines worth a look; None where every line has to be looked at."""
@@ -37,19 +37,19 @@ class Finder:
         """Give where in a block lines begin that a pattern, or the reader, looks for, in ascending order."""
         return _each_line(block) if self.shapes is None else self.shapes.offsets(block)
 
-    def matching(self, text: str) -> tuple[re.Pattern[str], ...]:
+    def matching(self, text: str) -> tuple[Pattern, ...]:
         """Give the patterns that match the text."""
         owned = (pattern for needle, patterns in self.owners.items() if needle in text for pattern in patterns)
         candidates = dict.fromkeys((*self.everywhere, *owned))
         return tuple(pattern for pattern in candidates if pattern.search(text))
 
-    def skipped(self) -> Iterator[tuple[tuple[re.Pattern[str], ...], int]]:
+    def skipped(self) -> Iterator[tuple[tuple[Pattern, ...], int]]:
         """Give how many lines like others were passed over, and the patterns that match one of them."""
         for line, count in self.shapes.skipped() if self.shapes is not None else ():
             yield self.matching(line.decode(errors="replace")), count
 
 
-def finder(signs: Iterable[re.Pattern[str]], beside: Iterable[re.Pattern[str]] = ()) -> Finder:
+def finder(signs: Iterable[Pattern], beside: Iterable[Pattern] = ()) -> Finder:
     """Prepare the search for the patterns of signs, and for those beside them.
 
     A sign's pattern without a literal text has to be tried on each line, which takes its time; one beside a sign is
@@ -57,7 +57,7 @@ def finder(signs: Iterable[re.Pattern[str]], beside: Iterable[re.Pattern[str]] =
     """
     ordered = tuple(signs)
     signs = frozenset(ordered)
-    owners: dict[str, list[re.Pattern[str]]] = {}
+    owners: dict[str, list[Pattern]] = {}
     everywhere = []
     patterns = tuple(dict.fromkeys((*ordered, *beside)))
     for pattern in patterns:

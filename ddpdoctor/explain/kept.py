@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from calendar import timegm
 from collections import Counter
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import Pattern
 from ddpdoctor.explain.clock import YEAR
 from ddpdoctor.explain.reader import Reader
 from ddpdoctor.explain.records import Log, Record
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ALIKE = 40  # records of one rank that the same patterns match: the first ones are kept
 MOST = 50_000  # records altogether
-Patterns = tuple["re.Pattern[str]", ...]
+Patterns = tuple[Pattern, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Kept:
     """The log as signs see it, which of its records each pattern matches, and how often it matched in all."""
 
     log: Log
-    matched: Mapping[re.Pattern[str], tuple[int, ...]]
-    counts: Mapping[re.Pattern[str], int]
+    matched: Mapping[Pattern, tuple[int, ...]]
+    counts: Mapping[Pattern, int]
     lengths: Mapping[str, int] = field(default_factory=dict)
     """How many lines each source has."""
     endings: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Keeper:
     finder: Finder
     _records: list[tuple[Record, Patterns]] = field(default_factory=list)
     _alike: Counter[tuple[Patterns, str, int | None]] = field(default_factory=Counter)
-    _counts: Counter[re.Pattern[str]] = field(default_factory=Counter)
+    _counts: Counter[Pattern] = field(default_factory=Counter)
     _readers: list[Reader] = field(default_factory=list)
 
     def reader(self, origin: Origin) -> Reader:
@@ -68,7 +68,7 @@ class Keeper:
         """Give all that was kept, in order; or what one rank said."""
         pairs = [pair for pair in self._records if rank is None or pair[0].rank == rank]
         ordered = _in_order(pairs, {reader.first_failed for reader in self._readers} - {None})
-        matched: dict[re.Pattern[str], list[int]] = {pattern: [] for pattern in self.finder.patterns}
+        matched: dict[Pattern, list[int]] = {pattern: [] for pattern in self.finder.patterns}
         for position, (_, matching) in enumerate(ordered):
             for pattern in matching:
                 matched[pattern].append(position)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ddpdoctor.check import Pattern
+
 SHORTEST = 4  # characters: anything shorter stands in every other line
 # The parser of ``re`` itself: a second grammar of regular expressions, written here, would be the second truth.
 _parser: Any = importlib.import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
@@ -19,11 +21,10 @@ Needles = frozenset[str]
 NONE: Needles = frozenset()
 
 
-def needles(pattern: re.Pattern[str]) -> Needles:
+def needles(pattern: Pattern) -> Needles:
     """Give texts of which at least one occurs wherever the pattern matches; none where no such texts are known."""
-    if pattern.flags & re.IGNORECASE:
-        return NONE
-    return _of_sequence(_parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE))
+    parsed = _parser.parse(pattern.pattern)
+    return NONE if parsed.state.flags & re.IGNORECASE else _of_sequence(parsed)
 
 
 def _of_sequence(tokens: Iterable[tuple[Any, Any]]) -> Needles:

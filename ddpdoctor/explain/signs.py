@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable, Iterator
 
-    from ddpdoctor.check import Check, Facet
+    from ddpdoctor.check import Check, Facet, Pattern
     from ddpdoctor.explain.kept import Kept
     from ddpdoctor.explain.records import Record
     from ddpdoctor.model import Finding
@@ -61,7 +61,7 @@ def declared(checks: Iterable[Check]) -> tuple[Declared, ...]:
     )
 
 
-def examined(kept: Kept, pattern: re.Pattern[str]) -> list[int]:
+def examined(kept: Kept, pattern: Pattern) -> list[int]:
     """Give the records that a sign is examined in: the first few of each rank that its pattern matches."""
     seen: Counter[int | None] = Counter()
     positions: list[int] = []
