@@ -291,6 +291,30 @@ class TestLaunchers:
         assert "ddpdoctor" not in done.stderr
 
 
+def test_uninstall_gives_back_what_sees_exceptions() -> None:
+    """The excepthook that torch made while the watch was on, mp's process, and what writes torchrun's error file."""
+    text = """
+import multiprocessing.process, os, sys
+import torch, torch.distributed as dist, torch.multiprocessing.spawn
+from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
+import ddpdoctor
+spawn = sys.modules["torch.multiprocessing.spawn"]
+def state():
+    return multiprocessing.process.BaseProcess.run, ErrorHandler.record_exception, spawn._wrap
+before = state()
+ddpdoctor.install()
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1], RANK="0", WORLD_SIZE="1")
+dist.init_process_group("gloo")
+changed = state()
+ddpdoctor.uninstall()
+assert state() == before != changed
+assert sys.excepthook.__module__ == "torch.distributed.distributed_c10d"
+"""
+    done = subprocess.run([sys.executable, "-c", text, free_port()], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
 def free_port() -> str:
     """Give a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:

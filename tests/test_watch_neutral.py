@@ -1,0 +1,130 @@
+"""A watched training computes what it computes alone: losses, parameters and random numbers, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+SCRIPT = """
+import hashlib, os, random, signal, sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data.distributed import DistributedSampler
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        return torch.randn(8) + index, torch.tensor([random.random()])
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        torch.manual_seed(int(os.environ.get("RANK", 0)))
+        return iter([(torch.randn(8), torch.randn(1)) for _ in range(8)])
+
+def digest(model, optimizer):
+    held = [*model.state_dict().values(), *(each for state in optimizer.state.values() for each in state.values())]
+    data = b"".join(each.numpy().tobytes() for each in held if isinstance(each, torch.Tensor))
+    return hashlib.sha256(data).hexdigest()[:16]
+
+def train(workers=0):
+    rank = dist.get_rank() if dist.is_initialized() else 0
+    torch.manual_seed(7 + rank)
+    random.seed(rank)
+    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 1))
+    model = DDP(net) if dist.is_initialized() else net
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    data = Noisy()
+    sampler = DistributedSampler(data) if dist.is_initialized() else None
+    loader = DataLoader(data, 4, shuffle=sampler is None, sampler=sampler, num_workers=workers,
+                        persistent_workers=workers > 0)
+    losses = []
+    for epoch in range(3):
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item().hex())
+        if dist.is_initialized():
+            total = torch.tensor([float.fromhex(losses[-1])])
+            dist.all_reduce(total)
+            losses.append(total.item().hex())
+    losses += [tuple(each[0].shape) for each in DataLoader(Stream(), 4)]
+    drawn = (torch.rand(()).item(), random.random())
+    said = f"{rank} {hashlib.sha256(repr(losses).encode()).hexdigest()[:16]} {digest(model, optimizer)} {drawn}\\n"
+    os.write(1, said.encode())  # at once: ranks share the pipe
+
+def worker(rank, port, workers):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    train(workers)
+    dist.destroy_process_group()
+"""
+ALONE = "train()\n"
+WORKERS = "if __name__ == '__main__':\n    train(workers=2)\n"
+RANKS = 'dist.init_process_group("gloo")\ntrain()\ndist.destroy_process_group()\n'
+SPAWNED = (
+    "if __name__ == '__main__':\n    mp.start_processes(worker, (sys.argv[1], {workers}), 2, start_method='{method}')\n"
+)
+OF_ITS_OWN = """
+import mine
+sys.excepthook = lambda *args: print("mine")
+signal.signal(signal.SIGTERM, lambda *_: print("terminated"))
+signal.signal(signal.SIGUSR1, lambda *_: print("user"))
+train()
+os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGUSR1)
+print(sys.excepthook.__name__, sys.excepthook.__module__, sys.path[1:2] == [os.environ["HERE"]])
+"""
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+CASES = {
+    "a single process": ((sys.executable,), ALONE),
+    "workers of a DataLoader": ((sys.executable,), WORKERS),
+    "torchrun": (TORCHRUN, RANKS),
+    "mp.spawn by spawn": ((sys.executable,), SPAWNED.format(method="spawn", workers=0)),
+    "mp.spawn by fork, with workers": ((sys.executable,), SPAWNED.format(method="fork", workers=1)),
+    "a sitecustomize, an excepthook and signal handlers": ((sys.executable,), OF_ITS_OWN),
+}
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("name", CASES)
+def test_a_watched_training_gives_the_same_bits(name: str, ddpdoctor: Run, tmp_path: Path) -> None:
+    """What it prints, watched and alone: digests of losses, parameters and optimizer, and the next random numbers."""
+    command, text = CASES[name]
+    (tmp_path / "train.py").write_text(SCRIPT + text)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import builtins, os, sys\nbuiltins.customized = True\n")
+    (tmp_path / "site" / "mine.py").write_text("assert customized\n")
+    environ = {"PYTHONPATH": str(tmp_path / "site"), "HERE": str(tmp_path / "site")}
+    started = [*command, str(tmp_path / "train.py"), free_port()]
+    alone = subprocess.run(
+        started, capture_output=True, text=True, timeout=100, check=False, env={**os.environ, **environ}
+    )
+    watched = ddpdoctor("run", "--", *started[:-1], free_port(), **environ)
+
+    assert alone.returncode == 0, alone.stderr
+    assert watched.returncode == 0, watched.stderr
+    assert sorted(watched.stdout.splitlines()) == sorted(alone.stdout.splitlines())
+    assert alone.stdout
+
+
+def free_port() -> str:
+    """Give a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return str(server.getsockname()[1])
