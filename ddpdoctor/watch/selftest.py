@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.judge import Found
 
 POLL = 0.05  # seconds
-HANG_AFTER = 2.0
+HANG_AFTER = 2.0  # for patients; a healthy script that a busy machine holds up for so long is not blamed
+NEVER = 100.0
 DEADLINE = 20.0
 
 
@@ -52,7 +53,7 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | 
     if problem := jobs.problem():
         raise NotRun(f"torch cannot be imported: {problem.strip().splitlines()[-1]}")
     with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder, ThreadPoolExecutor(1) as thread:
-        settings = Settings(session=folder, hang_after=HANG_AFTER)
+        settings = Settings(session=folder, hang_after=HANG_AFTER if until else NEVER)
         environ: dict[str, str] = {}
         settings.export(environ)
         monitor = Monitor(settings, checks, lambda _: None)
