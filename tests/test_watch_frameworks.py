@@ -5,11 +5,14 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from ddpdoctor.cli.rehearse import LONGEST
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
@@ -242,3 +245,42 @@ def test_a_launcher_whose_child_fails_is_not_explained(ddpdoctor: Run, tmp_path:
     assert done.returncode == 1
     assert "CalledProcessError" in done.stderr
     assert "ddpdoctor" not in done.stderr
+
+
+WAITING = """
+import sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+def worker(rank, queue):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[1], rank=rank, world_size=2)
+    data = TensorDataset(torch.randn(64, 8))
+    loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+    model = DDP(nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(10):
+        loader.sampler.set_epoch(epoch)
+        for (inputs,) in loader:
+            optimizer.zero_grad()
+            model(inputs).square().mean().backward()
+            optimizer.step()
+    queue.put(rank)
+
+if __name__ == "__main__":
+    queue = mp.get_context("fork").SimpleQueue()
+    mp.start_processes(worker, (queue,), nprocs=2, start_method="fork", join=False)
+    queue.get()
+"""
+
+
+@pytest.mark.usefixtures("no_process_left")
+def test_a_rehearsal_is_over_when_its_ranks_are(ddpdoctor: Run, tmp_path: Path) -> None:
+    """A launcher that waits for a result of ranks that were ended early does not hold the rehearsal to its limit."""
+    path = tmp_path / "train.py"
+    path.write_text(WAITING)
+    began = time.monotonic()
+    done = ddpdoctor("check", "--only", "DDP604", "--", sys.executable, str(path), free_port())
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert time.monotonic() - began < LONGEST
