@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from ddpdoctor.cli.run import POLL, session, start, wait
 
 if TYPE_CHECKING:
@@ -62,14 +64,27 @@ def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float) ->
 
 def _follow(process: subprocess.Popen[bytes], monitor: Monitor, until: float) -> bool:
     """Poll until the command ends, or hangs, or its time is up; say whether it ended by itself."""
+    ranks_left = 0.0
     while process.poll() is None and time.monotonic() < until and not monitor.hung:
         monitor.poll()
         wait(process, POLL)
+        if not monitor.joined or len(_children(process)):
+            ranks_left = 0.0
+        elif (ranks_left := ranks_left or time.monotonic()) < time.monotonic() - GRACE:
+            break  # the launcher waits for what a rank that has ended early will never tell
     if process.poll() is None and not monitor.hung:
         monitor.stop_ranks("")
         wait(process, GRACE)
         monitor.poll()
     return process.poll() is not None
+
+
+def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """List the processes that the command has started and that are there, the keeper of shared memory aside."""
+    with suppress(psutil.Error):
+        found = psutil.Process(process.pid).children(recursive=True)
+        return [each for each in found if each.is_running() and "resource_tracker" not in " ".join(each.cmdline())]
+    return []
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
