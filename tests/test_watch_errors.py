@@ -263,6 +263,47 @@ class TestLaunchers:
         assert done.stderr.replace("[rank0]: ", "").count(f"\n{NOTE}") == 1
         assert "watch failed" not in done.stderr
 
+    @pytest.mark.parametrize(
+        ("end", "said"),
+        [
+            ("os.kill(os.getpid(), 9)", "DDP720 rank-died-or-stuck: rank 1 is gone without an exception; rank 0 lost"),
+            ("sys.exit()", "DDP740 rank-left-early: rank 1 has come to the end of the script; rank 0 was still"),
+            ("{}['label']", "DDP480 one-rank-failed: rank 1 failed first: KeyError: 'label'"),
+        ],
+        ids=["killed", "ended", "failed"],
+    )
+    def test_who_is_to_blame_where_a_rank_only_lost_another(
+        self, ddpdoctor: Run, script: Script, end: str, said: str
+    ) -> None:
+        """One finding: that of the rank that went first, however it went."""
+        loop = f"""
+def train():
+    model = DDP(nn.Linear(4, 4))
+    for step in range(6):
+        if step == 3 and dist.get_rank() == 1:
+            {end}
+        model(torch.randn(2, 4)).sum().backward()
+"""
+        done = ddpdoctor("run", "--", *TORCHRUN, str(script(FAULTY + loop + MAIN)))
+
+        assert done.stderr.count("\nddpdoctor:\n") == 1
+        assert said in done.stderr.partition("\nddpdoctor:\n")[2]
+
+    def test_an_exception_without_a_place_for_notes(self, ddpdoctor: Run, script: Script) -> None:
+        """As all are in Python 3.10: the explanation is printed, once."""
+        path = script(
+            FAULTY
+            + dedent(f"""
+            class Old(AttributeError):
+                add_note = property(lambda self: self.__no_such_thing)
+            raise Old({SAID.partition(": ")[2]!r})
+            """)
+        )
+        done = ddpdoctor("run", "--", sys.executable, str(path))
+
+        assert done.stderr.count(f"\n{NOTE}") == 1
+        assert done.stderr.rstrip().count("Old: 'DistributedDataParallel' object") >= 1
+
     def test_an_exception_that_the_script_handles_is_no_failure(self, ddpdoctor: Run, script: Script) -> None:
         """Nothing is told, and the exception is the same object with the same traceback."""
         path = script(

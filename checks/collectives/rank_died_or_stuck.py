@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import Role, sign, watch
@@ -168,22 +167,20 @@ def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
     """Say which rank is gone without a word, where the others fail for want of it."""
     if event.first is None and event.gone and event.others:
         lost = event.others[0]
-        yield replace(
-            _finding(
-                list(event.gone),
-                f"its process ended without an exception, and rank {lost.rank} lost its connection"
-                if len(event.gone) == 1
-                else f"their processes ended without an exception, one of them first, and rank {lost.rank} lost it",
-                tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others),
-            ),
-            place=at(lost),
+        who, one = named(list(event.gone)[:8]), len(event.gone) == 1
+        yield Finding(
+            f"{who} {'is' if one else 'are'} gone without an exception{'' if one else ', one of them first'}; "
+            f"rank {lost.rank} lost its connection",
+            tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others),
+            Fix(f"find out what ended {who}: the kernel's log and the rank's own", command=REVIVE[Doing.DIED]),
+            at(lost),
             doubt=Doubt(
                 (
                     "the kernel killed it, for want of memory",
                     "it crashed in native code (signal 11 or 6)",
                     "a library, or the script, called os._exit",
                 ),
-                REVIVE[Doing.DIED],
+                REVIVE[Doing.DIED] + "   # and the exit code in the launcher's summary: -9, -11, -6",
             ),
         )
 
