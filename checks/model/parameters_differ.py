@@ -118,8 +118,9 @@ def by_their_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def while_training(event: Failed, training: Training) -> Iterator[Finding]:
     """Compare what the ranks gave to DDP."""
     built = training.by_rank(Wrapping)
-    one, here = next(iter(built.values()), None), built.get(-1 if event.rank is None else event.rank)
-    if not re.search(f"{COUNTS}|{SIZES}", event.text) or here is None or one is None or here is one:
+    one = next(iter(built.values()), None)  # the lowest rank, and the next that differs from it
+    here = next((each for each in built.values() if one and each.parameters != one.parameters), None)
+    if not re.search(f"{COUNTS}|{SIZES}", event.text) or here is None or one is None:
         return
     pairs = enumerate(zip_longest(one.parameters, here.parameters))
     for position, (there, mine) in pairs:
