@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from ddpdoctor.check import BadTarget, NotRun
+from ddpdoctor.check import BadTarget, Instrument, NotRun
 from ddpdoctor.model import Finding, Severity
 from ddpdoctor.probe import loader_exam
 from ddpdoctor.probe.jobs import Jobs
@@ -52,7 +52,7 @@ def examine(pool: Jobs, tmp_path: Path) -> Examine:
 def findings(slug: str, exam: LoaderExam) -> list[Finding]:
     """Give what one check says."""
     check = next(check for check in load_checks() if check.slug == slug)
-    return [finding for facet in check.facets for finding in facet.examine(exam)]
+    return [finding for facet in check.of(Instrument.PROBE) for finding in facet.examine(exam)]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_stream_that_gives_nothing_is_not_judged(examine: Examine) -> None:
 
     for check in load_checks():
         if check.area == "data":
-            for facet in check.facets:
+            for facet in check.of(Instrument.PROBE):
                 with suppress(NotRun):
                     assert list(facet.examine(exam)) == []
 

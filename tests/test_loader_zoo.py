@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from ddpdoctor.check import Check, NotRun
+from ddpdoctor.check import Check, Instrument, NotRun
 from ddpdoctor.model import Finding, Severity
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.loader_exam import LoaderExam, examine_loader
@@ -63,7 +63,7 @@ def said(exam: LoaderExam) -> dict[str, list[Finding]]:
     findings: dict[str, list[Finding]] = {}
     for check in load_checks():
         if check.area == "data":
-            for facet in check.facets:
+            for facet in check.of(Instrument.PROBE):
                 try:
                     found = list(facet.examine(exam))
                 except NotRun:

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from ddpdoctor.check import BadTarget, NotRun
+from ddpdoctor.check import BadTarget, Instrument, NotRun
 from ddpdoctor.model import Finding, Severity
 from ddpdoctor.probe import model_exam
 from ddpdoctor.probe.jobs import Jobs
@@ -55,7 +55,7 @@ def examine(pool: Jobs, tmp_path: Path) -> Examine:
 def findings(slug: str, exam: ModelExam) -> list[Finding]:
     """Give what one check says."""
     check = next(check for check in load_checks() if check.slug == slug)
-    return [finding for facet in check.facets for finding in facet.examine(exam)]
+    return [finding for facet in check.of(Instrument.PROBE) for finding in facet.examine(exam)]
 
 
 @pytest.mark.parametrize(

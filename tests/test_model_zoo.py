@@ -17,7 +17,7 @@ import torch  # noqa: TID253 - the models stand at the top of this file
 import torch.distributed as dist  # noqa: TID253
 from torch import Tensor, nn  # noqa: TID253
 
-from ddpdoctor.check import Check, NotRun
+from ddpdoctor.check import Check, Instrument, NotRun
 from ddpdoctor.model import Finding, Severity
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.model_exam import ModelExam, examine_model
@@ -396,7 +396,7 @@ def alarms(exam: ModelExam) -> list[tuple[str, Finding]]:
     """Give what the checks of models say above a note."""
     found = []
     for check in model_checks():
-        for facet in check.facets:
+        for facet in check.of(Instrument.PROBE):
             if facet.needs == ("model",):
                 with suppress(NotRun):
                     found += [(check, finding) for finding in facet.examine(exam)]
