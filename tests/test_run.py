@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -362,7 +363,7 @@ def free_port() -> str:
     import socket
 
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind(("127.0.0.1", random.randrange(20_000, 30_000)))  # noqa: S311 - any port below those of connections
         return str(listener.getsockname()[1])
 
 

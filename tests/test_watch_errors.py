@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
 import socket
@@ -358,7 +359,8 @@ assert sys.excepthook.__module__ == "torch.distributed.distributed_c10d"
 
 def free_port() -> str:
     """Give a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    port = random.randrange(20_000, 30_000)  # noqa: S311 - any port below those of connections
+    with socket.create_server(("127.0.0.1", port)) as server:
         return str(server.getsockname()[1])
 
 

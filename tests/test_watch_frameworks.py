@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import socket
 import subprocess
@@ -176,7 +177,7 @@ if __name__ == "__main__":
 def free_port() -> str:
     """Give a port that nobody listens on."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind(("127.0.0.1", random.randrange(20_000, 30_000)))  # noqa: S311 - any port below those of connections
         return str(listener.getsockname()[1])
 
 

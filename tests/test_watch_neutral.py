@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -126,5 +127,6 @@ def test_a_watched_training_gives_the_same_bits(name: str, ddpdoctor: Run, tmp_p
 
 def free_port() -> str:
     """Give a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    port = random.randrange(20_000, 30_000)  # noqa: S311 - any port below those of connections
+    with socket.create_server(("127.0.0.1", port)) as server:
         return str(server.getsockname()[1])
