@@ -17,12 +17,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Check
 from ddpdoctor.explain.answer import Answer, Confidence
 from ddpdoctor.explain.engine import explain
 from ddpdoctor.explain.sources import Origin
 from ddpdoctor.registry import find, load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RANKS = 64

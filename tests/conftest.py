@@ -9,15 +9,18 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from hypothesis import settings
 
-from ddpdoctor.check import Check
 from ddpdoctor.probe.facts import Facts, gather
 from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
 
 settings.register_profile("here", deadline=None)  # machines are noisy: a slow example is no failure
 settings.load_profile("here")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -22,8 +22,10 @@ from ddpdoctor.checkpoint import Entry, StateDict, inspect, repair
 from ddpdoctor.checkpoint.compare import difference, explain
 from ddpdoctor.checkpoint.keys import CERTAIN, WRAPPERS, Strip, assumed, is_averaged, is_flat, wrappers_in
 from ddpdoctor.model import Finding, Severity
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 PREFIXES = {
     "module-prefix": "module",

@@ -8,10 +8,12 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.check import Check
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

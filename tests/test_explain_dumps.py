@@ -8,15 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.explain.answer import Answer
 from ddpdoctor.explain.dumps import read_dump
 from ddpdoctor.explain.engine import examination
 from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.explain.answer import Answer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 CHECKS = load_checks()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from ddpdoctor.check import Check, Instrument, NotRun
 from ddpdoctor.probe import gpus as module
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import ABSENT, Gpu, Gpus, gather_gpus, visible
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.jobs import Jobs
 
 _racks: Any = importlib.import_module("ddpdoctor.fixtures._racks")  # type checkers know the folder as fixtures/
 

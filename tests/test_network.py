@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 
 from ddpdoctor.check import Check, Instrument
 from ddpdoctor.probe import network as module
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import (
     Interface,
     Network,
@@ -26,6 +26,9 @@ from ddpdoctor.probe.network import (
     several_hosts,
     wanted,
 )
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 LO = Interface("lo", ("127.0.0.1", "::1"), up=True)
 DOCKER = Interface("docker0", ("172.17.0.1",), up=True)

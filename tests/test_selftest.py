@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ddpdoctor.check import Check, Instrument
 from ddpdoctor.explain.selftest import try_logs
-from ddpdoctor.probe.facts import Facts
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.selftest import try_check
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.selftest import try_watch
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.jobs import Jobs
 
 ALL = load_checks()
 PROBED = [check for check in ALL if check.of(Instrument.PROBE)]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ddpdoctor.check import Check, Instrument, Role, Sign
-from ddpdoctor.explain.answer import Answer, Named
 from ddpdoctor.explain.engine import Examination, examination
 from ddpdoctor.explain.kept import Keeper
 from ddpdoctor.explain.sources import Origin
 from ddpdoctor.registry import find, load_checks
 from ddpdoctor.trial import fixture
+
+if TYPE_CHECKING:
+    from ddpdoctor.explain.answer import Answer, Named
 
 ALL = load_checks()
 PREPARED = examination(ALL)

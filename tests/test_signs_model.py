@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ddpdoctor.check import Check, Instrument, Role, Sign
-from ddpdoctor.explain.answer import Answer
 from ddpdoctor.explain.engine import Examination, examination
 from ddpdoctor.explain.kept import Keeper
 from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.sources import Origin
 from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.explain.answer import Answer
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORKS = re.compile(r"DDP4[5-7]\d")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +14,10 @@ from ddpdoctor.explain.engine import explain
 from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.records import Frame, Log, Record
 from ddpdoctor.explain.sources import Origin
-from ddpdoctor.model import Finding
 from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.model import Finding
 
 OWN = re.compile(r"DDP(112|152|211|23\d|24\d|30[134]|3[3-7]\d|607|7[123]\d)")
 SIGNS = [

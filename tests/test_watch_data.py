@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.check import Check
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.selftest import watched
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
+    from ddpdoctor.probe.jobs import Jobs
 
 HEAD = (Path(__file__).parent / "watch" / "data_head.txt").read_text(encoding="utf-8")
 END = "\ndist.destroy_process_group()\n"

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.selftest import watched
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 ALL = load_checks()
 FIXTURES = Path(__file__).parents[1] / "fixtures"

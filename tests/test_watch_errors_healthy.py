@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.selftest import watched
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 ALL = load_checks()
 HEAD = """

@@ -8,13 +8,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.registry import load_checks
 from ddpdoctor.trial import fixture
 from ddpdoctor.watch.selftest import watched
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 HEAD = (Path(__file__).parent / "watch" / "model_head.txt").read_text(encoding="utf-8")
 CHECKS = {check.slug: check for check in load_checks()}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ddpdoctor.check import Check
 from ddpdoctor.model import Severity
 from ddpdoctor.watch.events import Event, Joined, OptimizerSeen, StepSampled, Unwaited, Wrapped
 from ddpdoctor.watch.judge import Found, Judge
 from ddpdoctor.watch.settings import Settings
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
 
 
 def _story(pid: int, rank: int, time: float, backend: str = "gloo", **values: Any) -> list[Event]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor import NotRun
 from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
-from ddpdoctor.checkpoint.keys import Strip
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.keys import Strip
 
 MOST_ROWS = 10
 PICKLED = {Format.TORCH, Format.LEGACY}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 from itertools import product
+from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.keys import COUNTER, Strip, is_flat, strips
 
-from ._refusal import Refusal, Shape
+if TYPE_CHECKING:
+    from ._refusal import Refusal, Shape
 
 CONTAINERS = frozenset(
     "state_dict model model_state_dict model_state net network weights params ema model_ema generator optimizer"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor import Evidence
 from ddpdoctor.checkpoint.keys import CERTAIN, wrappers_in
 from ddpdoctor.explain.records import Log, Record
+
+if TYPE_CHECKING:
+    from ddpdoctor import Evidence
 
 HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"
 SILENT = r"_IncompatibleKeys\(missing_keys=\[(?P<missing>[^\]]*)\], unexpected_keys=\[(?P<unexpected>[^\]]*)\]"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from ddpdoctor.explain.records import Log, Record
 
-from ._refusal import Refusal
+if TYPE_CHECKING:
+    from ._refusal import Refusal
 
 SHARDED = r"FSDPStrategy|strategies[/\\]fsdp\.py|FullyShardedDataParallel|fully_shard\b|\bDTensor\b|strategy=['\"]fsdp"
 

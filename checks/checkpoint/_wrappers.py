@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor import Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.checkpoint import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.compare import Difference, explain, outermost, wrapped_keys
 from ddpdoctor.checkpoint.keys import Strip, assumed, is_averaged, is_flat
 from ddpdoctor.explain.records import Log, Record
@@ -18,6 +17,7 @@ from ._reason import Reason, reason
 from ._refusal import refusal
 
 if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile, StateDict
     from ddpdoctor.probe.model_exam import ModelExam
 
 

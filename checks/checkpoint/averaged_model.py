@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe, sign
-from ddpdoctor.checkpoint import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.compare import explain
 from ddpdoctor.checkpoint.keys import COUNTER, Strip, assumed, is_averaged
 from ddpdoctor.explain.records import Log, Record
@@ -33,6 +32,7 @@ from ._reason import Reason, reason
 from ._refusal import PARTS, REFUSED, refusal
 
 if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile, StateDict
     from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP811", Severity.ERROR)

@@ -17,16 +17,19 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.checkpoint.keys import Strip
 from ddpdoctor.watch.events import Ended, Loaded, OptimizerSeen
 from ddpdoctor.watch.training import Training
 
 from ._look import few, repair_command
 from ._reason import CONTAINERS, Reason, reason
 from ._refusal import Refusal
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.keys import Strip
 
 CARD = Card("DDP850", Severity.ERROR, known_as=("state-dict-silently-ignored",))
 FEW = 0.01  # of the keys

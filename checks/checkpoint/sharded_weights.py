@@ -19,13 +19,16 @@ torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.checkpoint" an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.checkpoint import CheckpointFile, StateDict
 from ddpdoctor.checkpoint.keys import is_flat
 
 from ._look import few, named, state_dicts
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile, StateDict
 
 CARD = Card("DDP812", Severity.ERROR)
 SAVE = """\

@@ -21,15 +21,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, sign
-from ddpdoctor.checkpoint import CheckpointFile
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
 
 from ._look import PICKLED, few, quoted, whole
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP809", Severity.WARNING, known_as=("weights-only-unpickling",))
 DEFAULT_SINCE = (2, 6)

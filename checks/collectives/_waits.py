@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor import Evidence
 from ddpdoctor.explain.records import Log, Record
+
+if TYPE_CHECKING:
+    from ddpdoctor import Evidence
 
 STUCK = r"aught collective operation timeout:"
 ENTRY = re.compile(

@@ -9,12 +9,15 @@ import enum
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor import Evidence
 from ddpdoctor.explain.records import Log, Record
 
 from ._waits import STUCK, Wait, group_size, one_group
 from ._waits import waits as read_waits
+
+if TYPE_CHECKING:
+    from ddpdoctor import Evidence
 
 STATUS = (
     r"PG (?:ID )?(?P<group>\d+)\b[^\]\n]*Rank (?P<rank>\d+)\][^\n]*"

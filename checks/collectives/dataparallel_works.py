@@ -17,13 +17,16 @@ and later; without GPUs seen with torch 2.13 (CPU build).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
 
 from ._verdict import failures
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP704", Severity.ERROR)
 TOLERANCE = 1e-9

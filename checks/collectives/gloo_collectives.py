@@ -19,13 +19,16 @@ releases) are left out. Holds for torch 2.2 and later; seen with torch 2.13 (CPU
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.jobs import Jobs
 
 from ._exercise import exercise
 from ._verdict import failures, wrong_answers
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP701", Severity.ERROR)
 

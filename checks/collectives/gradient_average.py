@@ -16,14 +16,16 @@ Holds for torch 2.2 and later; seen with torch 2.13 (CPU build).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
 
 from ._verdict import failures
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP703", Severity.ERROR)
 STEPS = 3

@@ -19,15 +19,18 @@ Holds for torch 2.2 and later with NCCL 2.19 and later.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.gpus import Gpus
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Outcome, Returned
 
 from ._exercise import exercise
 from ._verdict import failures, wrong_answers
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP702", Severity.ERROR)
 DETOURS = {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.events import Site
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
 
 PASSING_ON = {"enumerate", "tqdm", "track"}  # what gives on all that it is given
 LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.While, ast.Try)

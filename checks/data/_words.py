@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ddpdoctor import NotRun, Place
-from ddpdoctor.probe.loader_exam import LoaderExam
-from ddpdoctor.probe.loader_facts import Index
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.probe.loader_facts import Index
 
 SHOWN = 8
 

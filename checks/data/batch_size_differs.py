@@ -16,16 +16,19 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
-from ddpdoctor.probe.loader_facts import RankLoader
 from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_pass, told
 from ._words import SHOWN, at
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.probe.loader_facts import RankLoader
 
 CARD = Card("DDP614", Severity.WARNING)
 

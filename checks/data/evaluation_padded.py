@@ -20,13 +20,16 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_shares import compare
 
 from ._words import at, counted, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP612", Severity.NOTE)
 

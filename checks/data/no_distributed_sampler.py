@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import RankLoader, alike
 from ddpdoctor.probe.loader_shares import SHARED
 from ddpdoctor.watch.events import OrderSeen
@@ -36,6 +36,9 @@ from ddpdoctor.watch.training import Training
 
 from ._passes import RankPass, line, same_data, same_pass
 from ._words import SHOWN, at, counted, shown, unless_a_framework_splits
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP601", Severity.ERROR)
 FEWEST = 4  # samples: equality of fewer is chance

@@ -19,15 +19,18 @@ multi-process data loading".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, rank_pass
 from ._words import at
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP610", Severity.WARNING)
 MEND = Fix(

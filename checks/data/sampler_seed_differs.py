@@ -19,16 +19,19 @@ distributed group".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_shares import compare
 from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_data, same_pass, splitting, told
 from ._words import SHOWN, at, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP616", Severity.ERROR)
 

@@ -23,16 +23,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
-from ddpdoctor.probe.loader_facts import RankLoader, Sampler
 from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_data, same_pass, told
 from ._words import SHOWN, at, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.probe.loader_facts import RankLoader, Sampler
 
 CARD = Card("DDP603", Severity.ERROR)
 MEND = Fix(

@@ -15,16 +15,19 @@ Source: torch/utils/data/distributed.py; seen with torch 2.13 CPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.loader_facts import Order, alike
 from ddpdoctor.watch.events import OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, repeated
 from ._words import at, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP605", Severity.WARNING)
 MEND = Fix(

@@ -22,15 +22,18 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.watch.events import EpochSet, OrderSeen
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, repeated
 from ._words import at, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP604", Severity.WARNING, known_as=("missing-set-epoch",))
 DISTRIBUTED = "DistributedSampler"

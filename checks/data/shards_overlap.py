@@ -21,17 +21,20 @@ Source: torch/utils/data/distributed.py; seen with torch 2.13 CPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_exam import LoaderExam
-from ddpdoctor.probe.loader_facts import RankLoader
 from ddpdoctor.probe.loader_shares import Shares, compare, pairs, shared
 from ddpdoctor.watch.events import EpochEnded
 from ddpdoctor.watch.training import Training
 
 from ._passes import line, same_data, same_pass, splitting
 from ._words import at, counted, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.probe.loader_facts import RankLoader
 
 CARD = Card("DDP606", Severity.ERROR)
 MEND = Fix(

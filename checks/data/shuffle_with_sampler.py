@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.probe.target import own_frames
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP602", Severity.ERROR, known_as=("sampler-and-shuffle",))
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import Role, probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.loader_exam import LoaderExam
 from ddpdoctor.watch.events import OrderSeen, Stalled
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind, kind, seen, short, table, uneven
@@ -37,6 +37,9 @@ from ddpdoctor.watch.verdict import at as guilty
 from ._loops import runs_to_the_end
 from ._passes import line, same_pass
 from ._words import SHOWN, at, counted, unless_a_framework_splits
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_exam import LoaderExam
 
 CARD = Card("DDP607", Severity.ERROR, known_as=("uneven-inputs",))
 # The samplers whose len() is the number of samples that they give.

@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP104", Severity.ERROR)
 UUID = re.compile(r"GPU-[0-9a-f-]*|MIG-[0-9a-z/-]*", re.ASCII | re.IGNORECASE)

@@ -17,12 +17,15 @@ was seen with torch 2.13 (CPU build) over gloo.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Died, Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP107", Severity.ERROR)
 VARIABLE = "TORCH_DISTRIBUTED_DEBUG"

@@ -19,10 +19,13 @@ variable takes away (no GPUs, no InfiniBand, no peer access) it is a note. Holds
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP106", Severity.WARNING)
 LEFTOVERS = {

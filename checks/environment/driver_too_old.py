@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.facts import Facts
-from ddpdoctor.probe.gpus import Gpus
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP110", Severity.ERROR, known_as=("cuda-driver-too-old",))
 OLDEST = {11: (450, 80), 12: (525, 60), 13: (580, 0)}  # driver by CUDA major version

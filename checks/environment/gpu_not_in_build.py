@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.gpus import Gpus
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP111", Severity.ERROR, known_as=("cuda-arch-not-in-build",))
 UNSUPPORTED = (

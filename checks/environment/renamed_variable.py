@@ -13,10 +13,13 @@ PYTORCH_CUDA_ALLOC_CONF is still read by torch 2.13 beside its new name, PYTORCH
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP105", Severity.NOTE)
 NEW_NAMES = {

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.facts import Facts
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP102", Severity.ERROR, known_as=("rendezvous-env-missing",))
 LAUNCHERS = (

@@ -20,11 +20,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP112", Severity.WARNING, known_as=("nccl-version-mismatch",))
 CONSEQUENCES = ("nccl-invalid-usage-unspecified", "remote-rank-died-or-network", "collective-timeout")

@@ -11,11 +11,14 @@ The job server imports torch as a training would; what it raised is shown. Holds
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
-from ddpdoctor.probe.jobs import Jobs
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP113", Severity.ERROR)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ddpdoctor.probe.gpus import Gpu
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpu
 
 
 def named(gpu: Gpu) -> str:

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.gpus import Gpus
 
 from ._text import named
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
 
 CARD = Card("DDP208", Severity.ERROR)
 MODES = {1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}

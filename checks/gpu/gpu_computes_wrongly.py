@@ -13,13 +13,16 @@ Holds for torch 2.2 and later with CUDA.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import Gpus, visible
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.outcome import Died, Raised, Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP213", Severity.ERROR)
 

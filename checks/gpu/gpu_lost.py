@@ -12,10 +12,13 @@ Source: NVML, NVML_ERROR_GPU_IS_LOST; NVIDIA, "Xid Errors". Holds for all versio
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.gpus import Gpus
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
 
 CARD = Card("DDP204", Severity.ERROR)
 

@@ -14,15 +14,18 @@ pid; then only the used memory is known. Holds for all versions of torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.gpus import Gpus
 from ddpdoctor.probe.limits import human
 
 from ._text import named
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
 
 CARD = Card("DDP205", Severity.WARNING)
 SHARE = 0.1  # of the GPU's memory

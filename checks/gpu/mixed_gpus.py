@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.gpus import Gpus, visible
 from ddpdoctor.probe.limits import human
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP207", Severity.NOTE)
 

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.gpus import Gpus
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
 
 CARD = Card("DDP211", Severity.NOTE, known_as=("gpu-p2p-unsupported",))
 STATUS = {

@@ -14,12 +14,15 @@ cards does so by design: then the note tells a fact, not a fault. Holds for all 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.gpus import Gpus
 
 from ._text import named
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
 
 CARD = Card("DDP210", Severity.NOTE)
 

@@ -12,12 +12,15 @@ Source: NVIDIA GPU Memory Error Management; NVML, nvmlDeviceGetRemappedRows. Hol
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.gpus import Gpus
 
 from ._text import named
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
 
 CARD = Card("DDP203", Severity.ERROR)
 

@@ -13,11 +13,14 @@ Documentation/admin-guide/cgroup-v2.rst; a rank of torch 2.13 with nothing loade
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.limits import human
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP154", Severity.WARNING)
 EACH = 2**30  # bytes for a rank

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.limits import human
 from ddpdoctor.probe.network import several_hosts
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP152", Severity.ERROR, known_as=("rdma-memlock-limit",))
 CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.limits import human
 
 from ._bus_error import CRASH, DF, DIED, MAPPED, WORKER, ample
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP151", Severity.WARNING, known_as=("shm-too-small",))
 EACH = 64 * 2**20  # bytes for a rank: the whole of a container's default

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from ddpdoctor import Evidence
 from ddpdoctor.explain.records import Log, Record
+
+if TYPE_CHECKING:
+    from ddpdoctor import Evidence
 
 TRAINER = r"transformers[/\\]trainer\w*\.py"
 REPLICA = r"Caught \w+ in replica (\d+) on device (\d+)"

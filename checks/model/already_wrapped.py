@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from ._words import listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP510", Severity.WARNING, known_as=("dataparallel-nested-in-ddp",))
 

@@ -19,13 +19,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._logs import APEX, TRAINER, beside, is_private
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP516", Severity.ERROR, known_as=("wrapped-model-attribute",))
 

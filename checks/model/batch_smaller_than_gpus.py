@@ -18,14 +18,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.gpus import Gpus
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._logs import TRAINER, beside
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP518", Severity.WARNING)
 

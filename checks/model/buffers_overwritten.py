@@ -23,14 +23,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._logs import MODIFIED, SEVERAL, beside
 from ._words import listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP505", Severity.ERROR, known_as=("ddp-buffer-broadcast-inplace",))
 

@@ -28,12 +28,15 @@ Holds for all versions of torch. Source: PyTorch documentation, "DistributedData
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._words import counted
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP514", Severity.WARNING)
 ROWS = 6

@@ -21,13 +21,16 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity, Table
 from ddpdoctor.check import probe
-from ddpdoctor.probe.model_exam import ModelExam
-from ddpdoctor.probe.model_facts import Difference
 
 from ._words import counted, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.probe.model_facts import Difference
 
 CARD = Card("DDP515", Severity.ERROR)
 ROWS = 6

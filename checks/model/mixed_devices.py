@@ -21,14 +21,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_exam import ModelExam
-from ddpdoctor.probe.model_facts import Buffer, Parameter
 
 from ._words import listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.probe.model_facts import Buffer, Parameter
 
 CARD = Card("DDP506", Severity.ERROR)
 

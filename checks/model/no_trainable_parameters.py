@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._words import counted
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP503", Severity.ERROR, known_as=("ddp-no-trainable-parameters",))
 

@@ -22,14 +22,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_facts import Buffer, Description, Parameter
 from ddpdoctor.watch.events import Failed, Wrapping
 from ddpdoctor.watch.training import Training
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP507", Severity.ERROR, known_as=("ddp-model-mismatch-across-ranks",))
 Piece = Parameter | Buffer

@@ -19,16 +19,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import READY_TWICE
 
 from ._logs import SEARCHES, beside, outside_forward
 from ._reentrant import CHECKPOINTED, MESSAGE
 from ._words import end
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP504", Severity.ERROR, known_as=("reentrant-checkpoint-ready-twice",))
 INDEX = re.compile(r"Parameter at index (\d+)")

@@ -16,12 +16,15 @@ Holds for all versions of torch. Source: PyTorch documentation, "SyncBatchNorm".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._words import counted
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP513", Severity.NOTE)
 SMALL = 2

@@ -18,15 +18,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Finding, Fix, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import KNOWN
 
 from ._logs import DDP_SENDS
 from ._words import ends
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP523", Severity.ERROR)
 

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.facts import Facts
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._words import counted, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP511", Severity.ERROR)
 

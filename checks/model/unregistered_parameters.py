@@ -18,12 +18,15 @@ Holds for all versions of torch; seen with torch 2.13 CPU.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.model_exam import ModelExam
 
 from ._words import counted, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP520", Severity.WARNING)
 

@@ -17,16 +17,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_exam import ModelExam
-from ddpdoctor.probe.model_facts import Buffer, Parameter
 from ddpdoctor.probe.model_steps import BAD_DTYPE
 
 from ._logs import DDP_SENDS
 from ._words import end, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.probe.model_facts import Buffer, Parameter
 
 CARD = Card("DDP521", Severity.ERROR)
 SENT_BY_NCCL_TOO = "int32"

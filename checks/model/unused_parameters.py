@@ -22,18 +22,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.model import Place
-from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.model_steps import UNUSED
 from ddpdoctor.watch.events import Failed
 from ddpdoctor.watch.training import Training
 
 from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
 from ._words import SHOWN, counted, end, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP501", Severity.ERROR)
 

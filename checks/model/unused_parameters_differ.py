@@ -18,16 +18,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.model_exam import ModelExam
 from ddpdoctor.probe.outcome import Returned
 from ddpdoctor.watch.events import Failed
 from ddpdoctor.watch.training import Training
 
 from ._words import counted, ends, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP502", Severity.ERROR)
 

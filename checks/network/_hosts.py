@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from ddpdoctor.probe.network import Network
+if TYPE_CHECKING:
+    from ddpdoctor.probe.network import Network
 
 DEFAULT_PORT = 29500  # torchrun's
 

@@ -12,11 +12,14 @@ Source: getaddrinfo(3); the warnings were seen in threads of torch 1.11 to 2.5. 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import is_loopback
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP309", Severity.ERROR)
 

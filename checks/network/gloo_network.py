@@ -13,13 +13,16 @@ Source: torch's ProcessGroupGloo::createDefaultDevice ("Choosing the network int
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.network import gloo_address
 from ddpdoctor.probe.outcome import Raised, Returned, Stuck
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.probe.jobs import Jobs
 
 CARD = Card("DDP310", Severity.ERROR)
 

@@ -19,15 +19,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import is_loopback, several_hosts
 
 from ._hosts import routable_interfaces
 from ._peers import GLOO_REFUSED, loopback
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP301", Severity.ERROR, known_as=("gloo-hostname-loopback",))
 EXPLAINED = ("remote-rank-died-or-network", "interface-unreachable", "gloo-peer-refused")

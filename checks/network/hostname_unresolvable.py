@@ -13,13 +13,16 @@ group would wait for it. Source: torch's ProcessGroupGloo::createDefaultDevice (
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import several_hosts
 
 from ._hosts import routable_interfaces
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP302", Severity.ERROR)
 

@@ -18,12 +18,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import wanted
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP303", Severity.ERROR, known_as=("nccl-ifname-not-found",))
 GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")

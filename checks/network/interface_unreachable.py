@@ -20,15 +20,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import gloo_address, nccl_interface, several_hosts
 
 from ._hosts import routable_interfaces
 from ._peers import BOOTSTRAP, dead_end, hosts
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP304", Severity.ERROR, known_as=("wrong-network-interface", "gloo-wrong-interface"))
 CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")

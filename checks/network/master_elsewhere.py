@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import is_loopback
 
 from ._hosts import holds_rank_zero, routable_interfaces
 from ._store import GAVE_UP, is_placeholder
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP308", Severity.ERROR, known_as=("master-addr-wrong",))
 

@@ -16,16 +16,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
 from ddpdoctor.probe.network import connect
 
 from ._hosts import port
 from ._store import C10D_STORE, ERRNO, GAVE_UP, REFUSED, is_name, is_number, is_placeholder
 from ._store import is_loopback as is_this_host
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP307", Severity.ERROR)
 SAID = {

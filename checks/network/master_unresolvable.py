@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
 
 from ._store import GAVE_UP
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP306", Severity.ERROR)
 SHAPES = (

@@ -16,14 +16,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import Role, probe, sign
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.facts import Facts
 
 from ._hosts import holds_rank_zero, port
 from ._rank_zero import FIXED_ARGUMENT, FIXED_OPTION, fixed_rank
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 CARD = Card("DDP305", Severity.ERROR)
 TAKEN = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, StateDict
 from ddpdoctor.checkpoint.keys import COUNTER, Strip, is_averaged, strips, wrappers_in
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, StateDict
 
 MOST_PREFIXES = 5
 SKEWED = "num_batches_tracked"  # buffers that old versions of torch do not write, and old models do not have

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.check import BadTarget
 from ddpdoctor.checkpoint import safetensors, torchfile
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, StateDict
 from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed
-from ddpdoctor.checkpoint.safetensors import Header
-from ddpdoctor.checkpoint.torchfile import Pickled
 from ddpdoctor.checkpoint.values import UnreadableError
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.safetensors import Header
+    from ddpdoctor.checkpoint.torchfile import Pickled
 
 HEAD = 4096
 INDEX = ".index.json"  # of safetensors and of pickled shards

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint import archive
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format
-from ddpdoctor.checkpoint.machine import Machine
 from ddpdoctor.checkpoint.opcodes import interpret
 from ddpdoctor.checkpoint.survey import items_of, kind_of, survey
 from ddpdoctor.checkpoint.tensors import storage_bytes
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.machine import Machine
 
 MAGICS = (
     bytes.fromhex("8a0a6cfc9c46f9206aa850192e"),

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import chain
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +18,9 @@ from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.select import select
 from ddpdoctor.model import Result, Status
 from ddpdoctor.registry import load_checks
-from ddpdoctor.trial import Trial
+
+if TYPE_CHECKING:
+    from ddpdoctor.trial import Trial
 
 POOLS = 2  # a job of two ranks leaves two cores idle for a third of its time
 

@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from ddpdoctor.explain.clock import find_moment
-from ddpdoctor.explain.lines import Line
+
+if TYPE_CHECKING:
+    from ddpdoctor.explain.lines import Line
 
 FIRST = "(first observed failure)"
 FIELD = re.compile(r" {0,4}(?P<name>time|host|rank|exitcode|error_file|traceback)\s{0,6}:\s(?P<value>.*)")

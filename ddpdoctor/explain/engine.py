@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.explain.answer import Answer
 from ddpdoctor.explain.finder import finder
 from ddpdoctor.explain.kept import Keeper
 from ddpdoctor.explain.matching import compared
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddpdoctor.check import Check
+    from ddpdoctor.explain.answer import Answer
     from ddpdoctor.explain.dumps import Dump
     from ddpdoctor.explain.reader import Reader
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Pattern
 from ddpdoctor.explain.needles import needles
 from ddpdoctor.explain.shapes import Shapes
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Pattern
 
 # What the reader itself understands, whatever the signs declare.
 STRUCTURE = (

@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from ddpdoctor.check import NotRun
 from ddpdoctor.probe.job import Job, Ready
-from ddpdoctor.probe.outcome import Outcome
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.outcome import Outcome
 
 # Judged by checks of their own; a job about something else must not stumble over them.
 LEFT_OUT = (

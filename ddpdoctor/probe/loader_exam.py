@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import BadTarget, NotRun
-from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.probe.loader_facts import Contents, Probe, RankLoader
 from ddpdoctor.probe.loader_rank import NotALoaderError, look, sampler_rank
 from ddpdoctor.probe.loader_source import Source, read_training
 from ddpdoctor.probe.outcome import Outcome, Raised, Returned
 from ddpdoctor.probe.target import Target, blame
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.probe.loader_facts import Contents, Probe, RankLoader
 
 DEADLINE = 60.0  # seconds, nearly all of them for the user's factory
 REFUSED = "mutually exclusive with shuffle"

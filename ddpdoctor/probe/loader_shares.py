@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor.probe.loader_facts import Index, RankLoader
+if TYPE_CHECKING:
+    from ddpdoctor.probe.loader_facts import Index, RankLoader
 
 SHARED = 0.8  # of the samples: drop_last leaves a few out, a right share is a half at most
 FEW = 2  # samples that ended streams have at least to be compared, and

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import BadTarget, NotRun
 from ddpdoctor.probe import model_rank
-from ddpdoctor.probe.jobs import Jobs
 from ddpdoctor.probe.model_ddp import wrapped_steps
 from ddpdoctor.probe.model_facts import TOO_SLOW, Description, Entry, Parity, PlainStep, Trouble
 from ddpdoctor.probe.model_parity import compare
@@ -16,6 +16,9 @@ from ddpdoctor.probe.model_source import Source, read_source
 from ddpdoctor.probe.model_steps import READY_TWICE, UNUSED, Steps
 from ddpdoctor.probe.outcome import Died, Outcome, Raised, Returned, Stuck
 from ddpdoctor.probe.target import Target, blame, own_frames
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.jobs import Jobs
 
 NO_BATCH = "no --batch given"
 FIRST_LOOK = 30.0  # seconds for building, and for one step of the bare model

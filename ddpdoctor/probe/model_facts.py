@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor.probe.outcome import Frame
+if TYPE_CHECKING:
+    from ddpdoctor.probe.outcome import Frame
 
 TOO_SLOW = "TooSlow"  # the kind of trouble that is no error: a large model, a small machine
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import NotRun
-from ddpdoctor.probe.model_facts import Parity, PlainStep
 from ddpdoctor.probe.outcome import Outcome, Raised, Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.model_facts import Parity, PlainStep
 
 # What DDP raises, by the words that separate one cause from the others (torch 2.2 to 2.13).
 UNUSED = "Expected to have finished reduction in the prior iteration"

@@ -7,16 +7,18 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, Renamed, Repair, StateDict, subscript
 from ddpdoctor.checkpoint.allowed import is_allowed
-from ddpdoctor.checkpoint.compare import Pairing
 from ddpdoctor.checkpoint.keys import Strip, assumed, common_front, is_averaged, is_flat
 from ddpdoctor.checkpoint.tensors import ITEM_SIZES
 from ddpdoctor.report.text import printable
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.compare import Pairing
 
 MAKERS = {
     "module": "DataParallel or DistributedDataParallel",

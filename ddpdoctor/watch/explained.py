@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Check, Role
-from ddpdoctor.explain.answer import Answer, Named
 from ddpdoctor.explain.engine import Examination, examination
 from ddpdoctor.explain.kept import Keeper
 from ddpdoctor.explain.records import Frame, Kind, Record
@@ -19,6 +19,9 @@ from ddpdoctor.model import Evidence, Finding
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.events import Failed, PeerLost
 from ddpdoctor.watch.judge import Found, Judge
+
+if TYPE_CHECKING:
+    from ddpdoctor.explain.answer import Answer, Named
 
 MARK = "\nddpdoctor: "  # begins each note
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events import Site
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
 
 TENSORS = 64  # of one communication, whose sizes are added up one by one
 

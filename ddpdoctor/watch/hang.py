@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Doing, Failed, Joined, Left, Position, Site, Stalled
 from ddpdoctor.watch.flight import pending
-from ddpdoctor.watch.ledger import Reader
 from ddpdoctor.watch.stacks import Frame, stacks
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.users import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.ledger import Reader
 
 BUSY = 0.2  # of a core: a rank that waits in gloo uses none
 LOOK = 1.0  # seconds between two looks at a rank

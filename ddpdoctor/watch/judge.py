@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Check, Facet, Instrument
-from ddpdoctor.model import Finding
-from ddpdoctor.watch.events import Event
 from ddpdoctor.watch.training import Training
+
+if TYPE_CHECKING:
+    from ddpdoctor.model import Finding
+    from ddpdoctor.watch.events import Event
 
 
 class Found(NamedTuple):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.contents import contents, reader
 from ddpdoctor.watch.events import DataSeen, Sampler
 from ddpdoctor.watch.generators import copied
 from ddpdoctor.watch.listings import Listing, listing, picks
-from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.recorder import Recorder
 
 
 def describe(recorder: Recorder, number: int, loader: Any, *, iterable: bool) -> None:

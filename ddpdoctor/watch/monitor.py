@@ -6,16 +6,19 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from ddpdoctor.check import Check
 from ddpdoctor.watch.events import Doing, Ended, Event, Failed, Joined, Left, Stalled, Started
 from ddpdoctor.watch.explained import Explainer
 from ddpdoctor.watch.hang import Rank, stalled
 from ddpdoctor.watch.judge import Found, Judge
 from ddpdoctor.watch.ledger import Reader
-from ddpdoctor.watch.settings import Settings
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Check
+    from ddpdoctor.watch.settings import Settings
 
 SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
 AGAIN = 10.0  # seconds between two looks at a training that still stands

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events import Site
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
 
 AHEAD = 2  # batches that a loop draws before a forward takes the first of them: a prefetcher is one ahead
 FEWEST = 4  # batches, before it is said of all that each went through the model

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
@@ -23,12 +23,14 @@ from ddpdoctor.watch.flight import answer
 from ddpdoctor.watch.handles import Handles
 from ddpdoctor.watch.models import Models
 from ddpdoctor.watch.passes import Feed
-from ddpdoctor.watch.patch import Patch
 from ddpdoctor.watch.reads import Reads
 from ddpdoctor.watch.rehearse import RehearsalOver
 from ddpdoctor.watch.session import with_monitor
-from ddpdoctor.watch.settings import Settings
 from ddpdoctor.watch.users import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.patch import Patch
+    from ddpdoctor.watch.settings import Settings
 
 # A real-time signal that neither training code nor launchers use; its default action is never taken, as it is
 # sent only to processes that have written their ``.stack`` file.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.settings import Rehearsal
 from ddpdoctor.watch.users import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.settings import Rehearsal
 
 
 class RehearsalOver(SystemExit):

@@ -11,8 +11,10 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.settings import Settings
+if TYPE_CHECKING:
+    from ddpdoctor.watch.settings import Settings
 
 JOB = "DDPDOCTOR_JOB"
 MONITOR = "monitor"  # the file that the one rank makes which starts the monitor

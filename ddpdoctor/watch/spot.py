@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Bypassed, Site
-from ddpdoctor.watch.models import Model
-from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.models import Model
+    from ddpdoctor.watch.recorder import Recorder
 
 
 def spot(recorder: Recorder, model: Model) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from ddpdoctor.checkpoint.contents import CheckpointFile
 from ddpdoctor.checkpoint.keys import CERTAIN, Strip
-from ddpdoctor.checkpoint.machine import Machine
 from ddpdoctor.checkpoint.mend.plan import Renamed, followed, modules, moved
 from ddpdoctor.checkpoint.opcodes import interpret
 from ddpdoctor.checkpoint.values import Text, UnreadableError
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.contents import CheckpointFile
+    from ddpdoctor.checkpoint.machine import Machine
 
 LINES = b"SV"  # strings that end with their line
 LENGTHS = {ord("T"): "<i", ord("U"): "<B", ord("X"): "<I", 0x8C: "<B", 0x8D: "<Q"}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import BadTarget
-from ddpdoctor.checkpoint.contents import StateDict
 from ddpdoctor.checkpoint.keys import USUAL, assumed, common_front, front_of, is_averaged, is_flat
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.contents import StateDict
 
 WRAPPERS = {
     "bare": (),

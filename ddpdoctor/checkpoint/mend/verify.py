@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import BadTarget
 from ddpdoctor.checkpoint import archive
-from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
-from ddpdoctor.checkpoint.mend.plan import Renamed
 from ddpdoctor.checkpoint.reader import Opened, Shards, opened
 from ddpdoctor.checkpoint.torchfile import Pickled
 from ddpdoctor.checkpoint.values import DamagedError
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
+    from ddpdoctor.checkpoint.mend.plan import Renamed
 
 
 def verify(path: str, before: CheckpointFile, plan: tuple[Renamed, ...]) -> None:

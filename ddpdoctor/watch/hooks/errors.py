@@ -8,11 +8,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.ending import last_words
 from ddpdoctor.watch.patch import Patch, patch
-from ddpdoctor.watch.recorder import Recorder
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.recorder import Recorder
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 

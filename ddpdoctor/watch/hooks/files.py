@@ -6,12 +6,14 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import ledger, undo
 from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.patch import Patch, patch
-from ddpdoctor.watch.recorder import Recorder
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.recorder import Recorder
 
 
 def hook(recorder: Recorder) -> list[Patch]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.hooks.errors import stay_outermost
 from ddpdoctor.watch.patch import Patch, patch
-from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.surroundings import network, rendezvous
 from ddpdoctor.watch.users import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
+    from ddpdoctor.watch.recorder import Recorder
 
 # The methods of torch's ProcessGroup, as its Python functions call them, and how users know them. The names of
 # several torch versions: those that the installed one does not have are skipped.

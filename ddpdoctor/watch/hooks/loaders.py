@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.contents import digest, sketch_of_batch
@@ -12,9 +12,11 @@ from ddpdoctor.watch.events import EpochEnded, EpochSet, EpochStarted, OrderSeen
 from ddpdoctor.watch.loaders import describe, keeper, length, sampler_of, subgroups
 from ddpdoctor.watch.passes import Pass
 from ddpdoctor.watch.patch import Patch, patch
-from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.rehearse import cut
 from ddpdoctor.watch.users import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.recorder import Recorder
 
 INDICES = 256  # of a pass, that are told at most
 DRAWN = 1024  # of a data set, whose ranks are told at the end of the first pass

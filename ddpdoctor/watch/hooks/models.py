@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Loaded, Wrapping
 from ddpdoctor.watch.models import NAMES
 from ddpdoctor.watch.patch import Patch, patch
-from ddpdoctor.watch.recorder import Recorder
 from ddpdoctor.watch.users import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.recorder import Recorder
 
 MOST = 100  # keys that an event names
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.optimizers import Optimizers
 from ddpdoctor.watch.patch import patch
-from ddpdoctor.watch.recorder import Recorder
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.recorder import Recorder
 
 
 def hook(recorder: Recorder) -> list[Any]:
