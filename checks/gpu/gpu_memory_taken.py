@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import psutil
-
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe
 from ddpdoctor.probe.limits import human
@@ -53,6 +51,8 @@ def by_whom(gpus: Gpus) -> Iterator[Finding]:
 
 
 def _owner(pid: int) -> str:
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return f"{process.username()}: {' '.join(process.cmdline())[:80] or process.name()}"

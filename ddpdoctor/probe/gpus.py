@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import subprocess
 import sys
@@ -103,6 +102,8 @@ def _library_is_there(environ: Mapping[str, str]) -> bool:
     folders = environ.get("LD_LIBRARY_PATH", "").split(":")
     if any(folder and (Path(folder) / LIBRARY).exists() for folder in folders):
         return True
+    import ctypes
+
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import psutil
-
 UNLIMITED = 1 << 60  # bytes; cgroup v1 writes "no limit" as a number near 2**63
 CAP_IPC_LOCK = 14  # linux/capability.h
 HOST_UIDS = ["0", "0", "4294967295"]  # user_namespaces(7): all of them, each as itself
@@ -46,6 +44,8 @@ class Limits:
 
 def gather_limits(root: Path = Path("/"), directory: Path | None = None) -> Limits:
     """Read them; ``root`` is where /proc and /sys are looked for, ``directory`` where checkpoints would go."""
+    import psutil
+
     directory = directory or Path.cwd()
     shm = _space(root / "dev/shm")
     disk = shutil.disk_usage(directory)

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 PATIENCE = 3.0  # seconds for a look-up: a resolver that needs longer is a fault of its own
 VIRTUAL = ("docker*", "br-*", "virbr*", "veth*", "cni*", "flannel*", "cali*", "vmnet*", "podman*", "lxcbr*", "lxdbr*")
 
@@ -75,6 +73,8 @@ class Network:
 
 def gather_network() -> Network:
     """Look at this host."""
+    import psutil
+
     hostname = socket.gethostname()
     stats = psutil.net_if_stats()
     interfaces = tuple(
@@ -129,6 +129,8 @@ def connect(address: str, port: int, patience: float = 2.0) -> str:
 
 
 def _listeners() -> tuple[Listener, ...]:
+    import psutil
+
     try:
         found = psutil.net_connections("tcp")
     except (psutil.AccessDenied, OSError):
@@ -143,6 +145,8 @@ def _listeners() -> tuple[Listener, ...]:
 def _command(pid: int | None) -> str:
     if pid is None:
         return ""
+    import psutil
+
     try:
         return " ".join(psutil.Process(pid).cmdline())[:120]
     except psutil.Error:
