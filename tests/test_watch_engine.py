@@ -26,8 +26,6 @@ from ddpdoctor.watch.events import (
     Site,
     Stalled,
     Started,
-    packed,
-    unpacked,
 )
 from ddpdoctor.watch.judge import Judge
 from ddpdoctor.watch.optimizers import is_sampled
@@ -36,6 +34,7 @@ from ddpdoctor.watch.recorder import STACK_SIGNAL
 from ddpdoctor.watch.settings import VARIABLE, Rehearsal, Settings, inherited
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind, condition, kind
+from ddpdoctor.watch.wire import packed, unpacked
 
 WORDS = st.text(max_size=20)
 SITES = st.none() | st.builds(Site, WORDS, st.integers(1, 9999), WORDS)

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Ended, Loaded, OptimizerSeen
+from ddpdoctor.watch.events import Ended, Loaded, OptimizerSeen, place
 from ddpdoctor.watch.training import Training
 
 from ._look import few, repair_command
@@ -65,9 +65,7 @@ def _finding(load: Loaded) -> Finding:
             Evidence(f"{load.matched} of {load.given} keys match", "most of them", f"rank {load.rank}"),
         ),
         _fix(load, why, in_file, in_model),
-        Place(file=load.site.file, line=load.site.line, key=load.unexpected[0])
-        if load.site
-        else Place(key=load.unexpected[0]),
+        place(load.site, key=load.unexpected[0]),
     )
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Failed, FileRead, FileWritten
+from ddpdoctor.watch.events import Failed, FileRead, FileWritten, place
 from ddpdoctor.watch.training import Training
 
 CARD = Card("DDP852", Severity.ERROR)
@@ -69,5 +69,5 @@ def _finding(written: FileWritten, read: FileRead, when: str) -> Finding:
             diff=" if torch.distributed.get_rank() == 0:\n     torch.save(state, path)\n"
             "+torch.distributed.barrier()\n state = torch.load(path)",
         ),
-        Place(file=read.site.file, line=read.site.line) if read.site else Place(),
+        place(read.site),
     )

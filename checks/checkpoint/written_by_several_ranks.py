@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import FileWritten
+from ddpdoctor.watch.events import FileWritten, place
 from ddpdoctor.watch.training import Training
 
 CARD = Card("DDP851", Severity.ERROR, known_as=("unguarded-save",))
@@ -56,7 +56,7 @@ def while_training(event: FileWritten, training: Training) -> Iterator[Finding]:
             '+    torch.save(state, f"{path}.tmp")\n+    os.replace(f"{path}.tmp", path)\n'
             "+torch.distributed.barrier()",
         ),
-        Place(file=event.site.file, line=event.site.line),
+        place(event.site),
     )
 
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import sign, watch
 from ddpdoctor.explain.records import Record
-from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.events import Stalled, place
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
 from ddpdoctor.watch.verdict import first_mismatch, seen, short, table
@@ -91,6 +91,6 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
                 *seen(event),
             ),
             FIX,
-            Place(file=ours.site.file, line=ours.site.line) if ours.site else Place(),
+            place(ours.site),
             table=table(event),
         )

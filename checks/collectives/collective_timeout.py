@@ -23,11 +23,11 @@ from collections.abc import Iterator
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.events import Stalled, place
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
-from ddpdoctor.watch.verdict import at, seen, short, table
 from ddpdoctor.watch.verdict import kind as hang
+from ddpdoctor.watch.verdict import seen, short, table
 
 from ._flight import ALONE, TOGETHER, proofs
 from ._waits import STUCK
@@ -122,7 +122,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         Fix("call it in the same group on all ranks: each rank makes all groups, and all take the same one")
         if differ
         else FIX,
-        at(first),
+        place(first.site, rank=first.rank),
         table=table(event),
         doubt=None if differ else Doubt((*LATE[3:], *LATE[1:2]), ASK),
     )

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Joined, Unwaited
+from ddpdoctor.watch.events import Joined, Unwaited, place
 from ddpdoctor.watch.training import Training
 
 CARD = Card("DDP750", Severity.ERROR)
@@ -48,6 +48,6 @@ def while_training(event: Unwaited, training: Training) -> Iterator[Finding]:
             diff=f"-dist.{event.operation}(tensor, async_op=True)\n"
             f"+handle = dist.{event.operation}(tensor, async_op=True)\n+handle.wait()",
         ),
-        Place(file=event.site.file, line=event.site.line) if event.site else Place(),
+        place(event.site),
         severity=None if gloo else Severity.WARNING,
     )

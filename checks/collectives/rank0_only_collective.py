@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.events import Stalled, place
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
-from ddpdoctor.watch.verdict import at, guarded, kind, seen, short, table
+from ddpdoctor.watch.verdict import guarded, kind, seen, short, table
 
 from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, Kind, told
@@ -71,6 +71,6 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
             "let all ranks call the collective, and print or save on rank 0 only",
             diff=f"-if {test}:\n-    {position.operation}(...)\n+{position.operation}(...)",
         ),
-        at(position),
+        place(position.site, rank=position.rank),
         table=table(event),
     )

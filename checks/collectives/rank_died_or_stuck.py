@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Doing, Failed, PeerLost, Stalled
+from ddpdoctor.watch.events import Doing, Failed, PeerLost, Stalled, place
 from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import GONE, at, kind, seen, short, table, where
+from ddpdoctor.watch.verdict import GONE, kind, seen, short, table, where
 from ddpdoctor.watch.verdict import Kind as Hang
 
 from ._flight import SILENT, proofs
@@ -157,7 +157,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         f"{short(waiting.site)}",
         (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event)),
         Fix(f"mend what keeps rank {lost.rank}", command=REVIVE[lost.doing].format(pid=lost.pid)),
-        at(failed[-1] if failed else lost),
+        place((failed[-1] if failed else lost).site, rank=lost.rank),
         table=table(event),
     )
 
@@ -173,7 +173,7 @@ def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
             f"rank {lost.rank} lost its connection",
             tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others),
             Fix(f"find out what ended {who}: the kernel's log and the rank's own", command=REVIVE[Doing.DIED]),
-            at(lost),
+            place(lost.site, rank=lost.rank),
             doubt=Doubt(
                 (
                     "the kernel killed it, for want of memory",

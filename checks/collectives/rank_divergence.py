@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from ddpdoctor import Card, Doubt, Finding, Fix, Place, Severity
 from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.events import Stalled, place
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
-from ddpdoctor.watch.verdict import at, kind, seen, short, table
+from ddpdoctor.watch.verdict import kind, seen, short, table
 
 from ._flight import CROSSED, LATE, proofs
 from ._waits import STUCK
@@ -131,7 +131,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
             ),
             seen(event),
             FIX,
-            at(event.ranks[0]),
+            place(event.ranks[0].site, rank=event.ranks[0].rank),
             table=table(event),
             doubt=Doubt(
                 (

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Doing, EpochEnded, PeerLost, Stalled
+from ddpdoctor.watch.events import Doing, EpochEnded, PeerLost, Stalled, place
 from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind, at, kind, seen, short, table
+from ddpdoctor.watch.verdict import Kind, kind, seen, short, table
 
 CARD = Card("DDP740", Severity.ERROR)
 
@@ -46,7 +46,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
             diff="+stop = torch.tensor([int(stop_here)])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)\n"
             "-if stop_here:\n+if stop.item():\n     break",
         ),
-        at(waiting),
+        place(waiting.site, rank=waiting.rank),
         table=table(event),
     )
 
@@ -68,5 +68,5 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
             "let all ranks do the same steps, and end them together",
             diff="+dist.barrier()\n dist.destroy_process_group()",
         ),
-        at(lost),
+        place(lost.site, rank=lost.rank),
     )

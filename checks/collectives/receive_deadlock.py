@@ -18,9 +18,9 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Stalled
+from ddpdoctor.watch.events import Stalled, place
 from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind, at, kind, seen, short, table
+from ddpdoctor.watch.verdict import Kind, kind, seen, short, table
 
 CARD = Card("DDP741", Severity.ERROR)
 
@@ -43,6 +43,6 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
             "+for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, peer),\n"
             "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
         ),
-        at(event.ranks[0]),
+        place(event.ranks[0].site, rank=event.ranks[0].rank),
         table=table(event),
     )

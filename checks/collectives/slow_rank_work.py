@@ -24,10 +24,10 @@ from collections.abc import Iterator
 from ddpdoctor import Card, Doubt, Finding, Fix, Severity
 from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Doing, Stalled
+from ddpdoctor.watch.events import Doing, Stalled, place
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind as Hang
-from ddpdoctor.watch.verdict import at, kind, seen, where
+from ddpdoctor.watch.verdict import kind, seen, where
 
 from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, Kind, told
@@ -84,6 +84,6 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         "no hang, as long as it ends before the group's time-out",
         seen(event),
         FIX,
-        at(busy),
+        place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddpdoctor import Place
-from ddpdoctor.watch.events import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Site, Wrapped
+from ddpdoctor.watch.events import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Wrapped
 from ddpdoctor.watch.training import Training
 
 Passed = OrderSeen | EpochEnded
@@ -100,11 +99,6 @@ def splitting(ranks: dict[int, RankPass]) -> dict[int, Sampler]:
         if each.sampler is not None and (each.sampler.replicas, each.sampler.rank) == (len(ranks), at)
     }
     return found if len(found) == len(ranks) else {}
-
-
-def line(site: Site | None) -> Place:
-    """Give the place of a line."""
-    return Place() if site is None else Place(file=site.file, line=site.line)
 
 
 def told(values: Sequence[object]) -> str:

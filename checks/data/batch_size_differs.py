@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, same_pass, told
+from ._passes import same_pass, told
 from ._words import SHOWN, at
 
 if TYPE_CHECKING:
@@ -81,5 +81,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for size, (rank, each) in zip(known, ranks.items(), strict=True)
         )[:SHOWN],
         Fix("give all ranks the same batch size", diff=f"+DataLoader(dataset, batch_size={min(known)}, ...)"),
-        line(event.site),
+        place(event.site),
     )

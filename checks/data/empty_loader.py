@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import EpochEnded, EpochStarted
+from ddpdoctor.watch.events import EpochEnded, EpochStarted, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line
 from ._words import at, counted
 
 if TYPE_CHECKING:
@@ -88,5 +87,5 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
             "choose a batch size that a rank's share holds, or give each rank a share",
             diff=f"+DataLoader(dataset, batch_size={size}, ...)",
         ),
-        line(event.site),
+        place(event.site),
     )

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_shares import likeness
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, same_pass
+from ._passes import same_pass
 from ._words import SHOWN, at, counted, unless_a_framework_splits
 
 if TYPE_CHECKING:
@@ -105,5 +105,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for rank, each in ranks.items()
         )[:SHOWN],
         MEND,
-        line(data.reader if data and data.reader else event.site),
+        place(data.reader if data and data.reader else event.site),
     )

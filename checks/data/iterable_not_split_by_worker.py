@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_shares import likeness
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, rank_pass
+from ._passes import rank_pass
 from ._words import at, counted
 
 if TYPE_CHECKING:
@@ -95,5 +95,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence(f"num_workers={workers}", "", f"the loop of {event.site}"),
         ),
         MEND,
-        line(this.data.reader if this.data and this.data.reader else event.site),
+        place(this.data.reader if this.data and this.data.reader else event.site),
     )

@@ -31,10 +31,10 @@ from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Tab
 from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_facts import RankLoader, alike
 from ddpdoctor.probe.loader_shares import SHARED
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import RankPass, line, same_data, same_pass
+from ._passes import RankPass, same_data, same_pass
 from ._words import SHOWN, at, counted, shown, unless_a_framework_splits
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
         )[:SHOWN],
         MEND,
-        line(event.site),
+        place(event.site),
     )
 
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, rank_pass
+from ._passes import rank_pass
 from ._words import at
 
 if TYPE_CHECKING:
@@ -80,5 +80,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence(f"num_workers={workers}, worker_init_fn=None", "a worker_init_fn", f"the loop of {event.site}"),
         ),
         MEND,
-        line(this.data.reader or event.site),
+        place(this.data.reader or event.site),
     )

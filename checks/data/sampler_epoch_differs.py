@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import EpochSet, OrderSeen
+from ddpdoctor.watch.events import EpochSet, OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, same_data, same_pass, splitting, told
+from ._passes import same_data, same_pass, splitting, told
 from ._words import SHOWN, shown
 
 CARD = Card("DDP640", Severity.ERROR)
@@ -58,5 +58,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             f"call set_epoch with the same number on all ranks (here: {told(epochs)})",
             diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
         ),
-        line(calls[-1].site if calls else event.site),
+        place(calls[-1].site if calls else event.site),
     )

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_shares import compare
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, same_data, same_pass, splitting, told
+from ._passes import same_data, same_pass, splitting, told
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:
@@ -87,5 +87,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for seed, (rank, each) in zip(seeds, ranks.items(), strict=True)
         )[:SHOWN],
         Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
-        line(event.site),
+        place(event.site),
     )

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, same_data, same_pass, told
+from ._passes import same_data, same_pass, told
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:
@@ -148,5 +148,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             if pair != mine
         )[:SHOWN],
         MEND,
-        line(event.site),
+        place(event.site),
     )

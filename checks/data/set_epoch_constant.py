@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import EpochSet, OrderSeen
+from ddpdoctor.watch.events import EpochSet, OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, repeated
+from ._passes import repeated
 from ._words import shown
 
 if TYPE_CHECKING:
@@ -89,5 +89,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             "pass the variable of the loop, in each epoch",
             diff=f" for epoch in range(epochs):\n-    loader.sampler.{told}\n+    loader.sampler.set_epoch(epoch)",
         ),
-        line(calls[-1].site),
+        place(calls[-1].site),
     )

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_facts import Order, alike
-from ddpdoctor.watch.events import OrderSeen
+from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, repeated
+from ._passes import repeated
 from ._words import at, shown
 
 if TYPE_CHECKING:
@@ -90,5 +90,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for epoch, expected in zip(epochs, ("", "another order"), strict=True)
         ),
         MEND,
-        line(event.site),
+        place(event.site),
     )

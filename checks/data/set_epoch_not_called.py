@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
 from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import EpochSet, OrderSeen
+from ddpdoctor.watch.events import EpochSet, OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, repeated
+from ._passes import repeated
 from ._words import at, shown
 
 if TYPE_CHECKING:
@@ -112,5 +112,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             "tell this loader's sampler the epoch, first thing in the loop over epochs",
             diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
         ),
-        line(calls[-1].site if calls and calls[-1].site else event.site),
+        place(calls[-1].site if calls and calls[-1].site else event.site),
     )

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import probe, watch
 from ddpdoctor.probe.loader_shares import Shares, compare, pairs, shared
-from ddpdoctor.watch.events import EpochEnded
+from ddpdoctor.watch.events import EpochEnded, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, same_data, same_pass, splitting
+from ._passes import same_data, same_pass, splitting
 from ._words import at, counted, shown
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
             *(Evidence(shown(each), "", f"rank {rank}'s sampler") for rank, each in drawn.items()),
         ),
         MEND,
-        line(event.site),
+        place(event.site),
     )
 
 

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import DataSeen, OrderSeen
+from ddpdoctor.watch.events import DataSeen, OrderSeen, place
 from ddpdoctor.watch.training import Training
 
-from ._passes import line, same_pass, splitting
+from ._passes import same_pass, splitting
 from ._words import SHOWN
 
 CARD = Card("DDP641", Severity.ERROR)
@@ -54,7 +54,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for rank, each in data.items()
         )[:SHOWN],
         fix,
-        line(event.site),
+        place(event.site),
     )
 
 

@@ -29,13 +29,12 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
 from ddpdoctor.check import Role, probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import OrderSeen, Stalled
+from ddpdoctor.watch.events import OrderSeen, Stalled, place
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.verdict import Kind, kind, seen, short, table, uneven
-from ddpdoctor.watch.verdict import at as guilty
 
 from ._loops import runs_to_the_end
-from ._passes import line, same_pass
+from ._passes import same_pass
 from ._words import SHOWN, at, counted, unless_a_framework_splits
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def in_a_hang(event: Stalled, training: Training) -> Iterator[Finding]:
             "give every rank the same number of batches, and leave the loop on all ranks together",
             diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
         ),
-        guilty(going),
+        place(going.site, rank=going.rank),
         table=table(event),
     )
 
@@ -173,5 +172,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             "give all ranks the same number of batches",
             diff=f"+from itertools import islice\n-for batch in loader:\n+for batch in islice(loader, {min(counts)}):",
         ),
-        line(event.site),
+        place(event.site),
     )

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import PeerLost
+from ddpdoctor.watch.events import PeerLost, place
 
 CARD = Card("DDP480", Severity.ERROR)
 
@@ -41,5 +41,5 @@ def while_training(event: PeerLost) -> Iterator[Finding]:
             ),
         ),
         Fix(f"mend this error of rank {first.rank}; the other ranks only lost their connection to it"),
-        Place(file=site.file if site else None, line=site.line if site else None, rank=first.rank),
+        place(site, rank=first.rank),
     )

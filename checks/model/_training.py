@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ddpdoctor import Evidence, Place
+from ddpdoctor import Evidence
 from ddpdoctor.watch.events import Bypassed, Joined, OptimizerSeen, Site, StepSampled, SyncSkipped, Wrapped
 from ddpdoctor.watch.training import Training
 
@@ -127,8 +127,3 @@ def line(kind: type[Bypassed | SyncSkipped], step: Step, training: Training) -> 
     first = next(iter(step.ranks.values()))
     told = training.of(kind, pid=first.pid, model=first.model)
     return (told[-1].site if told else None) or first.site
-
-
-def place(site: Site | None) -> Place:
-    """Give a line as findings do."""
-    return Place(file=site.file, line=site.line) if site else Place()

@@ -26,10 +26,10 @@ from collections.abc import Iterator
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
 from ddpdoctor.probe.model_steps import UNUSED
-from ddpdoctor.watch.events import Failed, StepSampled, Wrapped
+from ddpdoctor.watch.events import Failed, StepSampled, Wrapped, place
 from ddpdoctor.watch.training import Training
 
-from ._training import Apart, Step, place, strays_apart, together
+from ._training import Apart, Step, strays_apart, together
 from ._words import counted, listed
 
 CARD = Card("DDP562", Severity.ERROR)

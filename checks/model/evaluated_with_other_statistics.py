@@ -22,10 +22,8 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import EvaluationBegan, Joined, Wrapped
+from ddpdoctor.watch.events import EvaluationBegan, Joined, Wrapped, place
 from ddpdoctor.watch.training import Training
-
-from ._training import place
 
 CARD = Card("DDP568", Severity.WARNING)
 TOLERANCE = 0.01

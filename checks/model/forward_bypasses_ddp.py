@@ -21,10 +21,10 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Bypassed, StepSampled
+from ddpdoctor.watch.events import Bypassed, StepSampled, place
 from ddpdoctor.watch.training import Training
 
-from ._training import bypasses, gradients_apart, line, place, together
+from ._training import bypasses, gradients_apart, line, together
 
 CARD = Card("DDP560", Severity.ERROR, known_as=("ddp-forward-bypassed",))
 SURE = 2  # steps: what happens in the first alone is some warming up

@@ -20,10 +20,8 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import StepSampled
+from ddpdoctor.watch.events import StepSampled, place
 from ddpdoctor.watch.training import Training
-
-from ._training import place
 
 CARD = Card("DDP566", Severity.ERROR)
 

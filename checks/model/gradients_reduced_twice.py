@@ -24,10 +24,9 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import HandReduced, Wrapped
+from ddpdoctor.watch.events import HandReduced, Wrapped, place
 from ddpdoctor.watch.training import Training
 
-from ._training import place
 from ._words import counted, listed
 
 CARD = Card("DDP567", Severity.ERROR, known_as=("redundant-manual-grad-average",))

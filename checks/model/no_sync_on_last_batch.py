@@ -23,10 +23,10 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Ended, StepSampled, SyncSkipped
+from ddpdoctor.watch.events import Ended, StepSampled, SyncSkipped, place
 from ddpdoctor.watch.training import Training
 
-from ._training import earlier, gradients_apart, line, place, skips_sync, together
+from ._training import earlier, gradients_apart, line, skips_sync, together
 
 CARD = Card("DDP561", Severity.ERROR, known_as=("no-sync-on-every-batch",))
 SURE = 30  # steps: who averages parameters by hand does so more often

@@ -21,10 +21,9 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import OptimizerSeen, StepSampled
+from ddpdoctor.watch.events import OptimizerSeen, StepSampled, place
 from ddpdoctor.watch.training import Training
 
-from ._training import place
 from ._words import counted, listed
 
 CARD = Card("DDP565", Severity.ERROR)

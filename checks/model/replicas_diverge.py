@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Loaded, StepSampled
+from ddpdoctor.watch.events import Loaded, StepSampled, place
 from ddpdoctor.watch.training import Training
 
 from ._training import (
@@ -35,7 +35,6 @@ from ._training import (
     earlier,
     gradients_apart,
     parameters_apart,
-    place,
     skips_sync,
     strays_apart,
     together,

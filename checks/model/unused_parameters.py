@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.model import Place
 from ddpdoctor.probe.model_steps import UNUSED
-from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.events import Failed, place
 from ddpdoctor.watch.training import Training
 
 from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
@@ -94,9 +93,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
                 "use these parameters in forward or delete them; else freeze them, or let DDP look for them",
                 diff=_diff(event.unused),
             ),
-            Place(file=event.site.file, line=event.site.line, rank=event.rank)
-            if event.site
-            else Place(rank=event.rank),
+            place(event.site, rank=event.rank),
         )
 
 

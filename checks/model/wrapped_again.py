@@ -20,10 +20,8 @@ from collections.abc import Iterator
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
 from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Wrapped
+from ddpdoctor.watch.events import Wrapped, place
 from ddpdoctor.watch.training import Training
-
-from ._training import place
 
 CARD = Card("DDP564", Severity.WARNING)
 TIMES = 3  # a second time can be a second phase

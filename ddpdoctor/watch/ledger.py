@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.watch.events import Communication, Event, Site, packed, unpacked
+from ddpdoctor.watch.events import Communication, Event, Site
+from ddpdoctor.watch.wire import packed, unpacked
 
 RING = 64  # communications that are kept
 SLOT = struct.Struct("<QQQd")  # number in the process and in the group, both from 1, description, time

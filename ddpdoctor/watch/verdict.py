@@ -7,11 +7,10 @@ import enum
 import functools
 from pathlib import Path
 
-from ddpdoctor.model import Evidence, Place, Table
-from ddpdoctor.watch.events import Communication, Doing, EpochEnded, EpochStarted, Failed, Position, Site, Stalled
+from ddpdoctor.model import Evidence, Table
+from ddpdoctor.watch.events import Communication, Doing, EpochEnded, EpochStarted, Position, Site, Stalled
 from ddpdoctor.watch.training import Training
 
-WRAPPER = "DistributedDataParallel"  # forwards and backwards of a wrapped model communicate too
 RECENT = 4  # communications of a rank that a report shows
 JOINING = "init_process_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
@@ -189,9 +188,3 @@ def table(event: Stalled) -> Table:
             for position in event.ranks
         ),
     )
-
-
-def at(position: Position | Failed) -> Place:
-    """Give the line that a rank is at."""
-    site = position.site
-    return Place(file=site.file if site else None, line=site.line if site else None, rank=position.rank)

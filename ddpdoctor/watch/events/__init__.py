@@ -1,0 +1,59 @@
+"""What a watched process tells the monitor: plain facts, one dataclass an event; no torch.
+
+Numbers that name an object (``model``, ``loader``, ``optimizer``) hold within one process: the first loader that a
+process iterates is its loader 0. Ranks that run the same script number alike.
+"""
+
+from __future__ import annotations
+
+from ddpdoctor.watch.events.base import Communication, Event, Site, place
+from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
+from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
+from ddpdoctor.watch.events.hang import Doing, Pending, Position, Stalled
+from ddpdoctor.watch.events.model import (
+    Bypassed,
+    EvaluationBegan,
+    HandReduced,
+    OptimizerSeen,
+    StepSampled,
+    SyncSkipped,
+    Wrapped,
+    Wrapping,
+)
+from ddpdoctor.watch.events.process import Ended, Failed, Joined, Joining, Left, PeerLost, Started, Unwaited
+
+__all__ = [
+    "Bypassed",
+    "Communication",
+    "DataSeen",
+    "Doing",
+    "Ended",
+    "EpochEnded",
+    "EpochSet",
+    "EpochStarted",
+    "EvaluationBegan",
+    "Event",
+    "Failed",
+    "FileRead",
+    "FileWritten",
+    "HandReduced",
+    "Joined",
+    "Joining",
+    "Left",
+    "Loaded",
+    "OptimizerSeen",
+    "OrderSeen",
+    "PeerLost",
+    "Pending",
+    "Position",
+    "Sampler",
+    "Site",
+    "Stalled",
+    "Started",
+    "StepSampled",
+    "SyncSkipped",
+    "Unwaited",
+    "Wrapped",
+    "Wrapping",
+    "place",
+]

@@ -1,0 +1,113 @@
+"""What loaders and samplers give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpdoctor.watch.events.base import Event, Site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampler:
+    """What a loader's sampler says of itself; None where it does not have the attribute."""
+
+    number: int
+    kind: str
+    replicas: int | None = None
+    rank: int | None = None
+    shuffle: bool | None = None
+    seed: int | None = None
+    epoch: int | None = None
+    length: int | None = None
+    drop_last: bool | None = None
+    replacement: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSeen(Event):
+    """What a loader's data set holds; told right before its first pass.
+
+    ``contents`` digests what decides which sample an index is; empty where that cannot be told from what the data set
+    holds. ``picks`` digests the indices of a Subset, ``base`` the contents of what it is a part of. ``listed`` digests
+    a list of the data set's that has an entry a sample, and ``members`` the same entries in whatever order; ``first``
+    are the first indices, or entries, ``name`` is the attribute. ``reader`` is the user's method that gives samples.
+    ``generators`` names random generators that it draws from and that the loader's workers have copies of.
+    """
+
+    loader: int
+    contents: str
+    base: str
+    picks: str
+    listed: str
+    members: str
+    first: tuple[str, ...]
+    name: str
+    reader: Site | None
+    generators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStarted(Event):
+    """A DataLoader is iterated from its start: ``number`` counts its passes from 0, ``site`` is the for loop.
+
+    ``training`` says that gradients are on and a model that was wrapped is in training mode. ``length`` is that of the
+    data set, ``batches`` what len() of the loader says; each None where it has none. ``keeper`` names who made the
+    loader where that is a framework that splits data by itself.
+    """
+
+    loader: int
+    number: int
+    training: bool
+    dataset: str
+    length: int | None
+    batches: int | None
+    batch_size: int | None
+    drop_last: bool
+    workers: int
+    iterable: bool
+    sampler: Sampler | None
+    given: int
+    keeper: str
+    subgroups: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSet(Event):
+    """set_epoch was called on a sampler (the number that Sampler has)."""
+
+    sampler: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSeen(Event):
+    """The first indices that an epoch drew, and digests of its first batches; ``site`` is the for loop.
+
+    ``trained``: a wrapped model in training mode was given what came out, with gradients on. ``whole``: each batch that
+    came out was followed by such a forward, of as many rows as the batch has. ``joins``: within DDP's join().
+    """
+
+    loader: int
+    number: int
+    indices: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
+    trained: bool = False
+    whole: bool = False
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEnded(Event):
+    """A pass over a loader is over: ``complete`` when the sampler, or the data set, had no more.
+
+    ``drawn`` are the indices that are multiples of ``stride``, in the order in which the pass drew them; the first
+    pass of a loader alone tells them. ``site`` is the for loop.
+    """
+
+    loader: int
+    number: int
+    batches: int
+    complete: bool
+    trained: bool = False
+    drawn: tuple[int, ...] = ()
+    stride: int = 1

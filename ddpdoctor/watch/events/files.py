@@ -1,0 +1,41 @@
+"""What is read from checkpoints, and written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpdoctor.watch.events.base import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Event):
+    """load_state_dict has returned: how many keys were given, how many the module has, how many of them matched.
+
+    ``path`` is the file that they were read from, where it is known; ``wrapped`` says that DDP holds the module, or
+    that it is one.
+    """
+
+    kind: str
+    given: int
+    wanted: int
+    matched: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    path: str
+    wrapped: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWritten(Event):
+    """torch.save has written a path: from ``began`` to ``time``, after so many optimizer steps of this process."""
+
+    path: str
+    began: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRead(Event):
+    """torch.load begins to read a path."""
+
+    path: str

@@ -1,0 +1,71 @@
+"""Where each rank is while nothing moves."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from ddpdoctor.watch.events.base import Communication, Event, Site
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A collective that torch's flight recorder holds as not complete; ``number`` counts those of the group."""
+
+    operation: str
+    group: str
+    number: int
+    shapes: str
+
+    def __str__(self) -> str:
+        """Name it as torch's own reports do."""
+        return f"{self.operation}{f' of {self.shapes}' if self.shapes else ''}, number {self.number} of its group"
+
+
+class Doing(enum.Enum):
+    """What a rank does while others wait."""
+
+    WAITING = "waiting"
+    WORKING = "working"
+    STANDING = "standing still"
+    STOPPED = "stopped by a signal"
+    FAILED = "failed"
+    ENDED = "ended"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a rank is, seen from outside while nothing moves.
+
+    ``site`` is the user's line, ``operation`` the communication it waits in (``backward`` where DDP averages
+    gradients), ``function`` the innermost Python function. ``batches``, ``forwards`` (of wrapped models) and ``steps``
+    (of optimizers) are counted from the start; ``recent`` are the last communications that it began, oldest first;
+    ``pending`` what torch's flight recorder holds as not complete.
+    ``seconds``: since its counters last moved, or since it is gone.
+    """
+
+    rank: int
+    pid: int
+    doing: Doing
+    seconds: float
+    batches: int = 0
+    forwards: int = 0
+    steps: int = 0
+    site: Site | None = None
+    operation: str = ""
+    function: str = ""
+    recent: tuple[Communication, ...] = ()
+    pending: tuple[Pending, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalled(Event):
+    """Made by the monitor: a rank has waited for others longer than --hang-after. All ranks, by rank."""
+
+    ranks: tuple[Position, ...]
+    world_size: int
+
+    def doing(self, *doings: Doing) -> tuple[Position, ...]:
+        """Give the ranks that do one of these."""
+        return tuple(position for position in self.ranks if position.doing in doings)

@@ -1,0 +1,92 @@
+"""What a process tells of itself: that it began, joined, left, failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpdoctor.watch.events.base import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Event):
+    """A process has imported torch that was told a rank, or that calls init_process_group."""
+
+    program: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining(Event):
+    """A rank enters init_process_group; Joined follows when it returns."""
+
+    world_size: int
+    backend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined(Event):
+    """A rank has its default process group."""
+
+    world_size: int
+    backend: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left(Event):
+    """A rank has called destroy_process_group, or its interpreter ends."""
+
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unwaited(Event):
+    """A line has dropped the handle of an asynchronous collective so many times, without ever having used it."""
+
+    operation: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Event):
+    """An exception is about to leave a process: its type and its traceback as printed.
+
+    The rest is what the process knows and its traceback does not tell: ``parameters`` names those of the wrapped model
+    as DDP numbers them, ``unused`` those that got no gradient where DDP complains of that, ``changed`` says of those
+    that were frozen or replaced since DDP wrapped the model which of the two it was; ``path`` is the file that the
+    state dict was read from; ``seen`` are facts about its surroundings, each with where it was seen.
+    """
+
+    error: str
+    text: str
+    unused: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    path: str = ""
+    seen: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def said(self) -> str:
+        """Give the line of the traceback that says what is wrong."""
+        lines = self.text.strip().splitlines() or [""]
+        return next((line.strip() for line in reversed(lines) if line.startswith(self.error)), lines[-1].strip())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerLost(Event):
+    """Made where failures are explained: ranks say only that another one is gone.
+
+    ``first`` is the failure of the rank that is gone, for which no check speaks; None where it left none. ``others``
+    are those that followed; ``gone`` are the ranks whose process is no more and told nothing, ``ended`` those whose
+    program came to its end.
+    """
+
+    first: Failed | None
+    others: tuple[Failed, ...]
+    gone: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(Event):
+    """The command has ended, with this exit status: what is known now is all there is."""
+
+    status: int

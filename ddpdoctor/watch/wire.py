@@ -1,0 +1,40 @@
+"""How an event is written as JSON, and read again."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from ddpdoctor.watch import events
+from ddpdoctor.watch.events import Event, Sampler, Site
+
+TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
+
+
+def packed(event: Event) -> list[Any]:
+    """Give an event as JSON writes it."""
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    if isinstance(sampler := values.get("sampler"), Sampler):
+        values["sampler"] = {field.name: getattr(sampler, field.name) for field in fields(sampler)}
+    return [type(event).__name__, values]
+
+
+def unpacked(parts: list[Any]) -> Event:
+    """Give back what ``packed`` was given.
+
+    Raises:
+        KeyError, TypeError: it is no event.
+    """
+    kind, values = parts
+    values = {name: _tuples(value) for name, value in values.items()}
+    for name in ("site", "reader"):
+        if values.get(name) is not None:
+            values[name] = Site(*values[name])
+    if isinstance(values.get("sampler"), dict):
+        values["sampler"] = Sampler(**values["sampler"])
+    event: Event = TYPES[kind](**values)
+    return event
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
