@@ -9,10 +9,9 @@ import time
 
 import click
 
-from ddpdoctor.cli.run import says, serious, summary, write_report
+from ddpdoctor.cli.run import POLL, says, serious, summary, write_report
 from ddpdoctor.registry import load_checks
 
-POLL = 0.2  # seconds
 FIRST = 60.0  # seconds for the first rank to show itself
 
 

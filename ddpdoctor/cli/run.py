@@ -18,6 +18,7 @@ import click
 
 from ddpdoctor.check import BadTarget
 from ddpdoctor.cli.forward import forwarding
+from ddpdoctor.cli.show import write_whole
 from ddpdoctor.model import Report, Result, Severity, Status
 from ddpdoctor.registry import load_checks
 from ddpdoctor.report.data import as_json
@@ -147,7 +148,7 @@ def summary(monitor: Monitor) -> str:
 
 def write_report(path: str, monitor: Monitor, seconds: float) -> None:
     """Write what was found as JSON."""
-    Path(path).write_text(as_json(redacted(as_report(monitor, seconds)), Severity.WARNING, {}), encoding="utf-8")
+    write_whole(Path(path), as_json(redacted(as_report(monitor, seconds)), Severity.WARNING, {}))
 
 
 def as_result(*found: Found) -> Result:

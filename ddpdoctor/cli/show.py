@@ -73,7 +73,7 @@ class Show:
             "junit": lambda: as_junit(report, self._fail_on),
         }[self._form]()
         if self._output is not None:
-            _write(Path(self._output), whole)
+            write_whole(Path(self._output), whole)
         elif self._form != "text":
             click.echo(whole, nl=False)
 
@@ -92,9 +92,9 @@ class Show:
             click.echo(text)
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write the file so that a reader sees all of it or nothing."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    Path(file.name).chmod(0o644)
-    Path(file.name).replace(path)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        whole = Path(folder) / path.name
+        whole.write_text(text, encoding="utf-8")
+        whole.replace(path)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddpdoctor.watch.events import Site, Unwaited
-from ddpdoctor.watch.users import PACKAGE, is_users
+from ddpdoctor.watch.users import PACKAGE, frames, is_users
 
 OWN = ("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py")  # what a user's call goes through
 TWICE = 2  # an exception between the call and the wait drops a handle, once
@@ -59,12 +58,10 @@ class Handles:
 
 def _called_by_user() -> bool:
     """Say whether the user's own code called torch's function, and not another part of torch, or a library."""
-    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
-    while frame is not None:
+    for frame in frames():
         file = frame.f_code.co_filename
         if is_users(file):
             return True
         if not file.startswith(PACKAGE) and not file.endswith(OWN):
             return False
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
     return False

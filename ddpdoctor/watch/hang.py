@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ddpdoctor.watch import ledger
-from ddpdoctor.watch.events import Doing, Failed, Joined, Left, Position, Site, Stalled
+from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
 from ddpdoctor.watch.flight import pending
 from ddpdoctor.watch.stacks import Frame, stacks
 from ddpdoctor.watch.training import Training
@@ -114,8 +114,6 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
 
 
 def _told(training: Training) -> int:
-    from ddpdoctor.watch.events import Joining
-
     return max((event.world_size for event in training.of(Joining)), default=0)
 
 

@@ -181,7 +181,7 @@ class Models:
 
     def numbered(self, wrapper: Any = None) -> tuple[str, ...]:
         """Name the parameters as DDP numbers them: of this model, or of the only one there is."""
-        alive = [model for model in self.known.values() if model.wrapper() is not None]
+        alive = self.alive()
         model = self.known.get(id(wrapper)) if wrapper is not None else alive[0] if len(alive) == 1 else None
         return tuple(name for name, _ in model.trainable.values()) if model else ()
 

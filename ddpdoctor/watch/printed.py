@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType, TracebackType
@@ -10,7 +9,7 @@ from typing import Any
 
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.explained import MARK
-from ddpdoctor.watch.users import is_users, is_watchs
+from ddpdoctor.watch.users import frames, is_users, is_watchs
 
 
 def printed(exc: BaseException, *, inside: bool) -> tuple[str, Site | None]:
@@ -70,7 +69,4 @@ def _links(told: Any) -> Iterator[Any]:
 
 
 def _caller() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
-    while frame is not None and is_watchs(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
+    return next((frame for frame in frames() if not is_watchs(frame.f_code.co_filename)), None)

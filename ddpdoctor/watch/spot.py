@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Bypassed, Site
-from ddpdoctor.watch.users import is_users
+from ddpdoctor.watch.users import frames, is_users, site_of
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.models import Model
@@ -35,9 +34,7 @@ def spot(recorder: Recorder, model: Model) -> None:
 
 def _caller(parts: set[int]) -> Site | None:
     """Give the innermost line of the user's that is not one of the model's own methods."""
-    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
-    while frame is not None:
+    for frame in frames():
         if is_users(frame.f_code.co_filename) and id(frame.f_locals.get("self")) not in parts:
-            return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+            return site_of(frame)
     return None

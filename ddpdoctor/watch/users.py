@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 from ddpdoctor.watch.events import Site
 
@@ -32,24 +34,30 @@ def is_watchs(file: str) -> bool:
     return file.startswith(WATCH)
 
 
+def frames() -> Iterator[FrameType]:
+    """Yield what this thread is executing, innermost first, from the caller on."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def site_of(frame: FrameType) -> Site:
+    """Give the line that a frame is at."""
+    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
 def user_site() -> Site | None:
     """Give the innermost line of the user's code that is being executed in this thread; None where there is none."""
-    frame = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
-    return None
+    return next((site_of(frame) for frame in frames() if is_users(frame.f_code.co_filename)), None)
 
 
 def calling_package() -> str:
     """Name the package that called into torch here; empty where that was the user's own code."""
-    frame = sys._getframe(1)  # noqa: SLF001 - as above
-    while frame is not None:
+    for frame in frames():
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
         if is_users(file):
             return ""
         if not file.startswith(PACKAGE) and module.partition(".")[0] != "torch":
             return module.partition(".")[0]
-        frame = frame.f_back  # type: ignore[assignment]  # as above
     return ""
