@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor import Evidence, Finding, Fix, Place, Severity
+from ddpdoctor.check import Facet, probe, sign
 from ddpdoctor.checkpoint.compare import Difference, explain, outermost, wrapped_keys
 from ddpdoctor.checkpoint.keys import Strip, assumed, is_averaged, is_flat
 from ddpdoctor.explain.records import Log, Record
 
 from ._look import few, named, repair_command, state_dicts
 from ._reason import Reason, reason
-from ._refusal import refusal
+from ._refusal import PARTS, REFUSED, refusal
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile, StateDict
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A wrapper: the names of its child, what it is called, and the line that saves without it instead of with it."""
+    """A wrapper: the names of its child, what it is called, and the line that saves without it instead of with it.
+
+    ``reason`` is what load_state_dict's complaint comes down to where one side has the wrapper.
+    """
 
     segments: tuple[str, ...]
     maker: str
     saved: str
     better: str
+    reason: Reason
     assumption: str = ""
 
     @property
@@ -37,7 +42,26 @@ class Wrapper:
         return f"- {self.saved}\n+ {self.better}"
 
 
-def from_file(checkpoint: CheckpointFile, wrapper: Wrapper) -> Iterator[Finding]:
+def facets(wrapper: Wrapper) -> tuple[Facet, Facet, Facet]:
+    """Give what recognises the wrapper: in a file by itself, beside the model, in a log."""
+
+    @probe
+    def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
+        if not model_given:
+            yield from _from_file(checkpoint, wrapper)
+
+    @probe
+    def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
+        yield from _from_model(checkpoint, model, wrapper)
+
+    @sign(REFUSED, beside=PARTS)
+    def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+        yield from _from_log(record, match, log, wrapper)
+
+    return alone, beside_the_model, in_logs
+
+
+def _from_file(checkpoint: CheckpointFile, wrapper: Wrapper) -> Iterator[Finding]:
     """Note each state dict whose keys carry the wrapper's prefix, when there is no model to compare with."""
     for state_dict in state_dicts(checkpoint):
         keys = state_dict.keys
@@ -55,7 +79,7 @@ def from_file(checkpoint: CheckpointFile, wrapper: Wrapper) -> Iterator[Finding]
         )
 
 
-def from_model(checkpoint: CheckpointFile, model: ModelExam, wrapper: Wrapper) -> Iterator[Finding]:
+def _from_model(checkpoint: CheckpointFile, model: ModelExam, wrapper: Wrapper) -> Iterator[Finding]:
     """Report the prefix when the model's own keys prove it to be one."""
     state_dicts(checkpoint)
     found = explain(checkpoint, model.state)
@@ -118,11 +142,11 @@ def _mend(checkpoint: CheckpointFile, state_dict: StateDict, strip: Strip, wrapp
     return Fix(f"write {new} with the bare keys, and save the bare model from now on", command, wrapper.diff)
 
 
-def from_log(record: Record, match: re.Match[str], log: Log, wrapper: Wrapper, *reasons: Reason) -> Iterator[Finding]:
+def _from_log(record: Record, match: re.Match[str], log: Log, wrapper: Wrapper) -> Iterator[Finding]:
     """Report the prefix when taking it out makes what load_state_dict found missing and unexpected the same keys."""
     refused = refusal(record, match, log)
     why, in_file, in_model = reason(refused)
-    if why not in reasons:
+    if why is not wrapper.reason:
         return
     strip, keys = (in_file, refused.unexpected) if in_file.segments else (in_model, refused.missing)
     changed = [key for key in keys if strip(key) != key]

@@ -19,45 +19,18 @@ torch/distributed/algorithms/_checkpoint/checkpoint_wrapper.py.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from ddpdoctor import Card, Finding, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor import Card, Severity
 
 from ._reason import Reason
-from ._refusal import PARTS, REFUSED
-from ._wrappers import Wrapper, from_file, from_log, from_model
-
-if TYPE_CHECKING:
-    from ddpdoctor.checkpoint import CheckpointFile
-    from ddpdoctor.probe.model_exam import ModelExam
+from ._wrappers import Wrapper, facets
 
 CARD = Card("DDP804", Severity.ERROR)
-WRAPPER = Wrapper(
-    ("_checkpoint_wrapped_module",),
-    "checkpoint_wrapper",
-    "torch.save(dict(model.named_parameters()), path)",
-    "torch.save(model.state_dict(), path)",
+ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
+    Wrapper(
+        ("_checkpoint_wrapped_module",),
+        "checkpoint_wrapper",
+        "torch.save(dict(model.named_parameters()), path)",
+        "torch.save(model.state_dict(), path)",
+        Reason.CHECKPOINTED,
+    )
 )
-
-
-@probe
-def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
-    """Look at the keys by themselves."""
-    if not model_given:
-        yield from from_file(checkpoint, WRAPPER)
-
-
-@probe
-def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
-    """Compare with the keys of the model."""
-    yield from from_model(checkpoint, model, WRAPPER)
-
-
-@sign(REFUSED, beside=PARTS)
-def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Compare what load_state_dict found missing with what it found unexpected."""
-    yield from from_log(record, match, log, WRAPPER, Reason.CHECKPOINTED)

@@ -22,48 +22,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
+from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Log, Record
 
 from ._look import few
 from ._reason import Reason, reason
-from ._refusal import LOUD, PARTS, REFUSED, refusal
-from ._wrappers import Wrapper, from_file, from_log, from_model
-
-if TYPE_CHECKING:
-    from ddpdoctor.checkpoint import CheckpointFile
-    from ddpdoctor.probe.model_exam import ModelExam
+from ._refusal import LOUD, PARTS, refusal
+from ._wrappers import Wrapper, facets
 
 CARD = Card("DDP803", Severity.ERROR, known_as=("fsdp-state-dict-type-mismatch",))
-WRAPPER = Wrapper(
-    ("_fsdp_wrapped_module", "_fpw_module"),
-    "FullyShardedDataParallel",
-    "torch.save(dict(model.named_parameters()), path)",
-    "full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
-    "+ if torch.distributed.get_rank() == 0:\n+     torch.save(full, path)",
+ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
+    Wrapper(
+        ("_fsdp_wrapped_module", "_fpw_module"),
+        "FullyShardedDataParallel",
+        "torch.save(dict(model.named_parameters()), path)",
+        "full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))\n"
+        "+ if torch.distributed.get_rank() == 0:\n+     torch.save(full, path)",
+        Reason.SHARDED,
+    )
 )
-
-
-@probe
-def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
-    """Look at the keys by themselves."""
-    if not model_given:
-        yield from from_file(checkpoint, WRAPPER)
-
-
-@probe
-def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
-    """Compare with the keys of the model."""
-    yield from from_model(checkpoint, model, WRAPPER)
-
-
-@sign(REFUSED, beside=PARTS)
-def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Compare what load_state_dict found missing with what it found unexpected."""
-    yield from from_log(record, match, log, WRAPPER, Reason.SHARDED)
 
 
 @sign(LOUD, beside=PARTS)

@@ -26,48 +26,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.check import Role, sign
 from ddpdoctor.explain.records import Log, Record
 
 from ._look import few
 from ._reason import OTHER_NETWORK, Reason, reason
-from ._refusal import LOUD, PARTS, REFUSED, refusal
-from ._wrappers import Wrapper, from_file, from_log, from_model
-
-if TYPE_CHECKING:
-    from ddpdoctor.checkpoint import CheckpointFile
-    from ddpdoctor.probe.model_exam import ModelExam
+from ._refusal import LOUD, PARTS, refusal
+from ._wrappers import Wrapper, facets
 
 CARD = Card("DDP801", Severity.ERROR, known_as=("checkpoint-module-prefix",))
-WRAPPER = Wrapper(
-    ("module",),
-    "DataParallel or DistributedDataParallel",
-    "torch.save(model.state_dict(), path)",
-    "torch.save(model.module.state_dict(), path)",
-    ", assuming that no layer of the model itself is called module",
+ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
+    Wrapper(
+        ("module",),
+        "DataParallel or DistributedDataParallel",
+        "torch.save(model.state_dict(), path)",
+        "torch.save(model.module.state_dict(), path)",
+        Reason.MODULE,
+        ", assuming that no layer of the model itself is called module",
+    )
 )
-
-
-@probe
-def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
-    """Look at the keys by themselves."""
-    if not model_given:
-        yield from from_file(checkpoint, WRAPPER)
-
-
-@probe
-def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
-    """Compare with the keys of the model."""
-    yield from from_model(checkpoint, model, WRAPPER)
-
-
-@sign(REFUSED, beside=PARTS)
-def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Compare what load_state_dict found missing with what it found unexpected."""
-    yield from from_log(record, match, log, WRAPPER, Reason.MODULE)
 
 
 @sign(LOUD, role=Role.SYMPTOM, beside=PARTS)

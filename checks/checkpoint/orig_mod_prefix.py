@@ -22,41 +22,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, probe, sign
+from ddpdoctor.check import Role, sign
 from ddpdoctor.explain.records import Log, Record
 
 from ._look import few
 from ._reason import OTHER_NETWORK, Reason
-from ._refusal import LOUD, PARTS, REFUSED, refusal
-from ._wrappers import Wrapper, from_file, from_log, from_model
-
-if TYPE_CHECKING:
-    from ddpdoctor.checkpoint import CheckpointFile
-    from ddpdoctor.probe.model_exam import ModelExam
+from ._refusal import LOUD, PARTS, refusal
+from ._wrappers import Wrapper, facets
 
 CARD = Card("DDP802", Severity.ERROR, known_as=("checkpoint-orig-mod-prefix",))
-WRAPPER = Wrapper(
-    ("_orig_mod",),
-    "torch.compile",
-    "torch.save(model.state_dict(), path)",
-    "torch.save(model._orig_mod.state_dict(), path)",
+ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
+    Wrapper(
+        ("_orig_mod",),
+        "torch.compile",
+        "torch.save(model.state_dict(), path)",
+        "torch.save(model._orig_mod.state_dict(), path)",
+        Reason.COMPILED,
+    )
 )
-
-
-@probe
-def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
-    """Look at the keys by themselves."""
-    if not model_given:
-        yield from from_file(checkpoint, WRAPPER)
-
-
-@probe
-def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
-    """Compare with the keys of the model."""
-    yield from from_model(checkpoint, model, WRAPPER)
 
 
 @sign(LOUD, role=Role.SYMPTOM, beside=PARTS)
@@ -80,9 +65,3 @@ def one_side_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator
             f"ddpdoctor inspect {refused.path} --keys",
         ),
     )
-
-
-@sign(REFUSED, beside=PARTS)
-def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Compare what load_state_dict found missing with what it found unexpected."""
-    yield from from_log(record, match, log, WRAPPER, Reason.COMPILED)
