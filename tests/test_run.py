@@ -120,9 +120,12 @@ class TestRun:
         """A forgotten set_epoch is found at the loop; the status stays that of the command."""
         report = tmp_path / "report.json"
         done = ddpdoctor("run", "--report", str(report), "--", *alone(script(NO_SET_EPOCH)), PORT=free_port())
-        place = json.loads(report.read_text())["results"][0]["findings"][0]["place"]
+        told = json.loads(report.read_text())
+        place, watched = told["results"][0]["findings"][0]["place"], told["facts"]["watched"]
 
         assert done.returncode == 0
+        assert {rank: counts["steps"] for rank, counts in watched.items()} == {"0": 24, "1": 24}
+        assert all(0 < counts["seconds_comparing"] < 1 for counts in watched.values())
         assert "DDP604 set-epoch-not-called" in done.stderr
         assert place["line"] == guilty(NO_SET_EPOCH, "for (inputs,) in batches")
 

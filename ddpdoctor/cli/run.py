@@ -57,10 +57,10 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
     with session() as folder:
         settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding)
         status, monitor, seconds = watched(command, settings, says(on_finding))
+        if report is not None:
+            write_report(report, monitor, seconds)
     for fault in monitor.faults:
         click.echo(f"ddpdoctor: {fault}", err=True)
-    if report is not None:
-        write_report(report, monitor, seconds)
     sys.exit(status)
 
 
@@ -148,7 +148,9 @@ def summary(monitor: Monitor) -> str:
 
 def write_report(path: str, monitor: Monitor, seconds: float) -> None:
     """Write what was found as JSON."""
-    write_whole(Path(path), as_json(redacted(as_report(monitor, seconds)), Severity.WARNING, {}))
+    report = redacted(as_report(monitor, seconds))
+    facts = {"watched": monitor.counts, "watch_failed": monitor.faults}
+    write_whole(Path(path), as_json(report, Severity.WARNING, facts))
 
 
 def as_result(*found: Found) -> Result:

@@ -98,6 +98,12 @@ class Reader:
         """Give the counters; all zero before the process has made its file."""
         return struct.unpack_from(f"<{COUNTERS}Q", self._pulse())
 
+    def counts(self) -> dict[str, float]:
+        """Give the counters that people read, by their name."""
+        batches, forwards, steps, communications, sampling, *_ = self.counters()
+        names = {"batches": batches, "forwards": forwards, "steps": steps, "communications": communications}
+        return {**names, "seconds_comparing": sampling / 1e6}
+
     def communications(self) -> tuple[Communication, ...]:
         """Give the last communications, oldest first."""
         pulse = self._pulse()

@@ -77,6 +77,11 @@ class Monitor:
         return tuple(self._judge.faults)
 
     @property
+    def counts(self) -> dict[str, dict[str, float]]:
+        """Give by rank how many batches, forwards and steps it made, and the seconds that comparing them cost it."""
+        return {str(each.rank): each.reader.counts() for each in self._ranks.values() if each.rank >= 0}
+
+    @property
     def joined(self) -> bool:
         """Say whether a rank has joined a process group."""
         return bool(self._judge.training.of(Joined))
