@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -295,7 +296,7 @@ assert state()[1] == before[1]
 class TestRehearsal:
     """ddpdoctor check -- COMMAND."""
 
-    def test_both_mistakes_of_a_training_are_found(self, ddpdoctor: Run, script: Script) -> None:
+    def test_a_forgotten_set_epoch_is_found_and_no_file_is_left(self, ddpdoctor: Run, script: Script) -> None:
         """A hundred epochs are cut to a few short ones, and nothing that it saves is left."""
         text = (
             NO_SET_EPOCH.replace("range(3)", "range(100)")
@@ -319,19 +320,23 @@ class TestRehearsal:
         assert (folder / "latest.pt").read_bytes() == (folder / "best.pt").read_bytes() == b"the user's"
         assert sorted(each.name for each in folder.iterdir()) == ["best.pt", "latest.pt", "train.py"]
 
-    def test_an_unused_parameter_is_found(self, ddpdoctor: Run, script: Script) -> None:
-        """By its name, at the line of the forward."""
-        text = HEALTHY.replace("nn.Linear(8, 2)", "WithSpare()").replace(
-            "def step(",
-            "class WithSpare(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.used, self.spare = nn.Linear(8, 2), nn.Linear(8, 2)\n\n"
-            "    def forward(self, x):\n        return self.used(x)\n\ndef step(",
-            1,
-        )
-        done = ddpdoctor("check", "--only", "DDP501", "--", *alone(script(text)), PORT=free_port())
+    def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script) -> None:
+        """It ends a training at its second step; a rehearsal goes on, and finds the forgotten set_epoch, too."""
+        done = ddpdoctor("check", "--", *alone(script(with_spare(NO_SET_EPOCH))), PORT=free_port())
+        found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
 
         assert done.returncode == 1
         assert "spare.weight, spare.bias" in done.stdout
+        assert found == {"DDP501", "DDP604"}
+
+    def test_an_unused_parameter_of_one_rank_is_found(self, ddpdoctor: Run, script: Script) -> None:
+        """The other rank waits for its gradient and cannot go on with it: that is told, and nothing else."""
+        text = with_spare(NO_SET_EPOCH)
+        text = text.replace("self.used(x)", "self.used(x) + (self.spare(x) if dist.get_rank() else 0)")
+        done = ddpdoctor("check", "--", *alone(script(text)), PORT=free_port())
+        found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
+
+        assert found == {"DDP501"}
 
     def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script) -> None:
         """Nothing is found, and the status is 0."""
@@ -354,6 +359,17 @@ class TestRehearsal:
 
         assert done.returncode == 2
         assert said in done.stdout
+
+
+def with_spare(text: str) -> str:
+    """Give a training whose model has a layer that forward forgets."""
+    return text.replace("nn.Linear(8, 2)", "WithSpare()").replace(
+        "def step(",
+        "class WithSpare(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.used, self.spare = nn.Linear(8, 2), nn.Linear(8, 2)\n\n"
+        "    def forward(self, x):\n        return self.used(x)\n\ndef step(",
+        1,
+    )
 
 
 def alone(path: str) -> tuple[str, str]:

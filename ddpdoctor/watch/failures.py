@@ -56,6 +56,10 @@ class Failures:
             if received:
                 self._tell(self._failure(exc, known, inside=True))
 
+    def borne(self, exc: BaseException) -> None:
+        """Tell of an exception that ends a training, and not its rehearsal."""
+        self._tell(self._failure(exc, self._known(exc, None), inside=True))
+
     def leaves(self, exc: BaseException) -> None:
         """Tell that an exception is about to leave the process; then, as it may be killed for it, explain it."""
         if TOLD in vars(exc):

@@ -3,16 +3,55 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.users import is_users
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddpdoctor.watch.settings import Rehearsal
+
+UNUSED = "Expected to have finished reduction in the prior iteration"
+PATIENCE = 3.0  # seconds in which the other ranks come to the same failure
 
 
 class RehearsalOver(SystemExit):
     """The rehearsal has seen enough: raised at the start of an epoch, where every rank arrives."""
+
+
+class Rebuilt:
+    """Lets a rehearsal go on past unused parameters, which end a training at its second step: more may be wrong.
+
+    DistributedDataParallel is built anew over the same module, told to look for them. That takes all ranks.
+    """
+
+    def __init__(self, session: str, name: str, build: Callable[[], None]) -> None:
+        """Keep how to ``build``; ``name`` is that of the model, on every rank."""
+        self._folder, self._name, self._build = Path(session), name, build
+
+    def goes_on(self, model: Any, exc: Exception) -> bool:
+        """Build anew, if all ranks have come to the same failure; say whether that was done."""
+        if UNUSED not in str(exc) or model.static_graph or getattr(model, "_comm_hooks", ()) or not self._all_here():
+            return False
+        training = model.training
+        self._build()
+        model.train(training)
+        return True
+
+    def _all_here(self) -> bool:
+        import torch.distributed as dist
+
+        files = [self._folder / f"{self._name}.{rank}.unused" for rank in range(dist.get_world_size())]
+        files[dist.get_rank()].touch()
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if all(file.exists() for file in files):
+                return True
+            time.sleep(0.01)
+        return False
 
 
 def cut(batches: int, rehearsal: Rehearsal) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch.events import Loaded, Wrapping
 from ddpdoctor.watch.models import NAMES
 from ddpdoctor.watch.patch import Patch, patch
+from ddpdoctor.watch.rehearse import Rebuilt
 from ddpdoctor.watch.users import user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.recorder import Recorder
 
 MOST = 100  # keys that an event names
+REBUILT = "_ddpdoctor_rebuilt"
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -42,6 +45,11 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 raise
             if recorder.is_rank:
                 recorder.safely(recorder.models.wrapped, model)
+            if recorder.settings.rehearsal is not None and type(model).__init__ is __init__:
+                again = {**kwargs, "find_unused_parameters": True}
+                name = f"model{recorder.number('rebuilt', model)}"
+                build = functools.partial(original, model, *args, **again)
+                vars(model)[REBUILT] = Rebuilt(recorder.settings.session, name, build)
 
         return __init__
 
@@ -71,7 +79,11 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                 return original(model, *args, **kwargs)
             except Exception as exc:
                 recorder.explain(exc, lambda: _wrapped(recorder, model))
-                raise
+                rebuilt = vars(model).get(REBUILT)
+                if rebuilt is None or not rebuilt.goes_on(model, exc):
+                    raise
+                recorder.safely(recorder.failures.borne, exc)
+                return original(model, *args, **kwargs)
 
         return forward
 
