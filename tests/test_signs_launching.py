@@ -106,6 +106,24 @@ MESSAGES = [
     ("small-shm", "failed (exitcode: -7) local_rank: 2 (pid: 12) of binary: /usr/bin/python"),
     ("open-files-limit", "OSError: [Errno 24] Too many open files: '/data/x.jpg'"),
     ("open-files-limit", "RuntimeError: Too many open files. Communication with the workers is no longer possible."),
+    (
+        "small-shm",
+        "RuntimeError: unable to open shared memory object </torch_7> in read-write mode: No space left on device (28)",
+    ),
+    ("nccl-without-gpu", "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
+    (
+        "spawn-without-main-guard",
+        "RuntimeError: \n        An attempt has been made to start a new process before the\n",
+    ),
+    ("sampler-wrong-rank", "ValueError: Invalid rank 4, rank should be in the interval [0, 3]"),
+    (
+        "saved-on-missing-gpu",
+        "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
+    ),
+    (
+        "open-files-limit",
+        "RuntimeError: unable to open shared memory object </torch_7> in read-write mode: Too many open files (24)",
+    ),
     ("disk-space", "OSError: [Errno 28] No space left on device: '/tmp/ray/session'"),
     ("disk-space", "RuntimeError: PytorchStreamWriter failed writing file data/23: file write failed"),
     ("host-oom-sigkill", "  exitcode  : -9 (pid: 88)"),

@@ -21,12 +21,14 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe, watch
+from ddpdoctor.check import probe, sign, watch
+from ddpdoctor.explain.records import Record
 from ddpdoctor.watch.events import OrderSeen, place
 from ddpdoctor.watch.training import Training
 
@@ -149,4 +151,16 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         )[:SHOWN],
         MEND,
         place(event.site),
+    )
+
+
+@sign(r"Invalid rank (-?\d+), rank should be in the interval \[0, (-?\d+)\]")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what the sampler says of the numbers that it was given."""
+    replicas = int(match[2]) + 1
+    yield Finding(
+        f"a DistributedSampler is given rank {match[1]} of {replicas}",
+        (record.proof(match, f"a rank from 0 to {match[2]}, or another num_replicas"),),
+        MEND,
+        record.place,
     )

@@ -40,7 +40,7 @@ def limit(facts: Facts) -> Iterator[Finding]:
 
 @sign(
     r"received 0 items of ancdata|\[Errno 24\] Too many open files|Too many open files\. Communication with the workers"
-    r"|accept: Too many open files"
+    r"|accept: Too many open files|Too many open files \(24\)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the refusal of another descriptor; "0 items of ancdata" is one that was lost on the way to the rank."""

@@ -60,7 +60,8 @@ LARGER = Fix(
 
 
 @sign(
-    WORKER + r"|unable to (?:write to file|allocate shared memory\(shm\) for file) </torch_",
+    WORKER + r"|unable to (?:write to file|allocate shared memory\(shm\) for file) </torch_"
+    r"|unable to open shared memory object </torch_[^\n]{,80}No space left on device",
     beside=(DF,),
     explains=("dataloader-native-crash",),
 )
