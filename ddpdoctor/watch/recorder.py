@@ -108,10 +108,10 @@ class Recorder:
             values.setdefault("site", user_site())
             self.writer.event(event(pid=self.writer.pid, time=time.time(), rank=self.rank, **values))
 
-    def joining(self, world_size: int, rank: int, backend: str) -> None:
+    def joining(self, rank: int, **told: Any) -> None:
         """Tell that init_process_group was entered."""
         self.become_rank(rank if rank >= 0 else None)
-        self.emit(Joining, world_size=world_size, backend=backend)
+        self.emit(Joining, **told)
 
     def joined(self) -> None:
         """Tell that there is a default process group."""
