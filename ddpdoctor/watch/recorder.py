@@ -128,6 +128,10 @@ class Recorder:
         if self._writer is not None:
             self._writer.counters[counter] += 1
 
+    def progress(self) -> int:
+        """Give how many forwards of wrapped models and steps of optimizers this process has made."""
+        return self.writer.counters[ledger.FORWARDS] + self.writer.counters[ledger.STEPS]
+
     def number(self, what: str, thing: object) -> int:
         """Number the objects of a kind in the order in which they are first seen."""
         key = (what, id(thing))
@@ -177,13 +181,13 @@ class Recorder:
                 raise RehearsalOver(0)
             raise FaultFoundError((Path(self.settings.session) / "finding").read_text(encoding="utf-8"))
 
-    def over(self, number: int, *, training: bool) -> None:
+    def over(self, epoch: int, *, training: bool) -> None:
         """End a rehearsal at the start of an epoch, which all ranks reach together.
 
         Raises:
             RehearsalOver: this would be one epoch too many.
         """
-        if self.settings.rehearsal is not None and training and number >= self.settings.rehearsal.epochs:
+        if self.settings.rehearsal is not None and training and epoch >= self.settings.rehearsal.epochs:
             raise RehearsalOver(0)
 
     def enough_steps(self) -> None:
