@@ -301,10 +301,10 @@ class TestRehearsal:
         text = (
             NO_SET_EPOCH.replace("range(3)", "range(100)")
             .replace(
-                '    print("rank"',
+                "    os.write(1",
                 '    torch.save(model.state_dict(), "model.pt")\n'
                 '    os.makedirs("runs/1", exist_ok=True)\n'
-                '    shutil.copyfile("model.pt", "best.pt")\n    print("rank"',
+                '    shutil.copyfile("model.pt", "best.pt")\n    os.write(1',
             )
             .replace("import os", "import shutil, os", 1)
             .replace("            step(", '            torch.save(model.state_dict(), "latest.pt")\n            step(')
@@ -337,6 +337,17 @@ class TestRehearsal:
         found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
 
         assert found == {"DDP501"}
+
+    def test_a_pass_that_needs_all_of_its_batches_gets_them(self, ddpdoctor: Run, script: Script) -> None:
+        """A pass that counts, before the training and between its epochs, is not cut short; the training still is."""
+        count = "assert sum(len(inputs) for (inputs,) in batches) == 32"
+        text = NO_SET_EPOCH.replace("    for epoch in", f"    {count}\n    for epoch in").replace(
+            "    os.write(1", f"    {count}\n    os.write(1"
+        )
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)), PORT=free_port())
+
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "DDP604 set-epoch-not-called" in done.stdout
 
     def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script) -> None:
         """Nothing is found, and the status is 0."""

@@ -5,7 +5,8 @@ store based barrier ... (world_size=8, worker_count=4)"; torchrun itself ends wi
 nodes came than --nnodes asks for. Those who wait are well: the ones to look at are those who did not come, since they
 never started, died before, or took another way through the code.
 
-How to be sure: the count in the message is below world_size. Above it, the store is stale instead.
+How to be sure: the count in the message is below world_size. Above it, the store is stale instead. `ddpdoctor run`
+sees on its host which ranks have called init_process_group, and the line at which another rank stands.
 
 How to mend it: find the rank that never started or died first (its own log, the scheduler's), and see that nodes times
 processes a node equals the world size. With new_group: every rank makes every group, in the same order, also those
@@ -20,9 +21,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
+from ddpdoctor.check import Role, sign, watch
 from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.watch.events import Doing, Joining, Position, Stalled, place
+from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.verdict import Kind, absent, kind, short, where
 
 from ._barrier import BARRIER, barrier
 
@@ -133,3 +137,80 @@ def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "env | grep -E '^(RANK|WORLD_SIZE|MASTER_)'   # in each process: the same but for RANK",
         ),
     )
+
+
+@watch(Stalled)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Say which ranks never came to init_process_group, what they do instead, and where they are waited for."""
+    if kind(event, training) is not Kind.NEVER_JOINED:
+        return
+    missing = absent(event, training)
+    waiting = event.doing(Doing.WAITING)[0]
+    told = training.by_rank(Joining)[waiting.rank]
+    message = (
+        f"{_listed(missing)} of {event.world_size} did not come to init_process_group; rank {waiting.rank} waits in it "
+        f"at {short(waiting.site)}"
+    )
+    came = Evidence(
+        f"{event.world_size - len(missing)} of {event.world_size} ranks are in init_process_group",
+        f"all {event.world_size}",
+        f"for {waiting.seconds:.0f} s" + (f", at {told.address}" if told.address else ""),
+    )
+    elsewhere = [position for position in event.ranks if position.rank in missing]
+    if elsewhere:
+        yield _seen(message, came, elsewhere)
+    else:
+        yield _unseen(message, came, event, waiting, told)
+
+
+def _seen(message: str, came: Evidence, elsewhere: list[Position]) -> Finding:
+    """Name the line at which a rank stands that this host sees."""
+    first = elsewhere[0]
+    return Finding(
+        message,
+        (came, *(Evidence(where(each), "in init_process_group", f"rank {each.rank}") for each in elsewhere)),
+        Fix(
+            f"let rank {first.rank} reach init_process_group: nothing before it waits for another rank",
+            command=f"py-spy dump --pid {first.pid}" if first.doing is Doing.STANDING else "",
+        ),
+        place(first.site, rank=first.rank),
+    )
+
+
+def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, told: Joining) -> Finding:
+    """Say what else runs beside the ranks that came; no fault yet where it is at work, or can be on another host."""
+    here = told.local_size == event.world_size or LOOPBACK.search(told.address) is not None
+    pids = [str(each.pid) for each in event.siblings]
+    beside = tuple(
+        Evidence(
+            f"process {each.pid} {'works' if each.busy else 'stands still'}, and has told no rank", "", "this host"
+        )
+        for each in event.siblings
+    ) or (Evidence("no other process of their parent", "a process for each rank", "this host"),)
+    start = f"torchrun --nproc_per_node={event.world_size} train.py"
+    if not here:
+        start = f"torchrun --nnodes=2 ... train.py   # nnodes * nproc_per_node = {event.world_size}"
+    return Finding(
+        message,
+        (came, *beside),
+        Fix("let the processes beside it reach init_process_group", command=f"py-spy dump --pid {pids[0]}")
+        if pids
+        else Fix("start one process for each rank of the world size", command=start),
+        place(waiting.site, rank=waiting.rank),
+        severity=None if here and not any(each.busy for each in event.siblings) else Severity.NOTE,
+        doubt=Doubt(
+            ((f"what process {pids[0]} does before init_process_group does not end",) if pids else ())
+            + (() if here else ("another host is still to start its ranks",))
+            + ("fewer processes were started than the world size says", "a rank ended before init_process_group"),
+            "pgrep -af train.py   # on every host: a process for each rank",
+        ),
+    )
+
+
+LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    most = 8
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"

@@ -12,6 +12,7 @@ import psutil
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
 from ddpdoctor.watch.flight import pending
+from ddpdoctor.watch.siblings import siblings
 from ddpdoctor.watch.stacks import Frame, stacks
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.users import is_users
@@ -110,7 +111,9 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     waiting = [each for each in found if each.doing is Doing.WAITING and each.seconds >= after]
     if not waiting:
         return None
-    return Stalled(pid=0, time=time.time(), ranks=found, world_size=training.world_size or _told(training))
+    size = training.world_size or _told(training)
+    others = siblings(each.pid for each in found) if len(found) < size else ()
+    return Stalled(pid=0, time=time.time(), ranks=found, world_size=size, siblings=others)
 
 
 def _told(training: Training) -> int:

@@ -14,7 +14,10 @@ FEWEST = 4  # batches, before it is said of all that each went through the model
 
 @dataclass(slots=True)
 class Pass:
-    """One pass over a loader; ``forwards`` counts batches that a training forward took, ``whole`` those taken whole."""
+    """One pass over a loader; ``forwards`` counts batches that a training forward took, ``whole`` those taken whole.
+
+    ``began`` is how many forwards and steps the process had made before, ``epoch`` how many earlier passes fed a model.
+    """
 
     loader: int
     number: int
@@ -22,6 +25,8 @@ class Pass:
     site: Site | None
     digested: int
     stride: int
+    began: int = 0
+    epoch: int = 0
     indices: list[int] = field(default_factory=list)
     drawn: list[int] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)

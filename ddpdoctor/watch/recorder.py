@@ -108,10 +108,10 @@ class Recorder:
             values.setdefault("site", user_site())
             self.writer.event(event(pid=self.writer.pid, time=time.time(), rank=self.rank, **values))
 
-    def joining(self, world_size: int, rank: int, backend: str) -> None:
+    def joining(self, rank: int, **told: Any) -> None:
         """Tell that init_process_group was entered."""
         self.become_rank(rank if rank >= 0 else None)
-        self.emit(Joining, world_size=world_size, backend=backend)
+        self.emit(Joining, **told)
 
     def joined(self) -> None:
         """Tell that there is a default process group."""
@@ -127,6 +127,10 @@ class Recorder:
         """Add one to a counter."""
         if self._writer is not None:
             self._writer.counters[counter] += 1
+
+    def progress(self) -> int:
+        """Give how many forwards of wrapped models and steps of optimizers this process has made."""
+        return self.writer.counters[ledger.FORWARDS] + self.writer.counters[ledger.STEPS]
 
     def number(self, what: str, thing: object) -> int:
         """Number the objects of a kind in the order in which they are first seen."""
@@ -177,13 +181,13 @@ class Recorder:
                 raise RehearsalOver(0)
             raise FaultFoundError((Path(self.settings.session) / "finding").read_text(encoding="utf-8"))
 
-    def over(self, number: int, *, training: bool) -> None:
+    def over(self, epoch: int, *, training: bool) -> None:
         """End a rehearsal at the start of an epoch, which all ranks reach together.
 
         Raises:
             RehearsalOver: this would be one epoch too many.
         """
-        if self.settings.rehearsal is not None and training and number >= self.settings.rehearsal.epochs:
+        if self.settings.rehearsal is not None and training and epoch >= self.settings.rehearsal.epochs:
             raise RehearsalOver(0)
 
     def enough_steps(self) -> None:

@@ -22,6 +22,16 @@ def rendezvous(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Seen:
     )
 
 
+def address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Say where init_process_group meets the other ranks; empty where a store was handed to it."""
+    given = kwargs.get("init_method") or (args[1] if args[1:] else None)
+    if kwargs.get("store") is not None:
+        return ""
+    if given and given != "env://":
+        return str(given)
+    return ":".join(os.environ.get(name, f"({name} is not set)") for name in ("MASTER_ADDR", "MASTER_PORT"))
+
+
 def network() -> Seen:
     """Give the interface that gloo chooses, those that NCCL was told, and who listens on the master's port."""
     host = gather_network()

@@ -8,7 +8,7 @@ import functools
 from pathlib import Path
 
 from ddpdoctor.model import Evidence, Table
-from ddpdoctor.watch.events import Communication, Doing, EpochEnded, EpochStarted, Position, Site, Stalled
+from ddpdoctor.watch.events import Communication, Doing, EpochEnded, EpochStarted, Joining, Position, Site, Stalled
 from ddpdoctor.watch.training import Training
 
 RECENT = 4  # communications of a rank that a report shows
@@ -36,7 +36,7 @@ class Kind(enum.Enum):
 def kind(event: Stalled, training: Training) -> Kind:
     """Decide; what is seen for sure comes before what is concluded."""
     doings = {position.doing for position in event.ranks}
-    if len(event.ranks) < event.world_size and all(position.operation == JOINING for position in event.ranks):
+    if not doings & {*GONE, Doing.WORKING} and absent(event, training):
         return Kind.NEVER_JOINED
     for doing, verdict in (
         *((each, Kind.GONE) for each in GONE),
@@ -47,6 +47,15 @@ def kind(event: Stalled, training: Training) -> Kind:
         if doing in doings:
             return verdict
     return _all_wait(event, training)
+
+
+def absent(event: Stalled, training: Training) -> tuple[int, ...]:
+    """List the ranks that have not called init_process_group, where those that wait do so in it."""
+    if any(position.operation != JOINING for position in event.doing(Doing.WAITING)):
+        return ()
+    pids = {position.pid for position in event.ranks}
+    came = {each.rank for each in training.of(Joining) if each.pid in pids}
+    return tuple(rank for rank in range(event.world_size) if rank not in came)
 
 
 def _all_wait(event: Stalled, training: Training) -> Kind:

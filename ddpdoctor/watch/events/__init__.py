@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
-from ddpdoctor.watch.events.hang import Doing, Pending, Position, Stalled
+from ddpdoctor.watch.events.hang import Doing, Pending, Position, Sibling, Stalled
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -47,6 +47,7 @@ __all__ = [
     "Pending",
     "Position",
     "Sampler",
+    "Sibling",
     "Site",
     "Stalled",
     "Started",

@@ -59,12 +59,24 @@ class Position:
     pending: tuple[Pending, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A process beside the ranks, of the same parent and interpreter, that has told nothing: a rank or none."""
+
+    pid: int
+    busy: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled(Event):
-    """Made by the monitor: a rank has waited for others longer than --hang-after. All ranks, by rank."""
+    """Made by the monitor: a rank has waited for others longer than --hang-after. All ranks that are known, by rank.
+
+    ``siblings`` are looked for where fewer ranks are known than the world has.
+    """
 
     ranks: tuple[Position, ...]
     world_size: int
+    siblings: tuple[Sibling, ...] = ()
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Give the ranks that do one of these."""

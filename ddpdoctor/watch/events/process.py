@@ -16,10 +16,16 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining(Event):
-    """A rank enters init_process_group; Joined follows when it returns."""
+    """A rank enters init_process_group; Joined follows when it returns.
+
+    ``address`` is where it meets the others; ``local_size`` how many ranks the launcher started on this host, None
+    where it says nothing of that.
+    """
 
     world_size: int
     backend: str
+    address: str = ""
+    local_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

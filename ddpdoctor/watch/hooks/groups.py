@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.hooks.errors import stay_outermost
 from ddpdoctor.watch.patch import Patch, patch
-from ddpdoctor.watch.surroundings import network, rendezvous
+from ddpdoctor.watch.surroundings import address, network, rendezvous
 from ddpdoctor.watch.users import user_site
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _shapes(given: Any) -> str:
 def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
-            recorder.safely(_enter, recorder, kwargs)
+            recorder.safely(_enter, recorder, args, kwargs)
             try:
                 result = original(*args, **kwargs)
             except Exception as exc:
@@ -133,7 +133,7 @@ def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     return wrap
 
 
-def _enter(recorder: Recorder, kwargs: dict[str, Any]) -> None:
+def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     import os
 
     def told(argument: str, variable: str) -> int:
@@ -141,7 +141,13 @@ def _enter(recorder: Recorder, kwargs: dict[str, Any]) -> None:
         text = os.environ.get(variable, "")
         return given if isinstance(given, int) and given >= 0 else int(text) if text.isdecimal() else -1
 
-    recorder.joining(told("world_size", "WORLD_SIZE"), told("rank", "RANK"), str(kwargs.get("backend", "")))
+    recorder.joining(
+        told("rank", "RANK"),
+        world_size=told("world_size", "WORLD_SIZE"),
+        backend=str(kwargs.get("backend", "")),
+        address=address(args, kwargs),
+        local_size=int(local) if (local := os.environ.get("LOCAL_WORLD_SIZE", "")).isdecimal() else None,
+    )
 
 
 def _leaving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

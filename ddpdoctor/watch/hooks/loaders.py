@@ -80,6 +80,8 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         user_site(),
         digested=max(BATCHES, 2 * loader.num_workers if iterable else 0),
         stride=max(1, (samples or 0) // DRAWN),
+        began=(began := recorder.progress()),
+        epoch=before.epoch + (began > before.began) if before else 0,
     )
     if this.number == 0:
         describe(recorder, number, loader, iterable=iterable)
@@ -103,7 +105,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         subgroups=subgroups(),
         site=this.site,
     )
-    recorder.over(this.number, training=training)
+    recorder.over(this.epoch, training=training)
     pending[:] = [this]
 
 
@@ -157,7 +159,8 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
             this = iterator.__dict__.get("_ddpdoctor_pass") if recorder.is_rank else None
             if this is None:
                 return original(iterator)
-            if recorder.settings.rehearsal is not None and cut(this.batches, recorder.settings.rehearsal):
+            rehearsal = recorder.settings.rehearsal
+            if rehearsal is not None and _feeds_a_model(recorder, this) and cut(this.batches, rehearsal):
                 recorder.safely(_cut, recorder, this)
                 raise StopIteration
             recorder.obey()
@@ -180,6 +183,14 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
         return __next__
 
     return wrap
+
+
+def _feeds_a_model(recorder: Recorder, this: Pass) -> bool:
+    """Say whether a pass trains or evaluates: one that counts, or computes statistics, needs all of its batches."""
+    import torch
+
+    evaluates = bool(recorder.models.known) and not torch.is_grad_enabled() and not recorder.models.training()
+    return evaluates or recorder.progress() > this.began
 
 
 def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:

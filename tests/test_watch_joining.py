@@ -1,0 +1,122 @@
+"""A rank that never calls init_process_group: who waits for it, and what it does instead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.model import Severity
+from ddpdoctor.registry import load_checks
+from ddpdoctor.watch.events import Doing, Joining, Position, Sibling, Site, Stalled
+from ddpdoctor.watch.judge import Judge
+from ddpdoctor.watch.verdict import JOINING
+
+SLEEPS_FIRST = """
+import sys, time
+import torch.distributed as dist, torch.multiprocessing as mp
+
+def worker(rank, file):
+    if rank == 1:
+        time.sleep(100)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+
+if __name__ == "__main__":
+    mp.start_processes(worker, args=(sys.argv[1],), nprocs=2, start_method="fork")
+"""
+
+
+def at(rank: int, doing: Doing) -> Position:
+    """Make a rank that waits in init_process_group, or stands at line 9."""
+    waits = doing is Doing.WAITING
+    site = Site("train.py", 5 if waits else 9, "main")
+    return Position(rank=rank, pid=rank + 1, doing=doing, seconds=9, site=site, operation=JOINING if waits else "")
+
+
+def judged(
+    *doings: Doing, world: int, address: str = "localhost:29500", local: int | None = None, busy: bool | None = None
+) -> list[tuple[str, str, Severity | None, int | None]]:
+    """Ask all checks about a training in which those that wait have called init_process_group."""
+    judge = Judge(load_checks())
+    ranks = tuple(at(rank, doing) for rank, doing in enumerate(doings))
+    for each in ranks:
+        if each.doing is Doing.WAITING:
+            told = Joining(
+                pid=each.pid, time=1.0, rank=each.rank, world_size=world, backend="gloo",
+                address=address, local_size=local,
+            )  # fmt: skip
+            list(judge.see(told))
+    siblings = () if busy is None else (Sibling(77, busy),)
+    event = Stalled(pid=0, time=2.0, ranks=ranks, world_size=world, siblings=siblings)
+    return [
+        (found.check.slug, found.finding.message, found.finding.severity, found.finding.place.line)
+        for found in judge.see(event)
+    ]
+
+
+SLUG = "missing-ranks-at-init"
+
+
+def test_a_rank_that_stands_elsewhere_is_named_with_its_line() -> None:
+    """The guilty line is that of the missing rank, not of the one that waits."""
+    [(slug, message, severity, line)] = judged(Doing.WAITING, Doing.STANDING, world=2)
+
+    assert (slug, severity, line) == (SLUG, Severity.ERROR, 9)
+    assert message.startswith("rank 1 of 2 did not come to init_process_group; rank 0 waits")
+
+
+def test_a_rank_that_came_to_its_end_without_joining_is_named() -> None:
+    """It called nothing and failed of nothing."""
+    assert [each[0] for each in judged(Doing.WAITING, Doing.ENDED, world=2)] == [SLUG]
+
+
+def test_a_rank_that_is_at_work_makes_no_fault_of_it() -> None:
+    """It will come."""
+    found = judged(Doing.WAITING, Doing.WORKING, world=2)
+
+    assert [(each[0], each[2]) for each in found] == [("slow-rank-work", Severity.NOTE)]
+
+
+def test_a_rank_that_died_is_told_as_such() -> None:
+    """One check speaks of a hang."""
+    assert [each[0] for each in judged(Doing.WAITING, Doing.DIED, world=2)] == ["rank-died-or-stuck"]
+
+
+@pytest.mark.parametrize(
+    ("address", "local", "busy", "severity"),
+    [
+        ("localhost:29500", None, None, Severity.ERROR),
+        ("tcp://127.0.0.1:29500", None, None, Severity.ERROR),
+        ("10.0.0.7:29500", 4, None, Severity.ERROR),
+        ("10.0.0.7:29500", 2, None, Severity.NOTE),
+        ("10.0.0.7:29500", None, None, Severity.NOTE),
+        ("localhost:29500", None, True, Severity.NOTE),
+        ("localhost:29500", None, False, Severity.ERROR),
+    ],
+)
+def test_ranks_that_can_be_on_another_host_or_at_work_are_a_note(
+    address: str, local: int | None, severity: Severity, *, busy: bool | None
+) -> None:
+    """What this host cannot see is no error: other hosts start when they can."""
+    found = judged(Doing.WAITING, Doing.WAITING, world=4, address=address, local=local, busy=busy)
+
+    assert [(each[0], each[2]) for each in found] == [(SLUG, severity)]
+    assert "ranks 2, 3 of 4 did not come" in found[0][1]
+
+
+@pytest.mark.usefixtures("no_process_left")
+def test_a_spawned_rank_that_told_nothing_is_found_as_a_process(
+    ddpdoctor: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """mp.spawn gives no variables: what is known is the process beside the one that waits."""
+    (script := tmp_path / "train.py").write_text(SLEEPS_FIRST)
+    store = str(tmp_path / "store")
+    done = ddpdoctor("run", "--hang-after", "3", "--on-finding", "raise", "--", sys.executable, str(script), store)
+
+    assert done.returncode == 1
+    assert f"DDP404 {SLUG}: rank 1 of 2 did not come to init_process_group" in done.stderr
+    assert f"file://{store}" in done.stderr
+    assert "stands still, and has told no rank" in done.stderr
