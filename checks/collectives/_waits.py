@@ -11,9 +11,9 @@ from ddpdoctor.explain.records import Log, Record
 if TYPE_CHECKING:
     from ddpdoctor import Evidence
 
-STUCK = r"aught collective operation timeout:"
+STUCK = r"\bcollective operation timeout:"
 ENTRY = re.compile(
-    r"(?:\[Rank (?P<rank>\d+)\] )?(?:Watchdog c|C)aught collective operation timeout: WorkNCCL\("
+    r"(?:\[Rank (?P<rank>\d+)\] )?(?:(?:Watchdog c|C)aught )?collective operation timeout: WorkNCCL\("
     r"(?:SeqNum=(?P<seq>\d+), )?OpType=(?P<op>\w+)(?:, NumelIn=(?P<given>\d+), NumelOut=(?P<made>\d+))?"
     r"(?:[^\n)]*(?:\([^\n)]*\)[^\n)]*)?Timeout\(ms\)=(?P<limit>\d+))?"
 )

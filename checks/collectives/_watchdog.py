@@ -23,7 +23,7 @@ STATUS = (
     r"PG (?:ID )?(?P<group>\d+)\b[^\]\n]*Rank (?P<rank>\d+)\][^\n]*"
     r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed"
 )
-PREPARING = r"(?:\[|\[\d+:)(?P<minutes>0[5-9]|[1-5]\d):(?P<seconds>\d\d)[,<][^\]\n]* examples/s\]"
+PREPARING = r"(?:\[|\[\d+:)(?P<minutes>0[1-9]|[1-5]\d):(?P<seconds>\d\d)[,<][^\]\n]* examples/s\]"
 PREPARED = r"100%\|[^\n]* examples/s\]"
 PEER_TO_PEER = r"\bvia P2P/"
 SAVING = r"#\d+ (\w*save_\w*checkpoint\w*) from |\bin (\w*save_\w*checkpoint\w*)\n"

@@ -49,6 +49,7 @@ FIRST = (
     "a rank prepares data, or downloads, longer than the time-out",
     "a rank died, or never came to the first collective",
 )
+FAILED = r"NCCL error|ncclRemoteError|terminated with exception|CUDA error: "
 ASK = "py-spy dump --pid PID   # of every rank, while they wait: the one that is not in the collective"
 
 
@@ -65,6 +66,25 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             record.place,
             doubt=Doubt(FIRST if early else LATE, ASK),
         )
+
+
+@sign(
+    r"Some NCCL operations have failed or timed out",
+    role=Role.SYMPTOM,
+    beside=(STUCK, FAILED),
+    explains=AFTERMATH,
+)
+def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read the watchdog's last words where the lines above them, which tell more, are lost."""
+    if log.first(STUCK) or log.first(FAILED):
+        return
+    yield Finding(
+        "a watchdog ended this rank: an operation of NCCL failed or timed out, and the log does not say which",
+        (record.proof(match, "the watchdog's line above it, which names the operation"),),
+        FIX,
+        record.place,
+        doubt=Doubt((*LATE, "NCCL itself failed"), "grep -E 'Watchdog caught|NCCL WARN|Error' LOGS_OF_ALL_RANKS"),
+    )
 
 
 @sign(r"Timed out waiting (\d+)ms for (recv|send) operation to complete", role=Role.SYMPTOM, explains=AFTERMATH)

@@ -96,7 +96,8 @@ def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Ite
 
 
 @sign(
-    r"NCCL communicator was aborted|but received errors while waiting for send/recv from rank \d+",
+    r"NCCL communicator was aborted|Horovod has been shut down\. This"
+    r"|but received errors while waiting for send/recv from rank \d+",
     role=Role.CONSEQUENCE,
 )
 def by_the_survivors(record: Record, match: re.Match[str]) -> Iterator[Finding]:

@@ -46,7 +46,7 @@ def mode(gpus: Gpus) -> Iterator[Finding]:
 
 
 @sign(
-    r"all CUDA-capable devices are busy or unavailable|cudaErrorDevicesUnavailable",
+    r"CUDA-capable device(?:s are|\(s\) is/are) busy or unavailable|cudaErrorDevicesUnavailable",
     role=Role.SYMPTOM,
     explains=("nccl-unhandled-cuda-unspecified", "worker-error-hidden-by-launcher"),
 )

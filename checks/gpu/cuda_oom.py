@@ -25,12 +25,21 @@ from ddpdoctor.explain.records import Record
 
 CARD = Card("DDP216", Severity.ERROR)
 FULL = r"(?:CUDA|HIP) out of memory\. Tried to allocate ([\d.]+ [KMG]iB)|(?:CUDA|HIP) error: out of memory"
+NCCL = r"NCCL WARN (?:Cuda|HIP) failure (?:2 )?'out of memory'|NCCL WARN Failed to (?:CUDA|HIP) [mc]alloc"
 OTHERS = r"Process \d+ has ([\d.]+ [KMG]iB) memory in use"
 RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
 MUCH = 2  # GiB that torch reserved and does not use: fragments
 
 
-@sign(FULL, explains=("nccl-timeout-unspecified", "remote-rank-died-or-network", "worker-error-hidden-by-launcher"))
+@sign(
+    f"{FULL}|{NCCL}",
+    explains=(
+        "nccl-timeout-unspecified",
+        "nccl-unhandled-cuda-unspecified",
+        "remote-rank-died-or-network",
+        "worker-error-hidden-by-launcher",
+    ),
+)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Tell what was asked for, and whether others hold memory of the same GPU."""
     others, reserved = re.search(OTHERS, record.text), re.search(RESERVED, record.text)

@@ -1,9 +1,10 @@
 """A GPU failed in hardware while the training ran.
 
 The CUDA call that touches it ends with "uncorrectable ECC error encountered" or "uncorrectable NVLink error"; the
-driver writes an Xid into the kernel's log (48, 94 and 95: memory; 74: NVLink; 79: the GPU has fallen off the bus; 119
-and 120: its firmware); nvidia-smi says "Unable to determine the device handle". The other ranks then wait for that rank
-until their time-out, or see the connection closed.
+driver writes an Xid into the kernel's log (48, 94, 95 and 140: memory; 74, and 144 to 150 where it says "fatal":
+NVLink; 79: the GPU has fallen off the bus; 119 and 120: its firmware), or NV_ERR_RESET_REQUIRED; nvidia-smi says
+"Unable to determine the device handle". The other ranks then wait for that rank until their time-out, or see the
+connection closed.
 
 How to be sure: `sudo dmesg -T | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER` on that host; `ddpdoctor check
 --only gpu` reads the counters.
@@ -24,11 +25,15 @@ from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Record
 
 CARD = Card("DDP214", Severity.ERROR)
+XIDS = "48|62|64|74|79|92|94|95|119|120|121|140|142|143|158"
+NVLINK = "14[4-9]|150"  # since Blackwell; most of these are no more than reports
 FAULT = (
     r"uncorrectable (?:ECC|NVLink) error (?:was )?(?:encountered|detected)|cudaErrorECCUncorrectable"
     r"|[Uu]nable to determine the device handle for [Gg][Pp][Uu] ?([\w:.]+)"
-    r"|GPU has fallen off the bus|GPU is lost"
-    r"|NVRM: Xid \(PCI:([\w:.]+)\): (?:48|62|64|74|79|94|95|119|120|140)\b"
+    r"|(?:GPU has|NVRM:) fallen off the bus|GPU is lost"
+    r"|NVRM: RmInitAdapter failed|\[NV_ERR_(?:RESET_REQUIRED|GPU_IS_LOST)\]"
+    rf"|NVRM: Xid \(PCI:([\w:.]+)\): (?:(?:{XIDS})\b|(?:{NVLINK}), [^\n]{{0,80}}\b[Ff]atal\b"
+    rf"|[^\n]{{0,200}}caused by previous Xid (?:{XIDS}|{NVLINK})\b)"
     r"|AER: (?:Multiple )?Uncorrect(?:ed|able) [^\n]*error received"
 )
 CONSEQUENCES = ("nccl-unhandled-cuda-unspecified", "nccl-timeout-unspecified", "remote-rank-died-or-network")

@@ -60,6 +60,24 @@ def by_pair(gpus: Gpus) -> Iterator[Finding]:
 
 
 @sign(
+    r"transport/p2p\.cc:\d+ NCCL WARN Cuda failure (?:101 )?'invalid device ordinal'",
+    explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
+)
+def in_logs_of_one_gpu_each(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """NCCL opens a peer's memory by the peer's device, which a process that sees its own GPU only does not have."""
+    yield Finding(
+        "a rank does not see the GPU of its peer: NCCL cannot open its memory",
+        (record.proof(match, "every rank of a host sees all GPUs of the training"),),
+        Fix(
+            "show all GPUs of the host to every rank, and choose by LOCAL_RANK; or go through host memory",
+            command="srun --gpus-per-node=8 ...   # instead of --gpus-per-task=1\nexport NCCL_P2P_DISABLE=1",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+    )
+
+
+@sign(
     r"peer access is not supported between these two devices|Cuda failure 217\b|failed to open CUDA IPC handle",
     explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
 )

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 
+MPI = {7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
+
 
 def died_by(number: int, name: str) -> str:
-    """Give the pattern of torchrun, mp.spawn, subprocess (accelerate), DeepSpeed and shells for the signal."""
+    """Give the pattern of torchrun, mp.spawn, subprocess (accelerate), DeepSpeed, shells and MPI for the signal."""
     return (
         rf"failed \(exitcode: (?:-{number}|{128 + number})\)|exitcode\s*: (?:-{number}|{128 + number}) "
         rf"|Signal {number} \({name}\) received by PID|terminated with signal {name}|died with <Signals\.{name}:"
         rf"|exits with return code = -{number}\b|exited with (?:exit )?code:? {128 + number}\b"
+        rf"|exited on signal {number} \({MPI[number]}\)|EXIT STRING: {MPI[number]} \(signal {number}\)"
+        rf"|Signal: {MPI[number]} \({number}\)|srun: error: [\w.-]+: tasks? [\d,-]+: {MPI[number]}\b"
     )
 
 
 def process(text: str) -> str:
     """Name the process as well as the line does: ``local rank 1 (pid 4711)``."""
-    rank, pid = re.search(r"(?:local_rank: |process )(\d+)", text), re.search(r"\b(?:pid:? |PID )(\d+)", text)
+    rank, pid = re.search(r"(?:local_rank: |process (?:rank )?)(\d+)", text), re.search(r"\b(?:pid:? |PID )(\d+)", text)
     return (f"local rank {rank[1]}" if rank else "a rank") + (f" (pid {pid[1]})" if pid else "")

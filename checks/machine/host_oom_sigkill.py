@@ -29,6 +29,7 @@ CARD = Card("DDP157", Severity.ERROR)
 KERNEL = (
     r"(?:Out of memory|Memory cgroup out of memory|oom-kill): ?[^\n]*?(?:Killed process|Kill process|task=)[^\n]*"
     r"|Detected \d+ oom[-_]kill event|\bOOMKilled\b|srun: error: [^\n]*: Out Of Memory"
+    r"|Killed process \d+ \([^)\n]*\),? (?:UID \d+,? )?total-vm:|\binvoked oom-killer: "
     r"|was killed due to the node running low on memory|oom_kill_process"
 )
 KILLED = (

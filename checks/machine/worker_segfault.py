@@ -26,10 +26,7 @@ from ddpdoctor.explain.records import Log, Record
 from ._exits import died_by, process
 
 CARD = Card("DDP159", Severity.ERROR)
-DIED = (
-    died_by(11, "SIGSEGV")
-    + r"|Segfault encountered|Segmentation fault \(core dumped\)|Caught signal 11 \(|Signal: Segmentation fault \(11\)"
-)
+DIED = died_by(11, "SIGSEGV") + r"|Segfault encountered|Segmentation fault \(core dumped\)|Caught signal 11 \("
 STACK = r"Fatal Python error: Segmentation fault"
 CONSEQUENCES = ("worker-error-hidden-by-launcher", "remote-rank-died-or-network")
 

@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 CARD = Card("DDP304", Severity.ERROR, known_as=("wrong-network-interface", "gloo-wrong-interface"))
 CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")
+# "Software caused connection abort" is what a second connect says of a first that failed.
 NO_WAY = (
-    r"(?:[Cc]onnect to (?P<peer>[^\s<]+)<\d+> (?:failed|returned)|Call to connect (?:failed|timeout))"
-    r"[^\n]{0,60}?(?P<why>Connection timed out|Network is unreachable|No route to host|Connection refused)"
-    r"(?!, retrying)"
+    r"(?:(?:[Cc]onnect to (?P<peer>[^\s<]+)<\d+> (?:failed|returned)|Call to connect (?:failed|timeout))[^\n]{0,60}?"
+    r"|socket(?:Start|Poll)Connect: )"
+    r"(?P<why>Connection timed out|Network is unreachable|No route to host|Connection refused"
+    r"|Software caused connection abort|exceeded timeouts)(?!, retrying)"
 )
 
 
@@ -92,7 +94,11 @@ def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterat
         Fix("name the interface through which all hosts reach each other", command="export NCCL_SOCKET_IFNAME=eth0"),
         record.place,
         doubt=Doubt(
-            ("NCCL's interface is not one that the hosts share", "a firewall drops packets to NCCL's ports"),
+            (
+                "NCCL's interface is not one that the hosts share",
+                "a firewall drops packets to NCCL's ports",
+                *(("the rank there has died, and nobody listens",) if "abort" in match["why"] else ()),
+            ),
             f"ping -c1 {match['peer'] or 'PEER'}   # answers: a firewall; silent: the interface",
         ),
     )

@@ -59,7 +59,7 @@ def by_its_words(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @sign(
-    r"exitcode ?: ?-7\b|Signal 7 \(SIGBUS\)|[Cc]aught signal 7 ?\(Bus error",
+    r"exitcode ?: ?-7\b|Signal 7 \(SIGBUS\)|[Cc]aught signal 7 ?\(Bus error|Signal: Bus error \(7\)",
     beside=(FRAMES, r"DataLoader worker"),
     explains=CONSEQUENCES,
 )

@@ -33,6 +33,15 @@ FIX = Fix(
     command="export NCCL_IB_DISABLE=1   # runs: RDMA is broken\nibv_devinfo | grep -E 'hca_id|state'; show_gids",
 )
 BROKEN = "the RDMA path of a host is broken (GID index, link, OFED, devices of the container)"
+STATUS = {  # ibv_wc_status
+    "1": "local length error",
+    "2": "local queue pair error",
+    "4": "local protection error",
+    "9": "remote invalid request",
+    "10": "remote access error",
+    "11": "remote operation error",
+    "13": "the receiver was not ready",
+}
 UNLOCKED = "the limit on locked memory is too low"
 
 
@@ -48,6 +57,26 @@ def by_a_call(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, f"{match[1]} succeeds"),),
         FIX,
         record.place,
+    )
+
+
+@sign(
+    r"Got completion from peer (\S+) with (?:error |status=)(?:\w+\()?(?!0\b|5\b|12\b)(\d+)\b",
+    role=Role.SYMPTOM,
+    explains=CONSEQUENCES,
+)
+def by_a_refused_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Another status than 5, "flushed", which follows another: an adapter refuses the memory or the request."""
+    peer = match[1].partition("<")[0]
+    yield Finding(
+        f"a transfer over InfiniBand with {peer} failed: status {match[2]}, {STATUS.get(match[2], 'no success')}",
+        (record.proof(match, "status 0"),),
+        FIX,
+        record.place,
+        doubt=Doubt(
+            ("the adapter cannot reach the GPU's memory (nvidia-peermem or DMA-BUF, PCIe ACS)", BROKEN),
+            "NCCL_NET_GDR_LEVEL=LOC torchrun ...   # runs: it is the way between adapter and GPU",
+        ),
     )
 
 

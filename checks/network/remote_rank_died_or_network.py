@@ -32,14 +32,15 @@ CLOSED = (
     r"(?:Broken pipe|Connection reset)"
     r"|[Cc]onnection closed by remote peer(?: (?P<remote>[^\s<]+)<\d+>)?"
     r"|[Cc]onnect (?:to (?P<refused>[^\s<]+)<\d+> )?(?:failed|returned|timeout)[ :]{1,3}Connection refused"
-    r"(?!, retrying)"
+    r"(?!, retrying)|socket(?:Start|Poll)Connect: exceeded retries"
     r"|(?<!worker )Connection closed by peer \[(?P<gloo>[^\]\s]+)\]"
     r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe)"
 )
 
 
 @sign(
-    CLOSED + r"|remote process exited or there was a network error|ncclRemoteError: A call failed",
+    CLOSED + r"|remote process exited or there was a network error|ncclRemoteError: A call failed"
+    r"|MPI communication peer process has unexpectedly disconnected",
     role=Role.CONSEQUENCE,
     beside=(BOOTSTRAP, CLOSED),
 )

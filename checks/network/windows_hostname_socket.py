@@ -38,7 +38,7 @@ def as_an_error(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(INVALID, role=Role.HARMLESS)
+@sign(INVALID + r"|network addresses of [^\n]*? cannot be retrieved \(gai error: 11001\b", role=Role.HARMLESS)
 def as_a_warning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the warning of an address that torch leaves for the next one."""
     if "Error: The" not in record.text:
