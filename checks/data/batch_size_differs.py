@@ -7,6 +7,8 @@ small batches wait for the others in each step.
 How to be sure: print the batch size on each rank. ddpdoctor compares the sizes of the batches that each
 rank's sampler really makes, the last one left out; loaders whose batches vary by design are not judged.
 
+In a running training (`ddpdoctor run`) the batch sizes of the loaders that train one model are compared.
+
 How to mend it: the same batch_size on all ranks; on GPUs of different memory, accumulate gradients instead.
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,

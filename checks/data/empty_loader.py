@@ -7,6 +7,9 @@ a batch size for the whole data set where that of a rank belongs.
 
 How to be sure: count the batches on each rank. ddpdoctor does, from the sampler or by loading them.
 
+In a running training (`ddpdoctor run`): a pass that was to train came to its end without a batch, though there
+are samples.
+
 How to mend it: a smaller batch_size, more (smaller) files, or `drop_last=False`.
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,

@@ -9,6 +9,9 @@ random states on the ranks, and compares digests of the samples. Streams count a
 from the first sample on, or when both ended and hold the same samples in another order; constants and labels,
 which repeat, prove nothing.
 
+In a running training (`ddpdoctor run`) digests of the first batches that went whole into the model are compared
+between the ranks.
+
 How to mend it: in `__iter__`, take each `world_size`-th sample, beginning with the rank; with workers, each
 `world_size * num_workers`-th. For Hugging Face datasets, `split_dataset_by_node(dataset, rank, world_size)`;
 for webdataset, `nodesplitter=wds.split_by_node`.

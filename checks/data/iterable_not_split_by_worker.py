@@ -8,6 +8,9 @@ How to be sure: compare what the workers yield. ddpdoctor loads the first batche
 number and digests of its samples. Workers count as the same when their samples are so from the first on, or
 when all ended and hold the same samples in another order.
 
+In a running training (`ddpdoctor run`) digests of the batches that come from the workers in turn are compared,
+for two rounds.
+
 How to mend it: in `__iter__`, take each `num_workers`-th sample, beginning with the worker's id.
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,

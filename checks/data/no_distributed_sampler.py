@@ -9,6 +9,9 @@ How to be sure: print the first indices of an epoch, and how many there are, on 
 the loader on each rank, reads an epoch's indices from its sampler, and fetches a few samples to see that an
 index means the same sample on all ranks.
 
+In a running training (`ddpdoctor run`) the passes of the ranks that share gradients are compared: nothing
+splits the data, and the ranks draw the same order and use the batches whole, or each goes through all samples.
+
 How to mend it: `sampler=DistributedSampler(dataset)` instead of `shuffle=True`, and
 `sampler.set_epoch(epoch)` at the start of each epoch.
 

@@ -9,6 +9,9 @@ started anew.
 How to be sure: fetch the same sample several times in two workers. ddpdoctor starts two workers with the
 loader's own worker_init_fn, and compares what they draw; only forked workers are tried.
 
+In a running training (`ddpdoctor run`) no worker is disturbed: reported is a generator that the data set holds,
+that `__getitem__` draws from, and that each forked worker has a copy of, without a worker_init_fn.
+
 How to mend it: draw from the global generators, or make the generator in the worker: in a worker_init_fn,
 `dataset.rng = numpy.random.default_rng(torch.initial_seed())`.
 

@@ -8,6 +8,8 @@ each epoch.
 How to be sure: print `sampler.seed` on each rank. ddpdoctor reads the seeds and counts the samples that came
 to several ranks.
 
+In a running training (`ddpdoctor run`) the seeds of the samplers that share out one data set are compared.
+
 How to mend it: the same seed on all ranks; leave the argument out. Add the rank to the seed of augmentations
 only.
 

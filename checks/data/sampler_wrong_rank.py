@@ -10,6 +10,9 @@ How to be sure: print `sampler.num_replicas` and `sampler.rank` on each rank. dd
 loader that each rank built and, where the sources speak of a local rank, builds it once more with each rank
 alone on its node.
 
+In a running training (`ddpdoctor run`) the same two numbers are read in the loop, and compared with the place
+of the rank among those that share gradients.
+
 How to mend it: leave both arguments out; DistributedSampler takes them from the process group.
 
 A sampler whose replicas divide the world evenly is right under tensor or pipeline parallelism: then it is a

@@ -6,6 +6,9 @@ stays that of the first. It is the slip of a call that was copied, or of a loop 
 How to be sure: ddpdoctor finds that set_epoch does change the order of this loader, and that all calls in the
 sources pass the same literal. A call on a sampler whose name says evaluation does not count.
 
+In a running training (`ddpdoctor run`): two epochs had one order, and the sampler, which was told an epoch, had
+the same one in both.
+
 How to mend it: pass the variable of the loop.
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,

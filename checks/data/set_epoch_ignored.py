@@ -7,6 +7,9 @@ epoch then repeats the order of the first, however often set_epoch is called.
 How to be sure: ddpdoctor reads an epoch after set_epoch(1) and one after set_epoch(2). Not reported for
 samplers that do not shuffle, or that shuffle differently each time without being told.
 
+In a running training (`ddpdoctor run`): two epochs had one order though the epoch of a sampler that says that
+it shuffles went on.
+
 How to mend it: seed the generator with `self.seed + self.epoch` in `__iter__`, as DistributedSampler does.
 
 Source: torch/utils/data/distributed.py; seen with torch 2.13 CPU.

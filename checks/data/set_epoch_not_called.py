@@ -8,6 +8,9 @@ could.
 How to be sure: print the first indices of two epochs. ddpdoctor reads two epochs from the sampler, then two
 after set_epoch(1) and set_epoch(2), and looks for the call in the sources.
 
+In a running training (`ddpdoctor run`): two epochs that train had one shuffled order, the first of them ran to
+its end, and set_epoch was not called on the sampler in between.
+
 How to mend it: `sampler.set_epoch(epoch)` as the first line of the loop over epochs.
 
 Reported only when the plain epochs are the same, set_epoch does change the order, and neither the target's

@@ -10,6 +10,9 @@ a few samples to see that an index means the same on each rank. Up to world size
 up the last round are as they should be (DistributedSampler pads), or a batch for each rank with samplers that
 pad batches.
 
+In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's
+own that say that they split.
+
 How to mend it: permute with the same seed on all ranks, then take `order[rank::world_size]`.
 
 A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples

@@ -9,6 +9,10 @@ How to be sure: print the number of batches on each rank, counted, not `len(load
 estimates. ddpdoctor reads an epoch's batches from the sampler, or loads them, up to a limit; what was not
 seen is not judged.
 
+In a running training (`ddpdoctor run`) the lengths of the loaders are compared in the first pass, before
+anything hangs, where the loop takes all that there is; in a hang, a rank that has left the loop while another
+is in it is named with its number of batches.
+
 How to mend it: a sampler that pads or drops (DistributedSampler), `drop_last=True` on equal shares, the
 smallest number for all ranks (`itertools.islice`), or `with Join([model]):` around the loop.
 

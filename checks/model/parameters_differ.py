@@ -12,6 +12,9 @@ How to be sure: ddpdoctor builds the model on each rank and compares name, shape
 parameters and buffers before anything is wrapped. (All its ranks share one hash seed, so the order of a `set`
 does not show.)
 
+In a running training (`ddpdoctor run`) each rank tells names and shapes of what it gives to DDP, and they are
+compared when DDP raises.
+
 How to mend it: compute sizes on rank 0 and broadcast them, or from the whole data set; sort before iterating.
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU.
@@ -24,11 +27,11 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity, Table
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
 from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Record
 from ddpdoctor.probe.model_facts import Buffer, Description, Parameter
-from ddpdoctor.watch.events import Failed, Wrapping
+from ddpdoctor.watch.events import Failed, Wrapping, place
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
@@ -137,11 +140,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
                     Evidence(f"{at_one}, of {len(one.parameters)}", "", f"rank {one.rank}"),
                 ),
                 COMPARE,
-                Place(
-                    file=event.site.file if event.site else None,
-                    line=event.site.line if event.site else None,
-                    rank=event.rank,
-                ),
+                place(event.site, rank=event.rank),
             )
             return
 

@@ -11,6 +11,9 @@ the parameters whose `.grad` is still None, and then takes three steps under DDP
 file of the factory passes to DDP. An output that the training's own loss leaves out cannot be seen here,
 since the loss is not known.
 
+In a running training (`ddpdoctor run`) the names of what got no gradient are read from the model when DDP
+raises, where all ranks that raise agree on them.
+
 How to mend it, best first: use the parameters or delete them; freeze them before wrapping
 (`requires_grad_(False)`); or pass `find_unused_parameters=True`, which walks the graph in every step.
 

@@ -8,6 +8,9 @@ the ranks that go on to the next step.
 How to be sure: ddpdoctor takes a step with the bare model on each rank, with that rank's example batch, and
 compares which parameters got a gradient; then it takes three steps under DDP.
 
+In a running training (`ddpdoctor run`) the names are read from the model when DDP raises, and compared between
+the ranks.
+
 How to mend it: make every rank use every parameter, adding the output of an unused branch times zero; or pass
 `find_unused_parameters=True`, with which DDP averages a gradient of zero for what a rank did not use.
 
@@ -20,11 +23,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity, Table
+from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
 from ddpdoctor.check import probe, sign, watch
 from ddpdoctor.explain.records import Log, Record
 from ddpdoctor.probe.outcome import Returned
-from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.events import Failed, place
 from ddpdoctor.watch.training import Training
 
 from ._words import counted, ends, listed
@@ -92,11 +95,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
                 for rank, unused in list(told.items())[:4]
             ),
             SEARCH,
-            Place(
-                file=event.site.file if event.site else None,
-                line=event.site.line if event.site else None,
-                rank=event.rank,
-            ),
+            place(event.site, rank=event.rank),
         )
 
 
