@@ -35,10 +35,14 @@ def rows(checks: tuple[Check, ...]) -> list[tuple[str, str, str, str, str]]:
 
 
 def needs(check: Check) -> str:
-    """Say what the check cannot run without: a target, GPUs, real jobs; a run or a log, where no probe shows it."""
-    if not check.of(Instrument.PROBE):
-        shown = {"run": Instrument.WATCH, "log": Instrument.SIGN}
-        return " or ".join(word for word, instrument in shown.items() if check.of(instrument))
+    """Say what the check cannot see its ailment without: a target, GPUs, real jobs; or a run, or a log.
+
+    Empty where ``ddpdoctor check`` alone shows it.
+    """
     asked = [set(facet.needs) for facet in check.of(Instrument.PROBE)]
     always = set.intersection(*asked) if asked else set()
-    return ", ".join(label for name, label in OPTIONS.items() if name in always)
+    probed = ", ".join(label for name, label in OPTIONS.items() if name in always)
+    if asked and not probed:
+        return ""
+    others = {"run": Instrument.WATCH, "log": Instrument.SIGN}
+    return " or ".join(filter(None, (probed, *(word for word, each in others.items() if check.of(each)))))
