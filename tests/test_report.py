@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ddpdoctor.model import Doubt, Evidence, Finding, Fix, Place, Report, Result, Severity, Status, Table
@@ -169,6 +169,7 @@ SECRETS = [
 )
 def test_a_secret_reaches_no_report(shape: str, secret: str, finding: Finding) -> None:
     """Wherever a token or password stands, no reporter prints it."""
+    assume(secret not in str(finding))  # where it stands alone, nothing shows that it is one
     text = shape.format(secret)
     finding = replace(finding, message=text, fix=Fix(text, text), evidence=(Evidence(text, text, text),))
     report = redacted(Report((_result(Status.FAILED, finding, reason=text),), (text,)))
