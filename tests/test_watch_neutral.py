@@ -76,7 +76,6 @@ def worker(rank, port, workers):
     train(workers)
     dist.destroy_process_group()
 """
-ALONE = "train()\n"
 WORKERS = "if __name__ == '__main__':\n    train(workers=2)\n"
 RANKS = 'dist.init_process_group("gloo")\ntrain()\ndist.destroy_process_group()\n'
 SPAWNED = (
@@ -94,7 +93,6 @@ print(sys.excepthook.__name__, sys.excepthook.__module__, sys.path[1:2] == [os.e
 """
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 CASES = {
-    "a single process": ((sys.executable,), ALONE),
     "workers of a DataLoader": ((sys.executable,), WORKERS),
     "torchrun": (TORCHRUN, RANKS),
     "mp.spawn by spawn": ((sys.executable,), SPAWNED.format(method="spawn", workers=0)),
