@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.users import is_users
 
@@ -21,6 +21,17 @@ def cut(batches: int, rehearsal: Rehearsal) -> bool:
     A bare ``next(iterator)`` that met an early StopIteration would fail where the training does not.
     """
     return batches >= rehearsal.batches and _in_for_loop()
+
+
+def without_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give what init_process_group is to be told where there is no GPU: gloo in place of NCCL."""
+    import torch
+
+    backend = str(args[0] if args else kwargs.get("backend", ""))
+    if torch.cuda.is_available() or "nccl" not in backend.lower():
+        return args, kwargs
+    kept = {name: value for name, value in kwargs.items() if name not in {"backend", "device_id", "pg_options"}}
+    return ("gloo", *args[1:]), kept
 
 
 def _in_for_loop() -> bool:
