@@ -105,8 +105,37 @@ collective operation timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=1, Nu
         "gpu-hardware-fault",
         "[  843.308145] NVRM: The NVIDIA GPU 0000:b3:00.0\n               NVRM: (PCI ID: 10de:26b5) installed in this system has\n               NVRM: fallen off the bus and is not responding to commands.\n",
     ),
+    (
+        "port-in-use",
+        "RuntimeError: The server socket has failed to listen on any local network address.\nport: 29555\nuseIpv6: 0\ncode: -98\nname: EADDRINUSE\nmessage: address already in use\n",
+    ),
+    (
+        "rendezvous-incomplete",
+        """\
+Traceback (most recent call last):
+  File "fit.py", line 11, in <module>
+    torch.distributed.init_process_group(backend="nccl", world_size=4)
+  File "/env/lib/python3.8/site-packages/torch/distributed/rendezvous.py", line 166, in _env_rendezvous_handler
+    raise _env_error("MASTER_ADDR")
+""",
+    ),
+    (
+        "p2p-acs-iommu-hang",
+        """\
+n3:77 NCCL DIAG === NCCL Diagnostics ===
+n3:77 NCCL DIAG [INFO] p2p: write mismatch srcRank=0 srcCudaDev=0 srcNvmlDev=0 dstRank=3 dstCudaDev=3 dstNvmlDev=3 path=PHB handle=legacyIpc expected=0x01 got=0x00 verify=0x00; check ACS
+n3:77 NCCL DIAG [INFO] p2p: only 11/12 GPU-to-GPU peer accesses passed verification
+""",
+    ),
+    ("p2p-acs-iommu-hang", "n3:77 NCCL DIAG [INFO] p2p: 11/12 directed GPU P2P edges verified\n"),
+    (
+        "no-peer-access",
+        "n3:77 NCCL DIAG [INFO] p2p: peer-memory import failed srcRank=0 srcCudaDev=0 srcNvmlDev=0 dstRank=3 dstCudaDev=3 dstNvmlDev=3 path=PHB handle=cuMem reason=import\n",
+    ),
+    ("cuda-oom", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 16.\n"),
 ]
 HEALTHY = [
+    "n3:77 NCCL DIAG === NCCL Diagnostics ===\nn3:77 NCCL DIAG [OK]   p2p: verified P2P access in both directions between every GPU pair (56 peer accesses)\nn3:77 NCCL DIAG [OK]   p2p: all 56 directed GPU P2P edges verified\n",
     "gpu-04 kernel: NVRM: Xid (PCI:0000:dc:00): 149, pid='<unknown>', name=<unknown>, NETIR_LINK_EVT Nonfatal XC0 i0 Link 09\n",
     "n1:9:40 [0] NCCL INFO Call to connect returned Connection refused, retrying\nn1:9:40 [0] NCCL INFO comm 0x55 rank 0 nranks 2 - Init COMPLETE\n",
     "h7:19:82 [1] NCCL TRACE Got completion from peer 10.0.0.7<53249> with status=0 opcode=1 len=0 wr_id=7 r=0x7 type=1 events={0,0}, i=0\n",

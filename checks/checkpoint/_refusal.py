@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ddpdoctor import Evidence
 
 HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"
-SILENT = r"_IncompatibleKeys\(missing_keys=\[(?P<missing>[^\]]*)\], unexpected_keys=\[(?P<unexpected>[^\]]*)\]"
+SILENT = r"_IncompatibleKeys\(missing_keys=\[(?P<missing>[^\[\]]*)\], unexpected_keys=\[(?P<unexpected>[^\[\]]*)\]"
 MISSING = r"Missing key\(s\) in state_dict: ([^\n]+)"
 UNEXPECTED = r"Unexpected key\(s\) in state_dict: ([^\n]+)"
 SHAPE = (

@@ -30,7 +30,7 @@ from ._refusal import SILENT, refusal
 CARD = Card("DDP824", Severity.ERROR)
 
 
-FLAT = r"^\s*[\w.]*_fsdp_wrapped_module\.[\w.]*_?flat_param"
+FLAT = r"^\s*[\w.]{0,400}_fsdp_wrapped_module\.[\w.]{0,400}flat_param"
 
 
 @sign(r"checkpoint state_dict contains keys that are not used by the model", beside=(FLAT,))

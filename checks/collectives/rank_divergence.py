@@ -33,7 +33,7 @@ from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, Kind, named, told
 
 CARD = Card("DDP712", Severity.ERROR)
-QUEUE = r"Heartbeat monitor timed out![^\n]*workMetaList_\.size\(\)=(\d+)"
+QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
 FIX = Fix(
     "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",
     diff="+flag = torch.tensor([int(condition)], device=device)\n+torch.distributed.broadcast(flag, src=0)\n"

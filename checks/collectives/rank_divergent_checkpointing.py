@@ -26,7 +26,7 @@ from ddpdoctor.explain.records import Log, Record
 from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, Kind, told
 
-WAITING = r"\bbarrier \([^)\n]*\.py:\d+\)|line \d+ in barrier\b"
+WAITING = r"\bbarrier \([^)\n]{0,299}\.py:\d+\)|line \d+ in barrier\b"
 CARD = Card("DDP715", Severity.ERROR)
 DOUBT = Doubt(
     ("the ranks decide to save by numbers of their own", "the rank that writes takes longer than the time-out"),

@@ -70,12 +70,13 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
     r"TypeError: int\(\) argument"
     r"|KeyError: '((?:LOCAL_|NODE_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE"
     r"|MASTER_ADDR|MASTER_PORT|SLURM_(?:PROCID|LOCALID|NTASKS|NODEID|JOB_NODELIST|NODELIST)"
-    r"|OMPI_COMM_WORLD_(?:RANK|SIZE|LOCAL_RANK))'",
+    r"|OMPI_COMM_WORLD_(?:RANK|SIZE|LOCAL_RANK))'"
+    r"|raise _env_error\(\"(\w+)\"\)(?![^\0]{0,400}expected, but not set)",
     explains=("worker-error-hidden-by-launcher",),
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the variable, and who would have set it."""
-    name = match[1] or match[2] or match[3]
+    name = match[1] or match[2] or match[3] or match[4]
     launcher, command = next(
         (found for start, found in LAUNCHERS if name.startswith(start)),
         ("torchrun", "torchrun --standalone --nproc_per_node=2 train.py"),

@@ -26,7 +26,7 @@ CARD = Card("DDP233", Severity.ERROR)
 
 
 @sign(
-    r"nvmlDeviceGetHandleByPciBusId\([^)\n]*\) failed: Not Found",
+    r"nvmlDeviceGetHandleByPciBusId\([^)\n]{0,99}\) failed: Not Found",
     explains=("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout"),
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:

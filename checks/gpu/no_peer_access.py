@@ -78,7 +78,8 @@ def in_logs_of_one_gpu_each(record: Record, match: re.Match[str]) -> Iterator[Fi
 
 
 @sign(
-    r"peer access is not supported between these two devices|Cuda failure 217\b|failed to open CUDA IPC handle",
+    r"peer access is not supported between these two devices|Cuda failure 217\b|failed to open CUDA IPC handle"
+    r"|NCCL DIAG \[INFO\] p2p: peer-memory import failed",
     explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ BARRIER = (
     r"\(world_size=(\d+), (?:worker_count|num_workers_joined)=(\d+)"
 )
 SPAWN = r"torch[./\\]multiprocessing[./\\]spawn|\bmp\.spawn\(|-- Process \d+ terminated with the following error"
-RESTART = r"attempt_[1-9]|\d+/\d+ attempts left|restart_count=[1-9]|[Rr]estarting worker group"
+RESTART = r"attempt_[1-9]|\d/\d{1,6} attempts left|restart_count=[1-9]|[Rr]estarting worker group"
 SURE = 3  # worlds in one store: a left-over or a second start makes two, only restarts make more
 
 

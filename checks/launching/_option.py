@@ -8,5 +8,5 @@ def refused(option: str) -> str:
     return (
         r"(?:[Uu]nrecognized (?:arguments|options):|not used by the HfArgumentParser:|Unknown command line flag"
         r"|Could not consume arg:|[Nn]o such option:?)"
-        rf"[^\n]*?\b{option}\b"
+        rf"[^\n]{{0,299}}?\b{option}\b"
     )

@@ -29,7 +29,7 @@ TERMINATED = (
 )
 FAILED = (
     r"failed \(exitcode: -?\d+\)|ChildFailedError|Traceback \(most recent call last\)"
-    r"|srun: error: [^\n]*(?:Exited with exit code|Killed|Out Of Memory)"
+    r"|srun: error: [^\n]{0,199}(?:Exited with exit code|Killed|Out Of Memory)"
 )
 CONSEQUENCES = ("worker-error-hidden-by-launcher", "host-oom-sigkill", "remote-rank-died-or-network")
 

@@ -25,7 +25,7 @@ from ddpdoctor.explain.records import Log, Record
 from ._barrier import BARRIER, SPAWN, barrier, spawned
 
 CARD = Card("DDP403", Severity.ERROR)
-TAKEN = r"server socket has failed to listen on any local network address[^\n]*?(?:EADDRINUSE|errno: (?:98|48)\b)"
+TAKEN = r"server socket has failed to listen on any local network address[^\n]{0,299}?(?:EADDRINUSE|errno: (?:98|48)\b)"
 LAUNCHED = r"ChildFailedError|TORCHELASTIC_\w+|\btorchrun\b|torch\.distributed\.(?:run|launch)\b|\bsrun\b"
 FIX = Fix(
     "start one task for each host and let mp.spawn do the rest, or drop mp.spawn and use torchrun",

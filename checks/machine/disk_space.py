@@ -41,7 +41,8 @@ def free(facts: Facts) -> Iterator[Finding]:
 
 @sign(
     r"No space left on device(?:: '([^'\n]+)')?|\[Errno 122\] Disk quota exceeded(?:: '([^'\n]+)')?"
-    r"|PytorchStreamWriter failed writing file [^\n]*file write failed|inline_container\.cc:\d+\] \. unexpected pos"
+    r"|PytorchStreamWriter failed writing file [^\n]{0,299}file write failed"
+    r"|inline_container\.cc:\d+\] \. unexpected pos"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the refusal of the file system; torch.save's "unexpected pos" is a write that came out short."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CARD = Card("DDP305", Severity.ERROR)
 TAKEN = (
-    r"server socket has failed to (?:listen|bind)\b[^\n]{0,200}?(?:errno: (?:98|48)\b|system error: 10048|EADDRINUSE)"
+    r"server socket has failed to (?:listen|bind)\b[\s\S]{0,200}?(?:errno: (?:98|48)\b|system error: 10048|EADDRINUSE)"
     r"|(?:RuntimeError|DistNetworkError|DistStoreError): (?:\[Errno 98\] )?Address already in use"
 )
 PORT = r"port: (\d+)|(?:\]|0\.0\.0\.0|\*|\d):(\d+) \((?:errno|system)"
