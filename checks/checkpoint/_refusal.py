@@ -57,6 +57,12 @@ class Refusal:
         return any(segment in CERTAIN for key in self.missing for segment in wrappers_in(key))
 
     @property
+    def one_sided_compiled(self) -> bool:
+        """Say whether all that is told are keys of one side, and all of them carry the name torch.compile gives."""
+        keys = self.missing or self.unexpected
+        return bool(keys) and not (self.missing and self.unexpected) and all("_orig_mod." in key for key in keys)
+
+    @property
     def one_sided(self) -> bool:
         """Say whether all that is told are keys with ``module.``, which the other side of this model lacks."""
         wrapped = self.model in WRAPPED

@@ -48,9 +48,9 @@ ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
 def one_side_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave it open where the log shows one side only, and all of it carries the name."""
     refused = refusal(record, match, log)
-    keys = refused.missing or refused.unexpected
-    if (refused.missing and refused.unexpected) or not keys or not all("_orig_mod." in key for key in keys):
+    if not refused.one_sided_compiled:
         return
+    keys = refused.missing or refused.unexpected
     yield Finding(
         f"{len(keys)} keys of {'the model' if refused.missing else 'the checkpoint'} carry _orig_mod.",
         (Evidence(few(keys), "the other side has them without _orig_mod.", "load_state_dict"), *refused.evidence),

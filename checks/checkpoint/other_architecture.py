@@ -155,7 +155,9 @@ def _table(found: Difference, own: Sequence[Parameter]) -> Table:
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report what is left when no prefix makes the keys equal."""
     refused = refusal(record, match, log)
-    if reason(refused)[0] is not Reason.OTHER or is_uneven(refused, record, log) or refused.one_sided:
+    if reason(refused)[0] is not Reason.OTHER or is_uneven(refused, record, log):
+        return
+    if refused.one_sided or (refused.one_sided_compiled and not refused.shapes):
         return
     counts = [
         f"{len(what)} {word}"

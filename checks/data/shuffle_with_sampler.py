@@ -57,7 +57,7 @@ def by_building_it(loader: LoaderExam) -> Iterator[Finding]:
     )
 
 
-@sign(r"\bsampler option is mutually exclusive with shuffle")
+@sign(r"\bsampler (?:option )?is mutually exclusive with shuffle")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise what the DataLoader raises."""
     yield Finding(

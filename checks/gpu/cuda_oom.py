@@ -24,7 +24,9 @@ from ddpdoctor.check import sign
 from ddpdoctor.explain.records import Record
 
 CARD = Card("DDP216", Severity.ERROR)
-FULL = r"(?:CUDA|HIP) out of memory\. Tried to allocate (?:([\d.]+ [KMG]iB))?|(?:CUDA|HIP) error: out of memory"
+FULL = (
+    r"(?:CUDA|HIP) out of memory\. Tried to allocate(?: ([\d.]+ (?:[KMG]iB|bytes)))?|(?:CUDA|HIP) error: out of memory"
+)
 NCCL = r"NCCL WARN (?:Cuda|HIP) failure (?:2 )?'out of memory'|NCCL WARN Failed to (?:CUDA|HIP) [mc]alloc"
 OTHERS = r"Process \d+ has ([\d.]+ [KMG]iB) memory in use"
 RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
