@@ -107,6 +107,73 @@ def test_an_interruption_after_a_failure_is_not_the_answer() -> None:
     assert "interrupted-hang" not in [each.check.slug for each in answer.named]
 
 
+DEAF = """\
+step 3: loss 0.4
+W1121 13:14:29.531000 4700 torch/distributed/elastic/agent/server/api.py:753] Received 2 death signal, shutting down
+W1121 13:14:59.531000 4700 torch/elastic/multiprocessing/api.py:1040] Unable to shutdown process 4711 via {signal}, \
+forcefully exiting via {kill}
+"""
+
+
+@pytest.mark.parametrize(("number", "kill"), [("2", "9"), ("Signals.SIGINT", "Signals.SIGKILL")])
+def test_ranks_that_do_not_answer_to_ctrl_c_hang(number: str, kill: str) -> None:
+    """Where torchrun has to kill what it interrupted, the ranks stood in a native call: no text tells in which."""
+    answer = answered(DEAF.format(signal=number, kill=kill).encode())
+
+    assert answer.cause is not None
+    assert (answer.cause.check.slug, answer.confidence) == ("interrupted-hang", Confidence.UNDECIDABLE)
+    assert "no answer for 30 seconds from 1 rank" in answer.cause.finding.message
+
+
+def test_a_rank_killed_at_the_end_of_a_failed_run_is_no_hang() -> None:
+    """SIGTERM is what torchrun sends the others once one has failed."""
+    assert answered(DEAF.format(signal="Signals.SIGTERM", kill="Signals.SIGKILL").encode()).cause is None
+    assert answered((RAISED + DEAF.format(signal="2", kill="9")).encode()).unknown is not None
+
+
+def test_a_rank_that_stood_elsewhere_beside_one_that_does_not_answer() -> None:
+    """Both are told."""
+    elsewhere = "".join(INTERRUPTED.splitlines(keepends=True)[:3])
+    answer = answered((elsewhere + DEAF.format(signal="2", kill="9")).encode())
+
+    assert answer.cause is not None
+    assert "rank 0 stood elsewhere, at train.py:8; no answer" in answer.cause.finding.message
+
+
+LEFT = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/srv/train.py", line 41, in train
+[rank0]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:{line}] {said}. This is typically caused
+Failures:
+  <NO_OTHER_FAILURES>
+"""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Connection closed by peer [127.0.0.1]:5522",
+        "Read error [127.0.0.1]:5522: Connection reset by peer",
+        "Write error [::1]:5522: Broken pipe",
+        "writev [127.0.0.1]:5522: Broken pipe",
+    ],
+)
+def test_a_rank_whose_peer_ended_without_a_failure(said: str) -> None:
+    """On one host torchrun knows of all ranks: the other one has come to its end, however the socket says so."""
+    answer = answered(LEFT.format(line=537, said=said).encode())
+
+    assert answer.cause is not None
+    assert (answer.cause.check.slug, answer.confidence) == ("uneven-batches", Confidence.UNDECIDABLE)
+
+
+def test_a_peer_on_another_host_can_have_failed_there() -> None:
+    """This host's torchrun knows nothing of it."""
+    answer = answered(LEFT.format(line=537, said="Read error [10.0.0.2]:5522: Connection reset by peer").encode())
+
+    assert answer.cause is not None
+    assert answer.cause.check.slug == "remote-rank-died-or-network"
+
+
 def test_there_are_fifty_healthy_logs() -> None:
     """The promise of the test above is worth something."""
     assert len(HEALTHY) >= 50
