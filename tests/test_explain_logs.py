@@ -174,6 +174,68 @@ def test_a_peer_on_another_host_can_have_failed_there() -> None:
     assert answer.cause.check.slug == "remote-rank-died-or-network"
 
 
+LATE = """\
+[rank{rank}]: Traceback (most recent call last):
+[rank{rank}]:   File "/srv/train.py", line {line}, in train
+[rank{rank}]:   File "/usr/lib/python3/dist-packages/torch/{file}", line 32, in {function}
+[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting \
+8000ms for recv operation to complete
+"""
+BARRIER = {"file": "distributed/distributed_c10d.py", "function": "barrier"}
+BACKWARD = {"file": "autograd/graph.py", "function": "_engine_run_backward"}
+RECEIVE = {"file": "distributed/distributed_c10d.py", "function": "recv"}
+
+
+@pytest.mark.parametrize(
+    ("zero", "one", "said", "cause"),
+    [
+        (BARRIER, BACKWARD, "rank 0 in barrier at train.py:8; rank 1 in backward at train.py:9", "a branch of its own"),
+        (BARRIER, BARRIER, "rank 0 in barrier at train.py:8; rank 1 in barrier at train.py:9", "another order"),
+        (RECEIVE, None, "this rank waited 8 s", "a rank died"),
+    ],
+)
+def test_where_the_ranks_waited_is_compared(
+    zero: dict[str, str], one: dict[str, str] | None, said: str, cause: str
+) -> None:
+    """Gloo names no collective; the tracebacks of two ranks do, and leave fewer causes than that of one."""
+    log = LATE.format(rank=0, line=8, **zero) + (LATE.format(rank=1, line=9, **one) if one else "")
+    found = answered(log.encode()).cause
+
+    assert found is not None
+    assert found.check.slug == "collective-timeout"
+    assert said in found.finding.message
+    assert found.finding.doubt is not None
+    assert cause in found.finding.doubt.causes[0]
+
+
+@pytest.mark.parametrize(("doing", "cause"), [(RECEIVE, "waits to receive"), (BARRIER, "in different groups")])
+def test_ranks_that_waited_in_one_place(doing: dict[str, str], cause: str) -> None:
+    """They agree on the line, so another thing differs."""
+    found = answered("".join(LATE.format(rank=rank, line=8, **doing) for rank in (0, 1)).encode()).cause
+
+    assert found is not None
+    assert "2 ranks waited in" in found.finding.message
+    assert found.finding.doubt is not None
+    assert cause in found.finding.doubt.causes[0]
+
+
+OPERAND = "WeightsUnpickler error:\n\nUnsupported operand 80\n"
+NO_ZIP = "PytorchStreamReader failed reading zip archive: not a ZIP archive"
+
+
+@pytest.mark.parametrize("said", [f"UnpicklingError: Weights only load failed. {OPERAND}", f"RuntimeError: {NO_ZIP}"])
+def test_one_rank_alone_that_finds_a_broken_file_reads_while_another_writes(said: str) -> None:
+    """The file has its first bytes only: what weights_only=True says of them is no question of trust."""
+    log = 'Traceback (most recent call last):\n  File "/srv/train.py", line 8, in load\n' + said
+    lines = [f"[rank1]: {line}" if line else "" for line in log.splitlines()]
+    first = answered("\n".join([*lines, LATE.format(rank=0, line=9, **BARRIER)]).encode()).cause
+
+    assert first is not None
+    assert first.check.slug == "truncated-checkpoint"
+    assert first.finding.doubt is not None
+    assert "still writing the file" in first.finding.doubt.causes[0]
+
+
 def test_there_are_fifty_healthy_logs() -> None:
     """The promise of the test above is worth something."""
     assert len(HEALTHY) >= 50
