@@ -107,6 +107,135 @@ def test_an_interruption_after_a_failure_is_not_the_answer() -> None:
     assert "interrupted-hang" not in [each.check.slug for each in answer.named]
 
 
+DEAF = """\
+step 3: loss 0.4
+W1121 13:14:29.531000 4700 torch/distributed/elastic/agent/server/api.py:753] Received 2 death signal, shutting down
+W1121 13:14:59.531000 4700 torch/elastic/multiprocessing/api.py:1040] Unable to shutdown process 4711 via {signal}, \
+forcefully exiting via {kill}
+"""
+
+
+@pytest.mark.parametrize(("number", "kill"), [("2", "9"), ("Signals.SIGINT", "Signals.SIGKILL")])
+def test_ranks_that_do_not_answer_to_ctrl_c_hang(number: str, kill: str) -> None:
+    """Where torchrun has to kill what it interrupted, the ranks stood in a native call: no text tells in which."""
+    answer = answered(DEAF.format(signal=number, kill=kill).encode())
+
+    assert answer.cause is not None
+    assert (answer.cause.check.slug, answer.confidence) == ("interrupted-hang", Confidence.UNDECIDABLE)
+    assert "no answer for 30 seconds from 1 rank" in answer.cause.finding.message
+
+
+def test_a_rank_killed_at_the_end_of_a_failed_run_is_no_hang() -> None:
+    """SIGTERM is what torchrun sends the others once one has failed."""
+    assert answered(DEAF.format(signal="Signals.SIGTERM", kill="Signals.SIGKILL").encode()).cause is None
+    assert answered((RAISED + DEAF.format(signal="2", kill="9")).encode()).unknown is not None
+
+
+def test_a_rank_that_stood_elsewhere_beside_one_that_does_not_answer() -> None:
+    """Both are told."""
+    elsewhere = "".join(INTERRUPTED.splitlines(keepends=True)[:3])
+    answer = answered((elsewhere + DEAF.format(signal="2", kill="9")).encode())
+
+    assert answer.cause is not None
+    assert "rank 0 stood elsewhere, at train.py:8; no answer" in answer.cause.finding.message
+
+
+LEFT = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/srv/train.py", line 41, in train
+[rank0]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:{line}] {said}. This is typically caused
+Failures:
+  <NO_OTHER_FAILURES>
+"""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Connection closed by peer [127.0.0.1]:5522",
+        "Read error [127.0.0.1]:5522: Connection reset by peer",
+        "Write error [::1]:5522: Broken pipe",
+        "writev [127.0.0.1]:5522: Broken pipe",
+    ],
+)
+def test_a_rank_whose_peer_ended_without_a_failure(said: str) -> None:
+    """On one host torchrun knows of all ranks: the other one has come to its end, however the socket says so."""
+    answer = answered(LEFT.format(line=537, said=said).encode())
+
+    assert answer.cause is not None
+    assert (answer.cause.check.slug, answer.confidence) == ("uneven-batches", Confidence.UNDECIDABLE)
+
+
+def test_a_peer_on_another_host_can_have_failed_there() -> None:
+    """This host's torchrun knows nothing of it."""
+    answer = answered(LEFT.format(line=537, said="Read error [10.0.0.2]:5522: Connection reset by peer").encode())
+
+    assert answer.cause is not None
+    assert answer.cause.check.slug == "remote-rank-died-or-network"
+
+
+LATE = """\
+[rank{rank}]: Traceback (most recent call last):
+[rank{rank}]:   File "/srv/train.py", line {line}, in train
+[rank{rank}]:   File "/usr/lib/python3/dist-packages/torch/{file}", line 32, in {function}
+[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting \
+8000ms for recv operation to complete
+"""
+BARRIER = {"file": "distributed/distributed_c10d.py", "function": "barrier"}
+BACKWARD = {"file": "autograd/graph.py", "function": "_engine_run_backward"}
+RECEIVE = {"file": "distributed/distributed_c10d.py", "function": "recv"}
+
+
+@pytest.mark.parametrize(
+    ("zero", "one", "said", "cause"),
+    [
+        (BARRIER, BACKWARD, "rank 0 in barrier at train.py:8; rank 1 in backward at train.py:9", "a branch of its own"),
+        (BARRIER, BARRIER, "rank 0 in barrier at train.py:8; rank 1 in barrier at train.py:9", "another order"),
+        (RECEIVE, None, "this rank waited 8 s", "a rank died"),
+    ],
+)
+def test_where_the_ranks_waited_is_compared(
+    zero: dict[str, str], one: dict[str, str] | None, said: str, cause: str
+) -> None:
+    """Gloo names no collective; the tracebacks of two ranks do, and leave fewer causes than that of one."""
+    log = LATE.format(rank=0, line=8, **zero) + (LATE.format(rank=1, line=9, **one) if one else "")
+    found = answered(log.encode()).cause
+
+    assert found is not None
+    assert found.check.slug == "collective-timeout"
+    assert said in found.finding.message
+    assert found.finding.doubt is not None
+    assert cause in found.finding.doubt.causes[0]
+
+
+@pytest.mark.parametrize(("doing", "cause"), [(RECEIVE, "waits to receive"), (BARRIER, "in different groups")])
+def test_ranks_that_waited_in_one_place(doing: dict[str, str], cause: str) -> None:
+    """They agree on the line, so another thing differs."""
+    found = answered("".join(LATE.format(rank=rank, line=8, **doing) for rank in (0, 1)).encode()).cause
+
+    assert found is not None
+    assert "2 ranks waited in" in found.finding.message
+    assert found.finding.doubt is not None
+    assert cause in found.finding.doubt.causes[0]
+
+
+OPERAND = "WeightsUnpickler error:\n\nUnsupported operand 80\n"
+NO_ZIP = "PytorchStreamReader failed reading zip archive: not a ZIP archive"
+
+
+@pytest.mark.parametrize("said", [f"UnpicklingError: Weights only load failed. {OPERAND}", f"RuntimeError: {NO_ZIP}"])
+def test_one_rank_alone_that_finds_a_broken_file_reads_while_another_writes(said: str) -> None:
+    """The file has its first bytes only: what weights_only=True says of them is no question of trust."""
+    log = 'Traceback (most recent call last):\n  File "/srv/train.py", line 8, in load\n' + said
+    lines = [f"[rank1]: {line}" if line else "" for line in log.splitlines()]
+    first = answered("\n".join([*lines, LATE.format(rank=0, line=9, **BARRIER)]).encode()).cause
+
+    assert first is not None
+    assert first.check.slug == "truncated-checkpoint"
+    assert first.finding.doubt is not None
+    assert "still writing the file" in first.finding.doubt.causes[0]
+
+
 def test_there_are_fifty_healthy_logs() -> None:
     """The promise of the test above is worth something."""
     assert len(HEALTHY) >= 50

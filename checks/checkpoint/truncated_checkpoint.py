@@ -2,7 +2,9 @@
 
 The directory of a zip archive, which is what torch.save writes since 1.6, stands at its end: a file that was cut off
 at any point has none, and torch.load raises "PytorchStreamReader failed reading zip archive: failed finding central
-directory". A safetensors file says at its start how long it is; one of the format before torch 1.6 ends too early.
+directory", or "not a ZIP archive" where less than 22 bytes are there; of the first bytes alone, "PK", weights_only=True
+says "Unsupported operand 80". A safetensors file says at its start how long it is; one of the format before torch 1.6
+ends too early.
 
 Usual causes: the disk or the quota was full, the job was killed while it saved, a download or a copy was interrupted,
 or several ranks wrote the same path at once. A wrong CRC-32 means that other bytes were read than were written:
@@ -22,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import probe, sign
 from ddpdoctor.checkpoint import CheckpointFile, Format
 from ddpdoctor.explain.records import Log, Record
@@ -64,16 +66,25 @@ def in_the_file(checkpoint: CheckpointFile) -> Iterator[Finding]:
 DISK_FULL = r"No space left on device|Disk quota exceeded"
 
 
-@sign(
+BROKEN = (
     r"PytorchStreamReader failed reading (?:zip archive|file [^\n:]{1,300}): [^\n]{0,80}"
-    r"(?:failed finding central directory|archive is corrupted|file read failed|invalid header)"
+    r"(?:failed finding central directory|archive is corrupted|file read failed|invalid header|not a ZIP archive)"
     r"|unexpected EOF, expected \d+ more bytes\. The file might be corrupted"
-    r"|SafetensorError: [^\n]{0,60}(?:MetadataIncompleteBuffer|incomplete metadata|InvalidHeaderDeserialization)",
-    beside=(DISK_FULL,),
+    r"|SafetensorError: [^\n]{0,60}(?:MetadataIncompleteBuffer|incomplete metadata|InvalidHeaderDeserialization)"
+    r"|Unsupported operand 80\b"  # the P of PK, which an archive begins with: it had no third byte yet
 )
+RACE = Doubt(
+    ("another rank was still writing the file: no barrier after torch.save", "the file is cut off or broken for good"),
+    "ddpdoctor inspect last.pt  # whole by now: it was being written",
+)
+
+
+@sign(BROKEN, beside=(DISK_FULL,), explains=("weights-only-refused",))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Recognise what torch.load and safetensors raise, and a disk that was full."""
+    """Recognise what torch.load and safetensors raise; a disk that was full; one rank alone: the file was growing."""
     full = log.first(DISK_FULL)
+    others = {each.rank for each in log.records if each.error and each.rank is not None} - log.ranks(BROKEN)
+    race = not full and record.rank is not None and (bool(others) or match[0].startswith("Unsupported operand"))
     yield Finding(
         "the checkpoint file is cut off or broken" + (": the disk was full" if full else ""),
         (record.proof(match, "a whole file"), *((full[0].proof(full[1]),) if full else ())),
@@ -81,7 +92,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             "delete the file and fetch it again, or go back to the last whole one; save on rank 0, then rename",
             command="ddpdoctor inspect last.pt\nsha256sum last.pt  # compare with the original\ndf -h .",
             diff="-torch.save(state, path)\n"
-            '+if rank == 0:\n+    torch.save(state, f"{path}.part")\n+    os.replace(f"{path}.part", path)',
+            '+if rank == 0:\n+    torch.save(state, f"{path}.part")\n+    os.replace(f"{path}.part", path)'
+            + ("\n+dist.barrier()\n torch.load(path)" if race else ""),
         ),
         record.place,
+        doubt=RACE if race else None,
     )

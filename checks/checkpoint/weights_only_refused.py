@@ -123,7 +123,7 @@ def _fix(path: str, names: tuple[str, ...]) -> Fix:
     )
 
 
-NO_PICKLE = r"invalid load key|Unsupported operand (?:118|60)\b"
+NO_PICKLE = r"invalid load key|Unsupported operand (?:118|60|80)\b"
 REFUSED = r"Weights only load failed"
 BLOCKED = r"unsupported GLOBAL \S+ whose module \S+ is blocked"
 GLOBAL = r"(?:Unsupported (?:global|class)|unsupported GLOBAL)[^\n]{0,12} ([A-Za-z_][\w.]*\.\w+)"

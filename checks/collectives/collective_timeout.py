@@ -30,6 +30,8 @@ from ddpdoctor.watch.verdict import kind as hang
 from ddpdoctor.watch.verdict import seen, short, table
 
 from ._flight import ALONE, TOGETHER, proofs
+from ._gloo import LATE as TIMED_OUT
+from ._gloo import differ, stands
 from ._waits import STUCK
 from ._watchdog import AFTERMATH, BESIDE, EARLY, Kind, told
 
@@ -50,6 +52,19 @@ FIRST = (
     "a rank died, or never came to the first collective",
 )
 FAILED = r"NCCL error|ncclRemoteError|terminated with exception|CUDA error: "
+APART = (
+    "the ranks call collectives in another order, or one of them calls one in a branch of its own",
+    "the shapes of their tensors differ: one rank was done with a collective, the other was not",
+    "the ranks have different numbers of batches",
+)
+UNLIKE = "the ranks call it in different groups, or with tensors of different shapes"
+RECEIVING = "each of them waits to receive before it sends"
+STALLED = (
+    "a rank that the log does not show did not come",
+    "the network between the hosts has stalled",
+)
+SHOWN = 6  # ranks
+WATCH = "ddpdoctor run -- torchrun ...  # compares what each rank calls"
 ASK = "py-spy dump --pid PID   # of every rank, while they wait: the one that is not in the collective"
 
 
@@ -87,15 +102,28 @@ def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> 
     )
 
 
-@sign(r"Timed out waiting (\d+)ms for (recv|send) operation to complete", role=Role.SYMPTOM, explains=AFTERMATH)
-def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell gloo's time-out; the traceback's line is where this rank waits."""
+@sign(TIMED_OUT, role=Role.SYMPTOM, explains=AFTERMATH)
+def in_logs_of_gloo(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Tell gloo's time-out, and compare where the ranks waited: their tracebacks' lines say it."""
+    several = stands(log)
+    apart = differ(several)
+    said = f"this rank waited {int(match[1]) / 1000:g} s in a collective for another rank, which did not come"
+    doubt = Doubt(LATE, ASK)
+    if apart:
+        said = "the ranks waited in different places: " + "; ".join(map(str, several[:SHOWN]))
+        doubt = Doubt(APART, WATCH)
+    elif several[1:]:
+        said = f"{len(several)} ranks waited in {several[0].doing} at {several[0].where}, and nothing arrived"
+        doubt = Doubt((RECEIVING if several[0].doing == "recv" else UNLIKE, *STALLED), WATCH)
     yield Finding(
-        f"this rank waited {int(match[1]) / 1000:g} s in a collective for another rank, which did not come",
-        (record.proof(match, "every rank enters the collective"),),
-        FIX,
+        said,
+        (
+            record.proof(match, "every rank enters the collective"),
+            *(each.proof for each in several[:SHOWN] if several[1:]),
+        ),
+        Fix("let the watch compare what the ranks call, while they wait", command="ddpdoctor run -- torchrun ..."),
         record.place,
-        doubt=Doubt(LATE, ASK),
+        doubt=doubt,
     )
 
 

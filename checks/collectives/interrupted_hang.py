@@ -5,11 +5,16 @@ first to end takes its connections along, so that others add "Connection closed 
 interruption, and no fault of the network. Where one rank stands in a collective and another one elsewhere, the other
 one is the rank to look at; but a training that went well is in different places, too, when it is interrupted.
 
+A rank that waits inside of a native call, as gloo's collectives do, does not answer to Ctrl-C at all: after 30 seconds
+torchrun ends it, "Unable to shutdown process 4711 via Signals.SIGINT, forcefully exiting via Signals.SIGKILL" (with
+Python 3.11 and later: via 2). A rank that is on its way answers at once.
+
 How to be sure: start again with the watch, which says during the hang which rank is missing, and what it does.
 
 How to mend it: as the watch says.
 
-Holds for torch 2.2 to 2.13. Source: CPython's traceback; torch.distributed.distributed_c10d; torch's autograd/graph.py.
+Holds for torch 2.2 to 2.13. Source: CPython's traceback; torch.distributed.distributed_c10d; torch's autograd/graph.py;
+torch.distributed.elastic.multiprocessing.api.
 """
 
 from __future__ import annotations
@@ -24,34 +29,71 @@ from ddpdoctor.explain.records import Log, Record
 
 CARD = Card("DDP726", Severity.WARNING)
 INTERRUPT = r"(?m)^(?:[\w.]+\.)?KeyboardInterrupt"
+DEAF = r"Unable to shutdown process \d+ via (?:Signals\.)?(?:SIGINT|2)\b"
 WAITS = re.compile(
     r"torch[/\\]distributed[/\\](?:distributed_c10d|c10d_logger|rendezvous)\.py|_engine_run_backward|"
     r"torch[/\\]nn[/\\]parallel[/\\]distributed\.py"
 )
 SHOWN = 6  # ranks
+ASK = "ddpdoctor run --hang-after 30 -- torchrun ..."
+WATCH = Fix("let the watch tell, while it hangs, who waits for whom", command="ddpdoctor run -- torchrun ...")
 CAUSES = (
     "a rank is missing from the collective that another one stands in (a branch, a loop, a lock, its data)",
+    "the ranks stood in different collectives (their order, their groups or their shapes differ)",
     "all ranks stood in one collective, and nothing arrived",
     "nothing hung: the training was on its way",
 )
 
 
-@sign(INTERRUPT, role=Role.SYMPTOM, explains=("remote-rank-died-or-network", "rank0-exited-store-gone"))
+EXPLAINS = ("remote-rank-died-or-network", "rank0-exited-store-gone")
+
+
+@sign(INTERRUPT, role=Role.SYMPTOM, beside=(DEAF,), explains=EXPLAINS)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Tell where the ranks stood, where one of them at least stood in communication, and none had failed before."""
-    interrupted = [each for each, _ in log.find(INTERRUPT) if each.frames and each.error.endswith("KeyboardInterrupt")]
-    if not interrupted or interrupted[0] is not record or not any(WAITS.search(each.text) for each in interrupted):
+    interrupted = _interrupted(log)
+    if not interrupted or interrupted[0] is not record or _failed_before(record, log):
         return
-    before = log.records[: log.records.index(record)]
-    if any(each.error and not each.error.endswith("KeyboardInterrupt") for each in before):
+    deaf = sum(1 for _ in log.find(DEAF))
+    if not deaf and not any(WAITS.search(each.text) for each in interrupted):
+        return
+    stood = [_where(each) for each in interrupted[:SHOWN]]
+    yield Finding(
+        "the training was interrupted: " + "; ".join([*stood, *([_deaf(deaf)] if deaf else [])]),
+        tuple(Evidence(each, source=one.proof().source) for each, one in zip(stood, interrupted[:SHOWN], strict=True)),
+        WATCH,
+        record.place,
+        doubt=Doubt(CAUSES[:3] if deaf else CAUSES, ASK),
+    )
+
+
+@sign(DEAF, role=Role.SYMPTOM, beside=(INTERRUPT,), explains=EXPLAINS)
+def by_those_who_did_not_answer(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """No rank says where it stood: all were in a native call."""
+    if _interrupted(log) or _failed_before(record, log):
         return
     yield Finding(
-        "the training was interrupted: " + "; ".join(_where(each) for each in interrupted[:SHOWN]),
-        tuple(Evidence(_where(each), source=each.proof().source) for each in interrupted[:SHOWN]),
-        Fix("let the watch tell, while it hangs, who waits for whom", command="ddpdoctor run -- torchrun ..."),
+        "the training was interrupted: " + _deaf(sum(1 for _ in log.find(DEAF))),
+        (record.proof(match, "a rank that is on its way ends at once"),),
+        WATCH,
         record.place,
-        doubt=Doubt(CAUSES, "ddpdoctor run --hang-after 30 -- torchrun ..."),
+        doubt=Doubt(CAUSES[:3], ASK),
     )
+
+
+def _interrupted(log: Log) -> list[Record]:
+    """Give the ranks' tracebacks of the interruption."""
+    return [each for each, _ in log.find(INTERRUPT) if each.frames and each.error.endswith("KeyboardInterrupt")]
+
+
+def _failed_before(record: Record, log: Log) -> bool:
+    """Say whether a rank had an error of its own already."""
+    before = log.records[: log.records.index(record)]
+    return any(each.error and not each.error.endswith("KeyboardInterrupt") for each in before)
+
+
+def _deaf(number: int) -> str:
+    return f"no answer for 30 seconds from {number} rank{'s'[: number != 1]} in a native call, as a collective is"
 
 
 def _where(record: Record) -> str:

@@ -102,7 +102,11 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-CLOSED = r"Connection closed by peer \[(?:127\.|::1)"
+CLOSED = (
+    r"Connection closed by peer \[(?:127\.|::1)"
+    r"|(?:readv?|writev?|Read error|Write error) \[(?:127\.|::1)[^\]\s]*\]:\d+: "
+    r"(?:Connection reset by peer|Broken pipe)"
+)
 ALONE = r"<NO_OTHER_FAILURES>"
 
 
@@ -119,7 +123,10 @@ def where_the_others_ended_well(record: Record, match: re.Match[str], log: Log) 
         Fix("give all ranks the same number of batches", diff="+DataLoader(..., drop_last=True)"),
         closed[0].place,
         doubt=Doubt(
-            ("the ranks have different numbers of batches", "one rank leaves the script early (sys.exit, return)"),
+            (
+                "the ranks have different numbers of batches (shares of unequal length, different batch sizes)",
+                "one rank leaves the script early (sys.exit, return)",
+            ),
             "ddpdoctor run -- torchrun --standalone --nproc_per_node=2 train.py",
         ),
     )
