@@ -133,8 +133,28 @@ n3:77 NCCL DIAG [INFO] p2p: only 11/12 GPU-to-GPU peer accesses passed verificat
         "n3:77 NCCL DIAG [INFO] p2p: peer-memory import failed srcRank=0 srcCudaDev=0 srcNvmlDev=0 dstRank=3 dstCudaDev=3 dstNvmlDev=3 path=PHB handle=cuMem reason=import\n",
     ),
     ("cuda-oom", "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 16.\n"),
+    (
+        "nccl-unhandled-cuda-unspecified",
+        "b7:72:457 [1] enqueue.cc:58 NCCL WARN Cuda failure 'named symbol not found'\nb7:72:457 [1] NCCL INFO init.cc:1475 -> 1\n",
+    ),
+    ("worker-segfault", "Process finished with exit code 139 (interrupted by signal 11:SIGSEGV)\n"),
+    (
+        "worker-segfault",
+        "Jun 07 03:04:05 gpu-04 kernel: pt_main_thread[33417]: segfault at 656c6c6f ip 000055d2685 sp 00007ffff2eea error 4 in libtorch_cpu.so[55d268550000+1000]\n",
+    ),
+    (
+        "rank-died-or-stuck",
+        """\
+RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.
+ Original exception:
+[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 60000ms for recv operation to complete
+""",
+    ),
+    ("collective-timeout", "[rank1]: RuntimeError: Application timeout caused pair closure\n"),
 ]
 HEALTHY = [
+    "b7:72:457 [1] enqueue.cc:47 NCCL WARN Cuda failure 'named symbol not found'\nb7:72:457 [1] NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 - Init COMPLETE\n",
+    "[3138705.607699] nginx[33417]: segfault at 656c6c6f ip 000055d2685 sp 00007ffff2eea error 4 in nginx[55d268550000+1000]\n",
     "n3:77 NCCL DIAG === NCCL Diagnostics ===\nn3:77 NCCL DIAG [OK]   p2p: verified P2P access in both directions between every GPU pair (56 peer accesses)\nn3:77 NCCL DIAG [OK]   p2p: all 56 directed GPU P2P edges verified\n",
     "gpu-04 kernel: NVRM: Xid (PCI:0000:dc:00): 149, pid='<unknown>', name=<unknown>, NETIR_LINK_EVT Nonfatal XC0 i0 Link 09\n",
     "n1:9:40 [0] NCCL INFO Call to connect returned Connection refused, retrying\nn1:9:40 [0] NCCL INFO comm 0x55 rank 0 nranks 2 - Init COMPLETE\n",

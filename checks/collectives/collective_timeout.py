@@ -127,6 +127,19 @@ def in_logs_of_gloo(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
+@sign(r"Application timeout caused pair closure", role=Role.SYMPTOM, beside=(TIMED_OUT,), explains=AFTERMATH)
+def in_what_gloo_says_after_it(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Gloo closes all connections of a rank whose time-out struck; its next collective says no more than that."""
+    if not log.first(TIMED_OUT):
+        yield Finding(
+            "an earlier collective of this rank timed out, and gloo closed its connections",
+            (record.proof(match, "every rank enters the collective"),),
+            FIX,
+            record.place,
+            doubt=Doubt(LATE, ASK),
+        )
+
+
 @sign(TOGETHER, role=Role.SYMPTOM, explains=AFTERMATH)
 def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """All ranks of which there is a dump have come."""

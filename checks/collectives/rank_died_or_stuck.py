@@ -35,6 +35,7 @@ from ._watchdog import AFTERMATH, BESIDE, Kind, named, told
 CARD = Card("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"
 STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
+NOT_PASSED = r"Ranks? (\d[\d, ]*) failed to pass monitoredBarrier in \d+ ms"
 BELOW = 64  # lines: Horovod lists a rank in a line, below its warning
 KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 MISSING = r"\[missing ranks: ?([\d, ]+)"
@@ -70,7 +71,7 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
     )
 
 
-@sign(r"Ranks? (\d[\d, ]*) failed to pass monitoredBarrier in \d+ ms", role=Role.SYMPTOM, explains=AFTERMATH)
+@sign(NOT_PASSED, role=Role.SYMPTOM, explains=AFTERMATH)
 def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 says who did not come."""
     ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
@@ -96,10 +97,22 @@ def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Ite
 
 
 @sign(
-    r"NCCL communicator was aborted|Horovod has been shut down\. This"
-    r"|but received errors while waiting for send/recv from rank \d+",
-    role=Role.CONSEQUENCE,
+    r"but received errors while waiting for send/recv from rank 0",
+    role=Role.SYMPTOM,
+    beside=(NOT_PASSED,),
+    explains=AFTERMATH,
 )
+def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """The others came; rank 0 alone, where it came itself, knows who did not."""
+    if not log.first(NOT_PASSED):
+        yield _finding(
+            [],
+            "this rank came to the barrier, and rank 0, whose log names who did not, gave no answer",
+            (record.proof(match, "rank 0 answers when all ranks have come"),),
+        )
+
+
+@sign(r"NCCL communicator was aborted|Horovod has been shut down\. This", role=Role.CONSEQUENCE)
 def by_the_survivors(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The group was torn down under this rank."""
     yield _finding([], "the group was torn down", (record.proof(match, "the group lives until the training ends"),))

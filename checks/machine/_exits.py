@@ -13,6 +13,7 @@ def died_by(number: int, name: str) -> str:
         rf"failed \(exitcode: (?:-{number}|{128 + number})\)|exitcode\s*: (?:-{number}|{128 + number}) "
         rf"|Signal {number} \({name}\) received by PID|terminated with signal {name}|died with <Signals\.{name}:"
         rf"|exits with return code = -{number}\b|exited with (?:exit )?code:? {128 + number}\b"
+        rf"|interrupted by signal {number}: ?{name}\b"
         rf"|exited on signal {number} \({MPI[number]}\)|EXIT STRING: {MPI[number]} \(signal {number}\)"
         rf"|Signal: {MPI[number]} \({number}\)|srun: error: [\w.-]+: tasks? [\d,-]+: {MPI[number]}\b"
     )

@@ -26,7 +26,12 @@ from ddpdoctor.explain.records import Log, Record
 from ._exits import died_by, process
 
 CARD = Card("DDP159", Severity.ERROR)
-DIED = died_by(11, "SIGSEGV") + r"|Segfault encountered|Segmentation fault \(core dumped\)|Caught signal 11 \("
+DIED = (
+    died_by(11, "SIGSEGV")
+    + r"|Segfault encountered|Segmentation fault \(core dumped\)|Caught signal 11 \("
+    # The kernel names the thread: python, or what torch calls its own.
+    + r"|\b(?:python|pt_)[^\s\[]*\[\d+\]:? (?:segfault at [0-9a-f]+ ip|general protection fault)"
+)
 STACK = r"Fatal Python error: Segmentation fault"
 CONSEQUENCES = ("worker-error-hidden-by-launcher", "remote-rank-died-or-network")
 

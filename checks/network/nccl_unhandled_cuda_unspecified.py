@@ -32,6 +32,9 @@ CAUSES = (
     "an earlier kernel of the training failed",
 )
 
+UNHANDLED = r"unhandled cuda error|ncclUnhandledCudaError: Call to CUDA"
+FAILED = r"NCCL WARN (?:Cuda|HIP) failure (?:\d+ )?'((?!CUDA driver version|out of memory)[^'\n]+)'"
+COMPLETE = r"NCCL INFO [^\n]{0,200}Init COMPLETE"
 CUDA = re.compile(r"(?:Cuda|HIP) failure (?:\d+ )?'([^'\n]+)'")
 EARLIER = Fix("find the kernel that failed before", command="CUDA_LAUNCH_BLOCKING=1 torchrun ...")
 MEANING = {
@@ -52,7 +55,20 @@ MEANING = {
 
 
 @sign(
-    r"unhandled cuda error|ncclUnhandledCudaError: Call to CUDA",
+    FAILED,
+    role=Role.SYMPTOM,
+    beside=(UNHANDLED, COMPLETE),
+    explains=("collective-timeout", "remote-rank-died-or-network"),
+)
+def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read NCCL's warning where the error that it led to is lost; a group that was made all the same survived it."""
+    if not log.first(UNHANDLED) and not log.first(COMPLETE):
+        finding = unspecified("a CUDA call failed inside NCCL", CAUSES, record, match, log)
+        yield replace(finding, fix=_meaning(match[1]) or finding.fix)
+
+
+@sign(
+    UNHANDLED,
     role=Role.SYMPTOM,
     beside=(WARN,),
     explains=("collective-timeout", "remote-rank-died-or-network"),
@@ -61,5 +77,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     """Report the class, with the WARN line where there is one."""
     finding = unspecified("a CUDA call failed inside NCCL", CAUSES, record, match, log)
     said = CUDA.search(finding.message)
-    meaning = next((fix for text, fix in MEANING.items() if said and text in said[1]), None)
+    meaning = _meaning(said[1]) if said else None
     yield replace(finding, fix=meaning, doubt=None) if meaning else finding
+
+
+def _meaning(said: str) -> Fix | None:
+    return next((fix for text, fix in MEANING.items() if text in said), None)
