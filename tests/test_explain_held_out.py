@@ -151,6 +151,10 @@ RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors 
 """,
     ),
     ("collective-timeout", "[rank1]: RuntimeError: Application timeout caused pair closure\n"),
+    (
+        "missing-ranks-at-init",
+        "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for workers. 3/4 workers joined.\n",
+    ),
 ]
 HEALTHY = [
     "b7:72:457 [1] enqueue.cc:47 NCCL WARN Cuda failure 'named symbol not found'\nb7:72:457 [1] NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 - Init COMPLETE\n",

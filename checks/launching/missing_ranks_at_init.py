@@ -117,7 +117,10 @@ def on_one_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(r"Timed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients joined", role=Role.SYMPTOM)
+@sign(
+    r"Timed out after (\d+) seconds waiting for (?:client|worker)s\. (\d+)/(\d+) (?:client|worker)s joined",
+    role=Role.SYMPTOM,
+)
 def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read how many clients rank 0's store has counted."""
     yield Finding(
