@@ -53,6 +53,14 @@ class Keeper:
         self._readers.append(Reader(origin, self.finder))
         return self._readers[-1]
 
+    def forget(self, source: str) -> bool:
+        """Drop what was kept of a source; say whether it is known at all."""
+        for record, matching in [pair for pair in self._records if pair[0].source == source]:
+            self._counts.subtract(matching)
+            self._alike[matching, record.error, record.rank] -= 1
+        self._records[:] = [pair for pair in self._records if pair[0].source != source]
+        return any(reader.origin.name == source for reader in self._readers)
+
     def keep(self, records: Iterator[Record]) -> None:
         """Take what a reader gives."""
         for record in records:
