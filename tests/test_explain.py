@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from ddpdoctor.explain.engine import examination, explain
 from ddpdoctor.explain.finder import finder
 from ddpdoctor.explain.lines import read_line
 from ddpdoctor.explain.needles import needles
-from ddpdoctor.explain.records import Kind, Record
+from ddpdoctor.explain.records import Kind, Log, Record
 from ddpdoctor.explain.shapes import Shapes
 from ddpdoctor.explain.sources import Origin, sources
 from ddpdoctor.model import Doubt, Finding, Fix, Severity
@@ -296,6 +297,56 @@ class TestRanking:
 
         assert answer.cause is not None
         assert answer.cause.check.slug == "b"
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ("{d} 10:00:00 begins\n{d} 10:20:05 {said}\n", "{d} 12:00:03 begins\n{d} 12:20:00 {said}\n"),
+            ("{d} 15:30:00 begins\n{d} 15:50:05 {said}\n", "{d} 10:00:03Z begins\n{d} 10:20:00Z {said}\n"),
+            (
+                "{d}T10:00:00Z begins\n{d}T10:20:05Z [I0501 03:20:05.1 a.cpp:1] {said}\n",
+                "{d} 03:00:01 begins\n{d} 03:20:00 {said}\n",
+            ),
+        ],
+        ids=["no zone is named", "one host names its zone", "a collector's clock before the program's own"],
+    )
+    def test_hosts_in_other_time_zones_began_together(self, first: str, second: str) -> None:
+        """Clocks that are whole hours apart are reconciled by when the logs begin, in whatever order they are given."""
+        checks = numbered(made("late", "AAAA"), made("early", "BBBB"))
+        logs = [
+            (Origin("node0.log", node="node0"), [first.format(d="2024-05-01", said="AAAA").encode()]),
+            (Origin("node1.log", node="node1"), [second.format(d="2024-05-01", said="BBBB").encode()]),
+        ]
+
+        for order in (logs, logs[::-1]):
+            answer = explain(order, checks)
+            assert answer.cause is not None
+            assert answer.cause.check.slug == "early"
+
+    def test_what_was_before_is_told_by_one_clock_or_by_the_order(self) -> None:
+        """In a log that several hosts write to, the times of two of them prove nothing."""
+        stopped = Record(text="BBBB", node="node1", time=7200)
+        failed = Record(text="AAAA", node="node0", time=0)
+        log = Log((stopped, failed))
+
+        assert log.before(stopped, "AAAA") is None
+        assert log.before(failed, "BBBB") is not None
+        assert Log((stopped, replace(failed, node="node1"))).before(stopped, "AAAA") is not None
+
+    @pytest.mark.parametrize(("node", "begins"), [("node0", "12:00:00"), ("node1", "11:44:00")])
+    def test_a_later_attempt_stays_later(self, node: str, begins: str) -> None:
+        """Files of one host have one clock; and hours between hosts that no time zone explains are hours."""
+        checks = numbered(made("first", "AAAA"), made("second", "BBBB"))
+        answer = explain(
+            [
+                (Origin("1.log", node=node), [f"2024-05-01 {begins} begins\n2024-05-01 {begins} BBBB\n".encode()]),
+                (Origin("0.log", node="node0"), [b"2024-05-01 10:00:00 begins\n2024-05-01 11:20:00 AAAA\n"]),
+            ],
+            checks,
+        )
+
+        assert answer.cause is not None
+        assert answer.cause.check.slug == "first"
 
 
 class TestPaths:

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,44 @@ def test_a_folder_of_dumps_and_logs_is_read_together(ddpdoctor: Run, late: Path,
 
     assert done.stdout.startswith("first error, which ddpdoctor does not know, rank 1\n  ValueError: bad label")
     assert "rank 1 did not call collective 2" in done.stdout
+
+
+def test_dumps_that_appear_are_read_while_following(tmp_path: Path) -> None:
+    """A dump that comes later replaces what those before it left open."""
+    (tmp_path / "train.log").write_text("step 1\n")
+    command = [sys.executable, "-m", "ddpdoctor", "explain", "-f", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        watchdog = threading.Timer(60, process.kill)
+        watchdog.start()
+        try:
+            for rank, entries in enumerate(([call(1), waiting(2)], [call(1)])):
+                config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+                dump = {"version": "2.10", "pg_config": config, "entries": entries}
+                (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+                until = "no other dump was read" if rank == 0 else "rank 1 did not call collective 2 (all_reduce)"
+                assert any(until in line for line in iter(process.stdout.readline, ""))
+        finally:
+            watchdog.cancel()
+            process.terminate()
+            process.wait(20)
+
+
+def test_what_dumps_show_is_not_counted_twice() -> None:
+    """Comparing again, with one more dump, leaves what comparing once would have found."""
+    first, second = [call(1), waiting(2)], [call(1)]
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    dumps = [
+        read_dump(f"rank_{rank}", pickle.dumps({"version": "2.10", "pg_config": config, "entries": entries}))
+        for rank, entries in enumerate((first, second))
+    ]
+    known = [dump for dump in dumps if dump is not None]
+    again, once = examination(CHECKS), examination(CHECKS)
+    again.compare(known[:1])
+    again.compare(known)
+    once.compare(known)
+
+    assert again.answer() == once.answer()
 
 
 def test_real_dumps_name_the_two_operations(ddpdoctor: Run, tmp_path: Path) -> None:

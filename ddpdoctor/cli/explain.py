@@ -99,13 +99,19 @@ def _sources(examined: Examination, names: list[str]) -> list[Source]:
 
 
 def _follow(examined: Examination, names: tuple[str, ...], say: Callable[[], None], rank: int | None) -> None:
-    from ddpdoctor.cli.logs import follow
+    from ddpdoctor.cli.follow import follow
 
     if not names or "-" in names:
         raise click.UsageError("--follow needs a file or a folder")
-    sources = _sources(examined, list(names))
+    _sources(examined, list(names))
     if examined.faults:
         raise BadTarget(examined.faults[0])
+
+    def look() -> list[Source]:
+        found = _sources(examined, list(names))
+        examined.faults.clear()  # a folder that is empty for a moment
+        return found
+
     said: list[object] = [None]
 
     def speak() -> None:
@@ -115,7 +121,7 @@ def _follow(examined: Examination, names: tuple[str, ...], say: Callable[[], Non
             said.append(now)
             say()
 
-    follow(examined, sources, speak)
+    follow(examined, look, speak)
 
 
 def _say(answer: Answer, form: str, *, everything: bool) -> None:

@@ -1,23 +1,20 @@
-"""How ``ddpdoctor explain`` reads what is still being written: a pipe that it passes on, files that grow."""
+"""How ``ddpdoctor explain`` reads a pipe, which it passes on."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from ddpdoctor.explain.lines import ESCAPES_IN_BYTES, UNFINISHED
-from ddpdoctor.explain.sources import BLOCK, Origin, Source
+from ddpdoctor.explain.sources import BLOCK, Origin
 
 if TYPE_CHECKING:
     from ddpdoctor.explain.engine import Examination
 
-PAUSE = 0.25  # seconds between two looks at a file that grows
-QUIET = 4  # looks without anything new, after which what was read so far is judged
 PIPE = Origin("<stdin>")
 
 
@@ -62,23 +59,3 @@ def _first_interrupt_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def follow(examined: Examination, sources: list[Source], speak: Callable[[], None]) -> None:
-    """Read files while they grow, until somebody ends the command; ``speak`` is called when they are quiet for now."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(source.open()) for source in sources]
-        readers = [examined.begin(source.origin) for source in sources]
-        quiet = 0
-        while True:
-            came = False
-            for file, reader in zip(files, readers, strict=True):
-                while data := file.read(BLOCK):
-                    examined.feed(reader, data)
-                    came = True
-            quiet = 0 if came else quiet + 1
-            if quiet == QUIET:
-                for reader in readers:
-                    examined.pause(reader)
-                speak()
-            time.sleep(PAUSE)

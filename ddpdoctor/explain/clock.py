@@ -28,6 +28,8 @@ class Moment:
 
     seconds: float
     year: int | None = None
+    zoned: bool = False
+    """The line names a zone."""
 
 
 def find_moment(text: str) -> tuple[Moment, int] | None:
@@ -51,7 +53,8 @@ def _moment(match: re.Match[str]) -> Moment | None:
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):  # noqa: PLR2004
         return None
     seconds = timegm((year or YEAR, month, day, hour, minute, second)) + float(f"0.{parts['fraction'] or 0}")
-    return Moment(seconds - _offset(parts.get("zone")), year)
+    zone = parts.get("zone")
+    return Moment(seconds - _offset(zone), year, zone is not None)
 
 
 def _offset(zone: str | None) -> int:

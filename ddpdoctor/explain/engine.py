@@ -53,9 +53,10 @@ class Examination:
         self.feed(reader, b"")
 
     def compare(self, dumps: Sequence[Dump]) -> None:
-        """Take all dumps of flight recorders at once, since each tells of its own rank only."""
+        """Take all dumps of flight recorders there are by now, since each tells of its own rank only."""
         for dump in dumps:
-            self.begin(Origin(dump.name, dump.rank))
+            if not self.keeper.forget(dump.name):
+                self.begin(Origin(dump.name, dump.rank))
         self.keeper.keep(compared(dumps))
 
     def answer(self, rank: int | None = None) -> Answer:

@@ -13,6 +13,7 @@ from ddpdoctor.check import Pattern
 from ddpdoctor.explain.clock import YEAR
 from ddpdoctor.explain.reader import Reader
 from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.explain.zones import Start, ahead
 
 if TYPE_CHECKING:
     from ddpdoctor.explain.finder import Finder
@@ -52,6 +53,14 @@ class Keeper:
         self._readers.append(Reader(origin, self.finder))
         return self._readers[-1]
 
+    def forget(self, source: str) -> bool:
+        """Drop what was kept of a source; say whether it is known at all."""
+        for record, matching in [pair for pair in self._records if pair[0].source == source]:
+            self._counts.subtract(matching)
+            self._alike[matching, record.error, record.rank] -= 1
+        self._records[:] = [pair for pair in self._records if pair[0].source != source]
+        return any(reader.origin.name == source for reader in self._readers)
+
     def keep(self, records: Iterator[Record]) -> None:
         """Take what a reader gives."""
         for record in records:
@@ -67,7 +76,9 @@ class Keeper:
     def kept(self, rank: int | None = None) -> Kept:
         """Give all that was kept, in order; or what one rank said."""
         pairs = [pair for pair in self._records if rank is None or pair[0].rank == rank]
-        ordered = _in_order(pairs, {reader.first_failed for reader in self._readers} - {None})
+        pairs = _of_one_year(pairs)
+        first = {reader.first_failed for reader in self._readers} - {None}
+        ordered = _in_order(pairs, first, ahead(self._starts(pairs)))
         matched: dict[Pattern, list[int]] = {pattern: [] for pattern in self.finder.patterns}
         for position, (_, matching) in enumerate(ordered):
             for pattern in matching:
@@ -85,37 +96,48 @@ class Keeper:
             {reader.origin.name: reader.last_lines for reader in self._readers},
         )
 
+    def _starts(self, pairs: list[tuple[Record, Patterns]]) -> Iterator[Start]:
+        """Tell when each source begins, and on which host."""
+        nodes = {record.source: record.node for record, _ in reversed(pairs) if record.node is not None}
+        for reader in self._readers:
+            if (began := reader.began) is not None:
+                name = reader.origin.name
+                seconds = began.seconds + (_shift(pairs) if began.year is None else 0)
+                yield Start(name, reader.origin.node or nodes.get(name), seconds, began.zoned)
+
     def _nodes(self, records: tuple[Record, ...]) -> tuple[str, ...]:
         named = (*(record.node for record in records), *(reader.origin.node for reader in self._readers))
         return tuple(dict.fromkeys(node for node in named if node is not None))
 
 
-def _in_order(pairs: list[tuple[Record, Patterns]], first: set[int | None]) -> list[tuple[Record, Patterns]]:
+def _in_order(
+    pairs: list[tuple[Record, Patterns]], first: set[int | None], fast: Mapping[str, float]
+) -> list[tuple[Record, Patterns]]:
     """Sort by source and line, and several sources by time; a record without one goes with the record before it.
 
-    Where time does not tell, the ranks that a launcher saw failing first go first.
+    ``fast`` are the seconds by which a source's clock is ahead of the others'. Where time does not tell, the ranks that
+    a launcher saw failing first go first.
     """
     sources = {name: number for number, name in enumerate(dict.fromkeys(record.source for record, _ in pairs))}
-    pairs = sorted(_of_one_year(pairs), key=lambda pair: (sources[pair[0].source], pair[0].line))
+    pairs = sorted(pairs, key=lambda pair: (sources[pair[0].source], pair[0].line))
     if len(sources) < 2:  # noqa: PLR2004 - one source is in its own order
         return pairs
     latest: dict[str, float] = {}
     keys: list[tuple[float, bool]] = []
     for record, _ in pairs:
         before = latest.get(record.source, float("-inf"))
-        latest[record.source] = before if record.time is None else max(record.time, before)
-        time_or_before = latest[record.source] if record.time is None else record.time
+        now = None if record.time is None else record.time - fast.get(record.source, 0)
+        latest[record.source] = before if now is None else max(now, before)
+        time_or_before = latest[record.source] if now is None else now
         keys.append((time_or_before, record.rank not in first))
     return [pair for _, pair in sorted(zip(keys, pairs, strict=True), key=lambda each: each[0])]
 
 
 def _of_one_year(pairs: list[tuple[Record, Patterns]]) -> list[tuple[Record, Patterns]]:
     """Give the times of lines that name no year the year that others name."""
-    years = Counter(time.gmtime(each.time).tm_year for each, _ in pairs if each.time is not None)
-    del years[YEAR]
-    if not years:
+    shift = _shift(pairs)
+    if not shift:
         return pairs
-    shift = timegm((years.most_common(1)[0][0], 1, 1, 0, 0, 0)) - timegm((YEAR, 1, 1, 0, 0, 0))
 
     def moved(record: Record) -> Record:
         if record.time is None or time.gmtime(record.time).tm_year != YEAR:
@@ -123,3 +145,12 @@ def _of_one_year(pairs: list[tuple[Record, Patterns]]) -> list[tuple[Record, Pat
         return replace(record, time=record.time + shift)
 
     return [(moved(record), matching) for record, matching in pairs]
+
+
+def _shift(pairs: list[tuple[Record, Patterns]]) -> int:
+    """Give the seconds from the year of lines that name none to the year that most others name."""
+    years = Counter(time.gmtime(each.time).tm_year for each, _ in pairs if each.time is not None)
+    del years[YEAR]
+    if not years:
+        return 0
+    return timegm((years.most_common(1)[0][0], 1, 1, 0, 0, 0)) - timegm((YEAR, 1, 1, 0, 0, 0))

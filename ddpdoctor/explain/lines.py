@@ -71,7 +71,8 @@ def _parsed(text: str, number: int) -> Line:
     stream = ""
     for _ in range(DEEPEST):
         if found := find_moment(text):
-            moment, end = found
+            said, end = found
+            moment = moment if moment is not None and moment.zoned and not said.zoned else said
             if end:
                 text = text[end:]
                 continue

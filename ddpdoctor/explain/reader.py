@@ -11,6 +11,7 @@ from ddpdoctor.explain.tracebacks import Assembler
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from ddpdoctor.explain.clock import Moment
     from ddpdoctor.explain.finder import Finder
     from ddpdoctor.explain.lines import Line
     from ddpdoctor.explain.records import Record
@@ -20,6 +21,7 @@ LONGEST = 4 << 20  # bytes of a line that does not end; then what there is of it
 
 
 TAIL = 1 << 15  # bytes at the end of a source that stay at hand
+HEAD = 1 << 13  # and at its beginning
 
 
 class Reader:
@@ -32,11 +34,13 @@ class Reader:
         self._assembler = Assembler(origin)
         self._rest = b""
         self._tail = b""
+        self._head = b""
         self.origin = origin
         self.lines = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:
         """Take more bytes."""
+        self._head += data[: HEAD - len(self._head)]
         data = self._rest + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1  # a last \r can be half of a line's end
         if not end and len(data) > LONGEST:
@@ -66,6 +70,12 @@ class Reader:
         rows = self._tail.split(b"\n")
         numbered = list(enumerate(rows, self.lines - len(rows) + 2))
         return tuple(read_line(row, number) for number, row in numbered[len(self._tail) == TAIL :])
+
+    @property
+    def began(self) -> Moment | None:
+        """Give the time of the first line that names one, as far as the first lines do."""
+        lines = (read_line(row, 0) for row in self._head.splitlines())
+        return next((line.moment for line in lines if line.moment is not None), None)
 
     @property
     def first_failed(self) -> int | None:

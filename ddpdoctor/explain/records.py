@@ -118,15 +118,16 @@ class Log:
         return frozenset(record.rank for record, _ in self.find(pattern) if record.rank is not None)
 
     def before(self, record: Record, pattern: str) -> tuple[Record, re.Match[str]] | None:
-        """Give the first record in which the pattern occurs and that is earlier: by time where both have one."""
+        """Give the first record in which the pattern occurs and that is earlier."""
         for other, match in self.find(pattern):
             if other is record:
                 continue
-            earlier = (
-                other.time < record.time
-                if other.time is not None and record.time is not None and other.time != record.time
-                else self.records.index(other) < self.records.index(record)
-            )
-            if earlier:
+            if self._is_earlier(other, record):
                 return other, match
         return None
+
+    def _is_earlier(self, other: Record, record: Record) -> bool:
+        """Compare the times of one clock; else go by the order of the log, in which clocks are reconciled."""
+        if other.time is None or record.time is None or other.time == record.time or other.node != record.node:
+            return self.records.index(other) < self.records.index(record)
+        return other.time < record.time
