@@ -10,11 +10,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from ddpdoctor.watch.recorder import STACK_SIGNAL
+
+if TYPE_CHECKING:
+    from ddpdoctor.probe.facts import Facts
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
@@ -354,6 +358,35 @@ class TestRehearsal:
         done = ddpdoctor("check", "--only", "DDP604,DDP501", "--", *alone(script(HEALTHY)), PORT=free_port())
 
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_nccl_is_rehearsed_over_gloo_where_there_is_no_gpu(
+        self, ddpdoctor: Run, script: Script, facts: Facts
+    ) -> None:
+        """The script's mistake is found all the same, and a line says what was done otherwise."""
+        if facts.gpus.devices:
+            pytest.skip("this machine has a GPU")
+        path = script(NO_SET_EPOCH.replace('init_process_group("gloo"', 'init_process_group("nccl"'))
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path), PORT=free_port())
+
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "DDP604 set-epoch-not-called" in done.stdout
+        assert "ran over gloo, where the script says nccl" in done.stderr
+
+    def test_a_script_that_needs_a_gpu_is_not_rehearsed_without_one(
+        self, ddpdoctor: Run, script: Script, facts: Facts
+    ) -> None:
+        """One line says so, with the script's own; nothing else is concluded from its failure."""
+        if facts.gpus.devices:
+            pytest.skip("this machine has a GPU")
+        text = HEALTHY.replace("nn.Linear(8, 2)", "nn.Linear(8, 2).cuda()")
+        done = ddpdoctor(
+            "check", "--only", "DDP604,cpu-only-torch", "--", *alone(path := script(text)), PORT=free_port()
+        )
+
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "is not rehearsed: it needs a GPU, and this machine has none" in done.stdout
+        assert f"{path}:{guilty(text, 'model = Dist')}" in done.stdout
+        assert "nothing found" in done.stdout
 
     @pytest.mark.parametrize(
         ("text", "said"),

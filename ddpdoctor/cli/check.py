@@ -103,8 +103,11 @@ def _examine(
     faults = supply.faults()
     if options["command"]:
         show.progress(f"rehearsal of {' '.join(options['command'])}")
-        rehearsed = rehearse(options["command"], chosen, max(1.0, ends_at - time.monotonic()))
+        limit = max(1.0, ends_at - time.monotonic())
+        rehearsed = rehearse(options["command"], chosen, limit, no_gpu=not facts.gpus.devices)
         faults += (rehearsed.fault,) if rehearsed.fault else ()
+        if rehearsed.note:
+            click.echo(rehearsed.note, err=True)
         for code, found in groupby(sorted(rehearsed.found, key=by_code), by_code):
             results = [each for each in results if each.code != code or each.status is not Status.NOT_RUN]
             results.append(as_result(*found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ddpdoctor.cli.run import POLL, session, start, wait
+from ddpdoctor.watch.events import Joined, Joining
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Check
@@ -23,18 +25,26 @@ if TYPE_CHECKING:
 
 LONGEST = 60.0  # seconds for a rehearsal, start included
 HANG_AFTER = 8.0
+# What torch and Lightning say on a machine without a GPU, and only there.
+NO_GPU = re.compile(
+    r"Torch not compiled with CUDA enabled|Found no NVIDIA driver on your system|No CUDA GPUs are available"
+    r"|no attribute '_cuda_\w+'|on a CUDA device but torch\.cuda\.is_available\(\) is False"
+    r"|No supported gpu backend found"
+    r"|arguments only work with .* but got device_ids .* and module parameters \{device\(type='cpu'\)\}"
+)
 GRACE = 3.0  # seconds for the ranks to end at their next step, when time is up
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What a rehearsal found, and why it could not be used, if so."""
+    """What a rehearsal found, why it could not be used, if so, and what was done otherwise than the script says."""
 
     found: tuple[Found, ...]
     fault: str = ""
+    note: str = ""
 
 
-def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float) -> Rehearsed:
+def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float, *, no_gpu: bool) -> Rehearsed:
     """Run the command with the watch on, epochs cut short, its output kept from the terminal.
 
     It runs in a process group of its own, which is killed when the rehearsal is over: nothing is left behind. Files
@@ -48,7 +58,7 @@ def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float) ->
     from ddpdoctor.watch.undo import undo
 
     with session() as folder:
-        settings = Settings(session=folder, hang_after=HANG_AFTER, on_finding="log", rehearsal=Rehearsal())
+        settings = Settings(session=folder, hang_after=HANG_AFTER, on_finding="log", rehearsal=Rehearsal(no_gpu=no_gpu))
         monitor = Monitor(settings, checks, lambda _: None)
         output = Path(folder) / "output"
         with output.open("wb") as file:
@@ -59,7 +69,14 @@ def rehearse(command: Sequence[str], checks: tuple[Check, ...], limit: float) ->
                 _kill(process)
                 undo(Path(folder))
         monitor.end(process.returncode if in_time else 0)
-        return Rehearsed(tuple(monitor.found), _fault(command, process, monitor, output, in_time=in_time))
+        name = " ".join(command)
+        if no_gpu and (said := wants_gpu(monitor.first_failure())):
+            found = [each for each in monitor.found if each not in monitor.explained]
+            return Rehearsed(
+                tuple(found), f"{name} is not rehearsed: it needs a GPU, and this machine has none: {said}"
+            )
+        fault = _fault(name, process, monitor, output, in_time=in_time)
+        return Rehearsed(tuple(monitor.found), fault, _note(name, monitor))
 
 
 def _follow(process: subprocess.Popen[bytes], monitor: Monitor, until: float) -> bool:
@@ -94,11 +111,21 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _fault(
-    command: Sequence[str], process: subprocess.Popen[bytes], monitor: Monitor, output: Path, *, in_time: bool
-) -> str:
+def wants_gpu(failure: str) -> str:
+    """Give the failure of a rank that is only for want of a GPU; empty for any other."""
+    return failure if NO_GPU.search(failure) else ""
+
+
+def _note(name: str, monitor: Monitor) -> str:
+    """Say that gloo stood in for NCCL."""
+    asked = next((each for each in monitor.training.of(Joining) if "nccl" in each.backend.lower()), None)
+    if asked is None or all(each.backend != "gloo" for each in monitor.training.of(Joined)):
+        return ""
+    return f"note: the rehearsal of {name} ran over gloo, where the script says nccl ({asked.site}): no GPU here"
+
+
+def _fault(name: str, process: subprocess.Popen[bytes], monitor: Monitor, output: Path, *, in_time: bool) -> str:
     """Say why the rehearsal shows nothing; empty where it ran, or where a check has told what is wrong."""
-    name = " ".join(command)
     if in_time and process.returncode and not monitor.found:
         lines = [line for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         said = monitor.first_failure() or (lines[-1].strip() if lines else "it printed nothing")

@@ -19,6 +19,7 @@ from ddpdoctor.watch.ledger import Reader
 if TYPE_CHECKING:
     from ddpdoctor.check import Check
     from ddpdoctor.watch.settings import Settings
+    from ddpdoctor.watch.training import Training
 
 SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
 AGAIN = 10.0  # seconds between two looks at a training that still stands
@@ -30,6 +31,8 @@ class Monitor:
     def __init__(self, settings: Settings, checks: Iterable[Check], say: Callable[[Found], None]) -> None:
         """Begin with an empty session."""
         self.found: list[Found] = []
+        self.explained: list[Found] = []
+        """Those of them that explain why a rank failed."""
         self._settings, self._say = settings, say
         self._judge = Judge(checks := tuple(checks))
         self._explainer = Explainer(checks)
@@ -82,9 +85,14 @@ class Monitor:
         return {str(each.rank): each.reader.counts() for each in self._ranks.values() if each.rank >= 0}
 
     @property
+    def training(self) -> Training:
+        """Give all that the ranks have told."""
+        return self._judge.training
+
+    @property
     def joined(self) -> bool:
         """Say whether a rank has joined a process group."""
-        return bool(self._judge.training.of(Joined))
+        return bool(self.training.of(Joined))
 
     def first_failure(self) -> str:
         """Give the first exception that left a rank, in a line; empty when there is none."""
@@ -143,6 +151,7 @@ class Monitor:
             key = (found.check.code, found.finding.place.file, found.finding.place.line)
             if key not in self._told:
                 self._told.add(key)
+                self.explained.append(found)
                 self._tell([found])
 
     def _is_gone(self, each: Rank) -> bool:

@@ -62,6 +62,17 @@ def cut(batches: int, rehearsal: Rehearsal) -> bool:
     return batches >= rehearsal.batches and _in_for_loop()
 
 
+def without_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Give what init_process_group is to be told where there is no GPU: gloo in place of NCCL."""
+    import torch
+
+    backend = str(args[0] if args else kwargs.get("backend", ""))
+    if torch.cuda.is_available() or "nccl" not in backend.lower():
+        return args, kwargs
+    kept = {name: value for name, value in kwargs.items() if name not in {"backend", "device_id", "pg_options"}}
+    return ("gloo", *args[1:]), kept
+
+
 def _in_for_loop() -> bool:
     """Say whether the user's frame that asks for a batch is at a FOR_ITER instruction, or a library stands between."""
     import dis

@@ -13,11 +13,15 @@ ON_FINDING = ("warn", "raise", "log")
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How much of a training is rehearsed: batches of an epoch, epochs; steps of one that counts no epochs."""
+    """How much of a training is rehearsed: batches of an epoch, epochs; steps of one that counts no epochs.
+
+    ``no_gpu``: this machine has none, and a process group over NCCL is made over gloo.
+    """
 
     batches: int = 4
     epochs: int = 3
     steps: int = 40
+    no_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

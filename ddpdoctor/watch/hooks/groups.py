@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.hooks.errors import stay_outermost
 from ddpdoctor.watch.patch import Patch, patch
+from ddpdoctor.watch.rehearse import without_gpu
 from ddpdoctor.watch.surroundings import address, network, rendezvous
 from ddpdoctor.watch.users import user_site
 
@@ -119,6 +120,9 @@ def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             recorder.safely(_enter, recorder, args, kwargs)
+            rehearsal = recorder.settings.rehearsal
+            if rehearsal is not None and rehearsal.no_gpu:
+                args, kwargs = without_gpu(args, kwargs)
             try:
                 result = original(*args, **kwargs)
             except Exception as exc:
@@ -144,7 +148,7 @@ def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     recorder.joining(
         told("rank", "RANK"),
         world_size=told("world_size", "WORLD_SIZE"),
-        backend=str(kwargs.get("backend", "")),
+        backend=str(args[0] if args else kwargs.get("backend", "")),
         address=address(args, kwargs),
         local_size=int(local) if (local := os.environ.get("LOCAL_WORLD_SIZE", "")).isdecimal() else None,
     )
