@@ -21,7 +21,7 @@ import torch.distributed as dist, torch.multiprocessing as mp
 
 def worker(rank, file):
     if rank == 1:
-        time.sleep(100)
+        time.sleep(8)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
 
 if __name__ == "__main__":
@@ -94,7 +94,7 @@ def test_a_rank_that_died_is_told_as_such() -> None:
         ("10.0.0.7:29500", 2, None, Severity.NOTE),
         ("10.0.0.7:29500", None, None, Severity.NOTE),
         ("localhost:29500", None, True, Severity.NOTE),
-        ("localhost:29500", None, False, Severity.ERROR),
+        ("localhost:29500", None, False, Severity.NOTE),
     ],
 )
 def test_ranks_that_can_be_on_another_host_or_at_work_are_a_note(
@@ -111,12 +111,12 @@ def test_ranks_that_can_be_on_another_host_or_at_work_are_a_note(
 def test_a_spawned_rank_that_told_nothing_is_found_as_a_process(
     ddpdoctor: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    """mp.spawn gives no variables: what is known is the process beside the one that waits."""
+    """mp.spawn gives no variables: known is the process beside the one that waits, and that it can still come."""
     (script := tmp_path / "train.py").write_text(SLEEPS_FIRST)
     store = str(tmp_path / "store")
-    done = ddpdoctor("run", "--hang-after", "3", "--on-finding", "raise", "--", sys.executable, str(script), store)
+    done = ddpdoctor("run", "--hang-after", "3", "--", sys.executable, str(script), store)
 
-    assert done.returncode == 1
+    assert done.returncode == 0
     assert f"DDP404 {SLUG}: rank 1 of 2 did not come to init_process_group" in done.stderr
     assert f"file://{store}" in done.stderr
     assert "stands still, and has told no rank" in done.stderr

@@ -178,7 +178,7 @@ def _seen(message: str, came: Evidence, elsewhere: list[Position]) -> Finding:
 
 
 def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, told: Joining) -> Finding:
-    """Say what else runs beside the ranks that came; no fault yet where it is at work, or can be on another host."""
+    """Say what else runs around the ranks that came; no fault yet where a rank can still come."""
     here = told.local_size == event.world_size or LOOPBACK.search(told.address) is not None
     pids = [str(each.pid) for each in event.siblings]
     beside = tuple(
@@ -186,20 +186,20 @@ def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, tol
             f"process {each.pid} {'works' if each.busy else 'stands still'}, and has told no rank", "", "this host"
         )
         for each in event.siblings
-    ) or (Evidence("no other process of their parent", "a process for each rank", "this host"),)
+    ) or (Evidence("no other process around them", "a process for each rank", "this host"),)
     start = f"torchrun --nproc_per_node={event.world_size} train.py"
     if not here:
         start = f"torchrun --nnodes=2 ... train.py   # nnodes * nproc_per_node = {event.world_size}"
     return Finding(
         message,
         (came, *beside),
-        Fix("let the processes beside it reach init_process_group", command=f"py-spy dump --pid {pids[0]}")
+        Fix("see what keeps the others from init_process_group", command=f"py-spy dump --pid {pids[-1]}")
         if pids
         else Fix("start one process for each rank of the world size", command=start),
         place(waiting.site, rank=waiting.rank),
-        severity=None if here and not any(each.busy for each in event.siblings) else Severity.NOTE,
+        severity=None if here and not pids else Severity.NOTE,
         doubt=Doubt(
-            ((f"what process {pids[0]} does before init_process_group does not end",) if pids else ())
+            (("a rank is still on its way: its imports, its data",) if pids else ())
             + (() if here else ("another host is still to start its ranks",))
             + ("fewer processes were started than the world size says", "a rank ended before init_process_group"),
             "pgrep -af train.py   # on every host: a process for each rank",

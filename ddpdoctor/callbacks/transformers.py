@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from ddpdoctor.watch.install import install
 
 
-class Watch(TrainerCallback):  # type: ignore[misc]  # without transformers the base class is unknown
+class Watch(TrainerCallback):  # type: ignore[misc,unused-ignore]  # without transformers the base class is unknown
     """Watches each process of the Trainer from its construction to the end of the training.
 
     Takes what ``ddpdoctor.install`` takes.

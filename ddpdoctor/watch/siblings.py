@@ -1,9 +1,10 @@
-"""Processes that were started beside the ranks and have told nothing: where a rank is looked for that never joined."""
+"""Processes around the ranks that have told nothing: where a rank is looked for that never joined."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import psutil
@@ -13,22 +14,27 @@ from ddpdoctor.watch.events import Sibling
 BUSY = 0.2  # of a core
 LOOK = 0.5  # seconds between two looks at a process
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")
+INIT = 1  # adopts what others left: its children belong to nobody
 
 
 def siblings(pids: Iterable[int]) -> tuple[Sibling, ...]:
-    """List what the parents of these processes have also started with the same interpreter, and that lives."""
-    known = set(pids)
-    found: dict[int, psutil.Process] = {}
-    for pid in known:
-        with suppress(psutil.Error):
-            rank = psutil.Process(pid)
-            parent, interpreter = rank.parent(), rank.exe()
-            for each in parent.children() if parent else ():
-                if each.pid not in known and _is_like(each, interpreter):
-                    found[each.pid] = each
+    """List the parents of these processes and all that descends from them, of the same interpreter, that live."""
+    known = {*pids, os.getpid()}
+    found = {each.pid: each for pid in known - {os.getpid()} for each in _family(pid) if each.pid not in known}
     before = {pid: _used(each) for pid, each in found.items()}
     time.sleep(LOOK if found else 0)
     return tuple(Sibling(pid, _used(each) - before[pid] > BUSY * LOOK) for pid, each in sorted(found.items()))
+
+
+def _family(pid: int) -> Iterator[psutil.Process]:
+    """Yield a process's parent, what that has started, and what the process itself has started."""
+    with suppress(psutil.Error):
+        rank = psutil.Process(pid)
+        interpreter, parent = rank.exe(), rank.parent()
+        head = parent if parent is not None and parent.pid != INIT else rank
+        for each in (head, *head.children(recursive=True)):
+            if _is_like(each, interpreter):
+                yield each
 
 
 def _is_like(process: psutil.Process, interpreter: str) -> bool:

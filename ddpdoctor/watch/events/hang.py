@@ -61,7 +61,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A process beside the ranks, of the same parent and interpreter, that has told nothing: a rank or none."""
+    """A process around the ranks, of the same interpreter, that has told nothing: a rank on its way, or none."""
 
     pid: int
     busy: bool
