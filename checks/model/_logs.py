@@ -48,9 +48,9 @@ FIND_UNUSED = (
 BY_HAND = "DDP(model, find_unused_parameters=True)"
 
 
-def find_unused(record: Record) -> str:
+def find_unused(text: str) -> str:
     """Give the line that switches the search for unused parameters on, as the framework of the traceback wants it."""
-    return next((line for sign, line in FIND_UNUSED if re.search(sign, record.text)), BY_HAND)
+    return next((line for sign, line in FIND_UNUSED if re.search(sign, text)), BY_HAND)
 
 
 def beside(record: Record, log: Log, pattern: str) -> tuple[Evidence, ...]:

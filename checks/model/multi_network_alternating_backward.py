@@ -36,7 +36,7 @@ CARD = Card("DDP524", Severity.ERROR)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise the message by the manual optimisation in its traceback."""
     if turns := beside(record, log, ALTERNATING):
-        line = find_unused(record)
+        line = find_unused(record.text)
         yield Finding(
             "one DDP holds networks whose backwards alternate: one of them leaves the other without gradients",
             (record.proof(match, "a gradient of every parameter in each backward"), *turns),

@@ -84,7 +84,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
     """Name what had no gradient when DDP stopped, where the ranks agree on it."""
     if len({each.unused for each in training.of(Failed) if each.unused}) > 1:
         return
-    if event.unused and not event.changed and UNUSED in event.text:
+    if event.unused and not event.changed and re.search(NO_GRADIENT, event.text):
         yield Finding(
             f"{counted(len(event.unused), 'parameter')} got no gradient, so DDP stops: " + listed(event.unused),
             (
@@ -94,20 +94,18 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
             ),
             Fix(
                 "use these parameters in forward or delete them; else freeze them, or let DDP look for them",
-                diff=_diff(event.unused),
+                diff=_diff(event.unused, find_unused(event.text)),
             ),
             place(event.site, rank=event.rank),
         )
 
 
-def _diff(unused: tuple[str, ...]) -> str:
-    search = "-model = DDP(model)\n+model = DDP(model, find_unused_parameters=True)"
+def _diff(unused: tuple[str, ...], search: str = BY_HAND) -> str:
+    line = f"-model = DDP(model)\n+model = {search}" if search == BY_HAND else f"+{search}"
     if not 0 < len(unused) <= SHOWN:
-        return search
-    return (
-        f"+for name in {list(unused)}:\n+    model.get_parameter(name).requires_grad_(False)\n"
-        f" model = DDP(model)\nor\n{search}"
-    )
+        return line
+    wrap = " model = DDP(model)\n" if search == BY_HAND else ""
+    return f"+for name in {list(unused)}:\n+    model.get_parameter(name).requires_grad_(False)\n{wrap}or\n{line}"
 
 
 INDICES = r"Parameter indices which did not receive grad for rank (\d+): ([\d ]+)"
@@ -134,7 +132,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         message = "some parameters took no part in the loss"
         fix = Fix(
             "use these parameters or freeze them (requires_grad_(False)) before DDP wraps; or let DDP look for them",
-            diff=f"+{find_unused(record)}",
+            diff=f"+{find_unused(record.text)}",
         )
     named = f"; no gradient for {kind} of {listed(list(ranks), 4)}" if ranks else ""
     proofs = [other.proof(found, "a gradient for every parameter") for other, found in told[:4]]

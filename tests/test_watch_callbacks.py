@@ -1,0 +1,120 @@
+"""The watch as a callback of a framework: switched on by its constructor, explains, and switched off at the end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+MODEL = """
+import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+from ddpdoctor.watch.install import attached
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare = torch.nn.Linear(8, 2), torch.nn.Linear(8, 2)
+
+    def forward(self, x, labels=None):
+        out = self.used(x) if "unused" in sys.argv else self.used(x) + self.spare(x)
+        return {"loss": out.square().mean()}
+"""
+LIGHTNING = (
+    MODEL
+    + """
+from lightning.pytorch import LightningModule, Trainer
+from ddpdoctor.callbacks.lightning import Watch
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def training_step(self, batch, index):
+        return self.net(batch[0])["loss"]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+if __name__ == "__main__":
+    trainer = Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, enable_progress_bar=False, logger=False,
+        enable_checkpointing=False, callbacks=[Watch(report=sys.argv[1])],
+    )
+    trainer.fit(Model(), DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, shuffle=True))
+    sys.stdout.write(f"rank {trainer.global_rank} watched {attached() is not None}\\n")
+"""
+)
+TRANSFORMERS = (
+    MODEL
+    + """
+from transformers import Trainer, TrainingArguments
+from ddpdoctor.callbacks.transformers import Watch
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return {"x": torch.randn(8), "labels": torch.zeros(2)}
+
+if __name__ == "__main__":
+    arguments = TrainingArguments(
+        output_dir=sys.argv[1] + ".out", num_train_epochs=2, per_device_train_batch_size=4, use_cpu=True, report_to=[],
+        save_strategy="no", disable_tqdm=True, ddp_find_unused_parameters=False,
+    )
+    trainer = Trainer(model=Net(), args=arguments, train_dataset=Data(), callbacks=[Watch(report=sys.argv[1])])
+    trainer.train()
+    sys.stdout.write(f"rank {arguments.process_index} watched {attached() is not None}\\n")
+"""
+)
+CASES = [
+    pytest.param(
+        name, text, launcher, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"needs {name}"), id=name
+    )
+    for name, text, launcher in (("lightning", LIGHTNING, ()), ("transformers", TRANSFORMERS, TORCHRUN))
+]
+
+
+def trained(folder: Path, text: str, launcher: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a training on two ranks; its report is report.json."""
+    (folder / "train.py").write_text(text)
+    command = (sys.executable, *launcher, str(folder / "train.py"), str(folder / "report.json"), *arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=100)
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize(("name", "text", "launcher"), CASES)
+class TestCallbacks:
+    """One line in the user's script, with the real framework on two ranks."""
+
+    def test_a_healthy_training_is_let_alone(
+        self, tmp_path: Path, name: str, text: str, launcher: tuple[str, ...]
+    ) -> None:
+        """It trains, nothing is said, and after it torch is as before."""
+        done = trained(tmp_path, text, launcher)
+
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+        assert "watched False" in done.stdout
+        assert "watched True" not in done.stdout
+        assert "ddpdoctor:" not in done.stderr
+
+    def test_an_error_is_explained_in_its_traceback_and_in_the_report(
+        self, tmp_path: Path, name: str, text: str, launcher: tuple[str, ...]
+    ) -> None:
+        """Parameters by their names, also where the framework has put its own message in torch's place."""
+        done = trained(tmp_path, text, launcher, "unused")
+        results = json.loads((tmp_path / "report.json").read_text())["results"]
+        [finding] = next(each["findings"] for each in results if each["slug"] == "unused-parameters")
+
+        assert done.returncode == 1
+        assert "ddpdoctor: DDP501 unused-parameters: 2 parameters got no gradient" in done.stderr
+        assert "spare.weight" in finding["message"], name
+        assert "find_unused_parameters" in finding["fix"]["diff"]
+        assert "DDP(model)" not in finding["fix"]["diff"]
