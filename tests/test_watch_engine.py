@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +132,17 @@ class TestPatch:
         done.undo()
         assert Below().method() == 1
         assert "method" not in vars(Below)
+
+    def test_a_warning_shows_the_line_that_called(self) -> None:
+        """With a stacklevel, the frame of what stands in for a function does not count."""
+        owner = SimpleNamespace(function=lambda: warnings.warn("old", FutureWarning, stacklevel=2))
+        done = patch(owner, "function", lambda original: lambda *args: original(*args))
+        with pytest.warns(FutureWarning) as seen:
+            owner.function()
+        done.undo()
+
+        assert seen[0].filename == __file__
+        assert Path(__file__).read_text().splitlines()[seen[0].lineno - 1].strip() == "owner.function()"
 
     def test_what_somebody_else_put_there_since_stays(self) -> None:
         """Undo takes away its own replacement only."""

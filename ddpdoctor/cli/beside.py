@@ -6,6 +6,8 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
 import click
 
@@ -18,6 +20,7 @@ FIRST = 60.0  # seconds for the first rank to show itself
 @click.command(hidden=True)
 def beside() -> None:
     """Follow the ranks of the session that the environment names, until the last one is gone."""
+    from ddpdoctor.watch.leftovers import held
     from ddpdoctor.watch.monitor import Monitor
     from ddpdoctor.watch.settings import inherited
 
@@ -27,7 +30,9 @@ def beside() -> None:
     started = time.monotonic()
     monitor = Monitor(settings, load_checks(), says(settings.on_finding))
     stopped = False
-    try:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, settings.session, ignore_errors=True)
+        stack.enter_context(held(Path(settings.session)))
         while monitor.alive() or (not monitor.pids() and time.monotonic() - started < FIRST):
             monitor.poll()
             if settings.on_finding == "raise" and not stopped and serious(monitor):
@@ -39,6 +44,4 @@ def beside() -> None:
         monitor.end(0)
         if settings.report:
             write_report(settings.report, monitor, time.monotonic() - started)
-    finally:
-        shutil.rmtree(settings.session, ignore_errors=True)
     sys.exit(0)

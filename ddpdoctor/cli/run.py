@@ -66,8 +66,10 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
 
 @contextmanager
 def session() -> Iterator[str]:
-    """Give a folder for one run; it is gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="ddpdoctor-", ignore_cleanup_errors=True) as folder:
+    """Give a folder for one run; it is gone at the end, and those of runs that were killed are gone before."""
+    from ddpdoctor.watch.leftovers import held
+
+    with tempfile.TemporaryDirectory(prefix="ddpdoctor-", ignore_cleanup_errors=True) as folder, held(Path(folder)):
         yield folder
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.watch.events import Communication, Event, Site
+from ddpdoctor.watch.leftovers import lock
 from ddpdoctor.watch.wire import packed, unpacked
 
 RING = 64  # communications that are kept
@@ -40,6 +41,7 @@ class Writer:
         self.base = base = Path(session) / str(self.pid)
         self.stack = base.with_suffix(".stack")
         self._events = os.open(base.with_suffix(".events"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        lock(self._events)
         file = os.open(base.with_suffix(".pulse"), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         os.ftruncate(file, SIZE)
         self._map = mmap.mmap(file, SIZE)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 MISSING = object()
+PASSED_OVER = "(importlib._bootstrap)"
+"""In a file's name, both words make ``warnings`` pass over its frames when it counts a stacklevel, as Python's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,15 @@ class Patch:
 def patch(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Patch:
     """Replace ``owner.name`` by what ``wrap`` makes of it; the new function keeps name, docstring and signature."""
     original = getattr(owner, name)
-    now = functools.wraps(original)(wrap(original))
+    now = functools.wraps(original)(_passed_over(wrap(original)))
     before = vars(owner).get(name, MISSING)
     setattr(owner, name, now)
     return Patch(owner, name, before, now)
+
+
+def _passed_over(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let what torch warns of show the line of the user's that called it, as it does without the watch."""
+    if isinstance(function, FunctionType):
+        code = function.__code__
+        function.__code__ = code.replace(co_filename=f"{code.co_filename} {PASSED_OVER}")
+    return function
