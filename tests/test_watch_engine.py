@@ -136,7 +136,7 @@ class TestPatch:
     def test_a_warning_shows_the_line_that_called(self) -> None:
         """With a stacklevel, the frame of what stands in for a function does not count."""
         owner = SimpleNamespace(function=lambda: warnings.warn("old", FutureWarning, stacklevel=2))
-        done = patch(owner, "function", lambda original: lambda *args: original(*args))
+        done = patch(owner, "function", lambda original: lambda *args: original(*args))  # noqa: PLW0108 - a frame of its own is the point
         with pytest.warns(FutureWarning) as seen:
             owner.function()
         done.undo()
