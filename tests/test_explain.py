@@ -24,6 +24,7 @@ from ddpdoctor.explain.records import Kind, Log, Record
 from ddpdoctor.explain.shapes import Shapes
 from ddpdoctor.explain.sources import Origin, sources
 from ddpdoctor.model import Doubt, Finding, Fix, Severity
+from ddpdoctor.registry import load_checks
 
 
 def made(
@@ -347,6 +348,85 @@ class TestRanking:
 
         assert answer.cause is not None
         assert answer.cause.check.slug == "first"
+
+
+TWO_FAILED = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2024-05-01_10:00:09
+  host      : n0
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 22)
+  error_file: /tmp/torchelastic_x/attempt_0/1/error.json
+  traceback : Traceback (most recent call last):
+    File "/w/train.py", line 31, in main
+      raise LookupError("nobody answers")
+  LookupError: nobody answers
+
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2024-05-01_10:00:01
+  host      : n0
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 21)
+  error_file: /tmp/torchelastic_x/attempt_0/0/error.json
+  traceback : Traceback (most recent call last):
+    File "/w/train.py", line 30, in main
+      x = table[key]
+  KeyError: 'lr'
+
+============================================================
+"""
+
+
+class TestUnknownErrors:
+    """Errors of the user's own: the exception of the rank that failed first, as it was raised."""
+
+    def test_the_root_cause_of_a_summary_is_first(self) -> None:
+        """Its tracebacks are of several ranks, the first to fail last; that the launcher failed, too, is no news."""
+        answer = explain([(Origin("train.log"), [TWO_FAILED.encode()])], load_checks())
+
+        assert answer.unknown is not None
+        assert (answer.unknown.record.error, answer.unknown.record.rank) == ("KeyError", 0)
+        assert [frame.line for frame in answer.unknown.frames] == [30]
+
+    @pytest.mark.parametrize(
+        ("log", "says"),
+        [
+            (
+                (
+                    'Traceback (most recent call last):\n  File "t.py", line 9, in f\n    g()\n'
+                    "OddError: label 12 is out of range\nbatch 17 of epoch 3\n"
+                ),
+                "OddError: label 12 is out of range",
+            ),
+            (
+                (
+                    "  + Exception Group Traceback (most recent call last):\n"
+                    '  |   File "t.py", line 9, in f\n  |     g()\n'
+                    "  | ExceptionGroup: two failed (1 sub-exception)\n"
+                    "  +-+---------------- 1 ----------------\n"
+                    "    | Traceback (most recent call last):\n"
+                    '    |   File "t.py", line 12, in g\n    |     h()\n'
+                    "    | OddError: no row\n"
+                    "    +------------------------------------\n"
+                ),
+                "| OddError: no row",
+            ),
+        ],
+        ids=["with a note", "in a group"],
+    )
+    def test_what_was_raised_is_quoted(self, log: str, says: str) -> None:
+        """Neither a note, which Python prints below the exception, nor the frame of a group."""
+        answer = explain([(Origin("train.log"), [log.encode()])], load_checks())
+
+        assert answer.unknown is not None
+        assert answer.unknown.record.proof().seen == says
 
 
 class TestPaths:

@@ -42,7 +42,8 @@ def answer(text: str) -> Answer:
 
 def table() -> list[tuple[str, str]]:
     """Read the cases: after ``> slug`` the log in which it is the first cause; ``nothing`` where none of these is."""
-    cases = re.split(r"^> ", (ROOT / "tests" / "signs" / "model.txt").read_text(), flags=re.MULTILINE)[1:]
+    texts = [(ROOT / "tests" / "signs" / name).read_text() for name in ("model.txt", "held_out.txt")]
+    cases = [case for text in texts for case in re.split(r"^> ", text, flags=re.MULTILINE)[1:]]
     return [(slug, log) for slug, _, log in (case.partition("\n") for case in cases)]
 
 

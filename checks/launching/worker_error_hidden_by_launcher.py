@@ -29,7 +29,7 @@ FAILED = (
     r"|CalledProcessError: Command [^\n]* returned non-zero exit status ([1-9]\d*)|exits with return code = ([1-9]\d*)"
 )
 ENDED = r"exitcode\s*: -?\d+"
-ERROR = r"(?m)^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
+ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
 LAUNCHERS = {"ChildFailedError", "CalledProcessError"}
 PEER = r"[Cc]onnection closed by (?:remote )?peer|Connection reset by peer|Broken pipe"
 SUMMARY = r"rank\s+: (\d+) \(local_rank: (\d+)\)"

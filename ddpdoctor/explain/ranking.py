@@ -10,6 +10,7 @@ from ddpdoctor.check import Role
 from ddpdoctor.explain.answer import Answer, Confidence, Named, Unknown
 from ddpdoctor.explain.signs import examined
 from ddpdoctor.explain.survived import lines_after, survived
+from ddpdoctor.explain.tracebacks import IN_SUMMARY
 from ddpdoctor.model import Severity
 
 if TYPE_CHECKING:
@@ -131,12 +132,20 @@ def _stranger(kept: Kept, ordered: Iterable[tuple[Tier, Suspect]]) -> tuple[int,
     records = [pair for pair in errors if not ENDED.search(pair[1].error) and pair[0] not in known]
     if not records:
         return None
-    position, first = records[0]
+    position, first = _first_in_summary(records) or records[0]
     alike = [record for _, record in records if record.error == first.error]
     ended = known or len(records) < len(errors)
     if not ended and all(survived(kept, record) for record in alike):
         return None
     return position, Unknown(first, len(alike), _ranks(alike), lines_after(kept, first))
+
+
+def _first_in_summary(records: list[tuple[int, Record]]) -> tuple[int, Record] | None:
+    """Give the earliest of those that torchrun's summary tells, which has the root cause last; None for another log."""
+    if not IN_SUMMARY.match(records[0][1].text):
+        return None
+    told = [pair for pair in records if IN_SUMMARY.match(pair[1].text)]
+    return min(told, key=lambda pair: pair[1].time or 0)
 
 
 def _confidence(named: Named, others: Iterable[Named]) -> Confidence:

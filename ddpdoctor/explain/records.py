@@ -78,9 +78,9 @@ class Record:
         )
 
     def proof(self, match: re.Match[str] | None = None, expected: str = "") -> Evidence:
-        """Quote the line that the match lies in (the last line without one), and say where it stands."""
+        """Quote the line that the match lies in (without one, what was raised), and say where it stands."""
         lines = self.text.splitlines() or [""]
-        number = self.text.count("\n", 0, match.start()) if match else len(lines) - 1
+        number = self.text.count("\n", 0, match.start()) if match else self._raised(lines)
         said = " ".join(lines[min(number, len(lines) - 1)].split())
         counted = self.numbers[number] if number < len(self.numbers) else self.line + number
         where = f"{self.source}:{counted}" if self.line else self.source
@@ -89,6 +89,12 @@ class Record:
             expected,
             where if self.rank is None or not self.line else f"{where}, rank {self.rank}",
         )
+
+    def _raised(self, lines: list[str]) -> int:
+        """Find the last line that names the exception, before its notes and what else its message says."""
+        names = re.compile(rf"[\s|]*{re.escape(self.error)}(?::|$)")
+        last = len(lines) - 1
+        return next((number for number in range(last, -1, -1) if self.error and names.match(lines[number])), last)
 
 
 @dataclass(frozen=True, slots=True)
