@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
@@ -164,6 +167,58 @@ def test_a_rank_whose_peer_ended_without_a_failure(said: str) -> None:
 
     assert answer.cause is not None
     assert (answer.cause.check.slug, answer.confidence) == ("uneven-batches", Confidence.UNDECIDABLE)
+
+
+def test_a_rank_that_closed_its_connections_and_was_still_alive() -> None:
+    """Torchrun had to stop it, and it had no error: it was on its way out. A crash is no such end."""
+    said = LEFT.format(line=553, said="Connection closed by peer [127.0.0.1]:5522")
+    stopped = said.replace("  <NO_OTHER_FAILURES>", "  exitcode  : -15 (pid: 458)  (SIGTERM)")
+
+    assert [each and each.check.slug for each in (answered(stopped.encode()).cause,)] == ["uneven-batches"]
+    crashed = answered(stopped.replace("-15", "-9").encode()).cause
+    assert crashed is None or crashed.check.slug != "uneven-batches"
+
+
+STYLES = ["[default{rank}]:", "[default{rank}]: ", "[1,{rank}]<stderr>:", "[{rank}]<stderr>:", "{rank}: ", "[{rank}]: "]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("slug", ["already_wrapped", "expanded_buffers", "interrupted_hang", "step_fails_under_ddp"])
+def test_whoever_tags_the_lines_the_answer_is_the_same(slug: str, style: str) -> None:
+    """Some leave a blank behind their tag, some none; frames are read all the same."""
+    text = (FIXTURES / slug / "patient.log").read_text()
+    log = re.sub(r"(?m)^\[rank(\d+)\]: ?", lambda tag: style.format(rank=tag[1]), text)
+    found = answered(log.encode()).cause
+
+    assert found is not None
+    assert found.check.slug == slug.replace("_", "-")
+
+
+TAGGED = re.compile(r"\[rank\d+\]:")
+SEVERAL = [
+    path
+    for path in sorted(FIXTURES.glob("*/patient.log"))
+    if len(set(TAGGED.findall(path.read_text(encoding="utf-8", errors="replace")))) > 1
+    and path.parent.name != "cuda_oom_one_rank"  # who was first is what that check goes by
+]
+
+
+@settings(max_examples=80)
+@given(st.sampled_from(SEVERAL), st.randoms(use_true_random=False))
+def test_ranks_that_write_at_once_change_nothing(path: Path, chance: random.Random) -> None:
+    """Each rank's lines stay in order; how they mix is left to chance."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    mixed = ""
+    for ranks, lines in itertools.groupby(text.splitlines(keepends=True), lambda line: bool(TAGGED.match(line))):
+        kept = list(lines)
+        tags = [match[0] for line in kept if (match := TAGGED.match(line))] if ranks else []
+        queues = {tag: iter([line for line in kept if line.startswith(tag)]) for tag in tags}
+        chance.shuffle(tags)
+        mixed += "".join(next(queues[tag]) for tag in tags) if ranks else "".join(kept)
+
+    before, after = answered(text.encode()), answered(mixed.encode())
+
+    assert (before.cause and before.cause.check.slug) == (after.cause and after.cause.check.slug)
 
 
 def test_a_peer_on_another_host_can_have_failed_there() -> None:

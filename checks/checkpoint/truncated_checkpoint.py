@@ -98,3 +98,17 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         record.place,
         doubt=RACE if race else None,
     )
+
+
+@sign(r"(?m)^EOFError(?:$|: Ran out of input)", explains=("remote-rank-died-or-network",))
+def of_an_empty_file(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """torch.load takes what is no archive for a pickle, and finds that there is none."""
+    if not any(re.search(r"torch[/\\]serialization\.py$", frame.file) for frame in record.frames):
+        return
+    yield Finding(
+        "the checkpoint file was empty when it was read",
+        (record.proof(match, "a whole file"),),
+        Fix("write it on one rank, under another name; rename it when it is whole, and let the others wait", diff=SAVE),
+        record.place,
+        doubt=RACE,
+    )

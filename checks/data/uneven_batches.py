@@ -108,14 +108,16 @@ CLOSED = (
     r"(?:Connection reset by peer|Broken pipe)"
 )
 ALONE = r"<NO_OTHER_FAILURES>"
+STOPPED = r"exitcode {1,3}: -15 \(pid: \d+\)"  # by torchrun, once another had failed: it was alive until then
+CRASHED = r"exitcode {1,3}: -(?!15\b)\d+"
 
 
-@sign(ALONE, role=Role.SYMPTOM, beside=(CLOSED,), explains=("remote-rank-died-or-network",))
+@sign(f"{ALONE}|{STOPPED}", role=Role.SYMPTOM, beside=(CLOSED, CRASHED), explains=("remote-rank-died-or-network",))
 def where_the_others_ended_well(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Of the ranks of this host one failed, since another had closed its connections; that one had no failure."""
     closed = log.first(CLOSED)
     errors = {other.error for other in log.records if other.error and not re.search(CLOSED, other.text)}
-    if closed is None or any("ChildFailedError" not in error for error in errors):
+    if closed is None or log.first(CRASHED) or any("ChildFailedError" not in error for error in errors):
         return
     yield Finding(
         "a rank came to its end without an error while another was still in a step with it",

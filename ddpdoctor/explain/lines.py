@@ -13,15 +13,17 @@ SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_]
 ESCAPES = re.compile(rf"{SEQUENCE}|[\x00-\x08\x0b-\x1f\x7f]")
 ESCAPES_IN_BYTES = re.compile(rf"{SEQUENCE}|[\x00-\x06\x0b\x0c\x0e-\x1f\x7f]".encode())
 UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}|\][^\x07\x1b]{0,256})?\Z")
+# Some write a blank behind their prefix, some do not; Python indents by an even number of them.
+BLANK = r"(?:[ ](?=(?:[ ]{2}){0,40}(?![ ])))?"
 PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
         r"\[rank(?P<rank>\d+)\]:[ ]?",  # torch's excepthook and C++ log
         r"\[rank: (?P<rank>\d+)\][ ]",  # Lightning
-        r"\[(?:default|[A-Za-z_]\w*?)(?P<rank>\d+)\]:[ ]?",  # torchrun --tee: role and local rank
+        r"\[(?:default|[A-Za-z_]\w*?)(?P<rank>\d+)\]:" + BLANK,  # torchrun --tee: role and local rank
         r"\[(?P<rank>\d+)\]:[ ]?",  # torchrun with a template of the user's
-        r"\[\d+,(?P<rank>\d+)\](?:<std(?:out|err|diag)>)?:?[ ]?",  # mpirun --tag-output
-        r"\[(?P<rank>\d+)\]<std(?:out|err)>:[ ]?",  # horovodrun
+        r"\[\d+,(?P<rank>\d+)\](?:<std(?:out|err|diag)>)?:?" + BLANK,  # mpirun --tag-output
+        r"\[(?P<rank>\d+)\]<std(?:out|err)>:" + BLANK,  # horovodrun
         r"[ ]{0,4}(?P<rank>\d{1,5}):[ ](?=\S|[ ]{2})",  # srun --label
         r"\((?:[A-Za-z_][\w.:]*(?:\(rank=(?P<rank>\d+)\))?[ ])?pid=\d+(?:, ip=(?P<node>[\w.:-]+))?\)[ ]?",  # Ray
         r"(?P<node>[a-z][\w.-]*[-_]\d+)[ ]*\|[ ](?=\S|[ ]{2})",  # docker compose

@@ -1,0 +1,120 @@
+"""Python processes that start warm: forked from one that has imported torch, as a test's torchrun and its ranks.
+
+``python warm.py SOCKET`` serves; ``python warm.py SOCKET FILE [ARG]...`` is a process that runs the file as ``python
+FILE ARG...`` does, with its own environment, folder and streams, and ends as that does. WARM_TIMEOUT is the time-out,
+in seconds, of process groups whose script names none.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+READY = "ready\n"
+
+
+def serve(path: str) -> list[str]:
+    """Fork a process for each client, and return in it what it is to run; end with standard input."""
+    import torch._dynamo
+    import torch.distributed.run
+    import torch.nn.parallel
+    import torch.utils.data  # noqa: F401 - as all of these: for the processes
+
+    gc.freeze()  # keeps the collector from copying shared pages in each process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen(64)
+    sys.stdout.write(READY)
+    sys.stdout.flush()
+    while server in select.select([server, sys.stdin], [], [])[0]:  # until whoever started it closes its input
+        client, _ = server.accept()
+        if os.fork() == 0:
+            if request := supervise(client):
+                server.close()
+                return begin(request)
+            os._exit(0)
+        client.close()
+    sys.exit()
+
+
+def supervise(client: socket.socket) -> tuple[dict[str, object], list[int]] | None:
+    """Fork the process itself, and tell its client how it ended; None once it has."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, streams, _, _ = socket.recv_fds(client, 1 << 20, 3)
+    if (process := os.fork()) == 0:
+        client.close()
+        return json.loads(data), streams
+    for stream in streams:
+        os.close(stream)
+    threading.Thread(target=end_with, args=(client, process), daemon=True).start()
+    client.sendall(f"{process}\n".encode())
+    client.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n".encode())
+    return None
+
+
+def end_with(client: socket.socket, process: int) -> None:
+    """Kill the process when its client is gone."""
+    client.recv(1)
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
+def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
+    """Become what the client is."""
+    from torch._C._distributed_c10d import set_debug_level_from_env
+    from torch.distributed import distributed_c10d
+
+    wanted, streams = request
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(wanted["environ"])  # type: ignore[call-overload]  # JSON
+    os.chdir(str(wanted["folder"]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    set_debug_level_from_env()  # as importing torch.distributed does
+    if seconds := os.environ.get("WARM_TIMEOUT"):
+        distributed_c10d.default_pg_timeout = timedelta(seconds=float(seconds))
+    argv: list[str] = wanted["argv"]  # type: ignore[assignment]  # JSON
+    return argv
+
+
+def run(path: str, argv: list[str]) -> None:
+    """Ask the server for the process, pass signals on to it, and end as it does."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(path)
+    request = {"argv": argv, "environ": dict(os.environ), "folder": os.getcwd()}  # noqa: PTH109 - a client starts fast
+    socket.send_fds(client, [json.dumps(request).encode()], [0, 1, 2])
+    replies = client.makefile()
+    process = int(replies.readline())
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_on)
+    code = int(replies.readline())
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if len(sys.argv) > 2:
+    run(sys.argv[1], sys.argv[2:])
+sys.argv = serve(sys.argv[1])
+sys.path[0] = str(Path(sys.argv[0]).parent)
+runpy.run_path(sys.argv[0], run_name="__main__")
