@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import socket
 import subprocess
 import sys
 import uuid
@@ -92,3 +94,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (marker := item.get_closest_marker("gpu")) and there < marker.args[0]:
             item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} NVIDIA GPUs, found {there}"))
+
+
+@pytest.fixture
+def free_port() -> Callable[[], str]:
+    """Give a function that gives a port that nobody listens on."""
+
+    def find() -> str:
+        port = random.randrange(20_000, 30_000)  # noqa: S311 - any port below those of connections
+        with socket.create_server(("127.0.0.1", port)):
+            return str(port)
+
+    return find

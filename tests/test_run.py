@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import subprocess
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ddpdoctor.probe.facts import Facts
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Port = Callable[[], str]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 HEAD = """
@@ -120,7 +120,7 @@ class TestRun:
         assert "ddpdoctor" not in done.stderr
 
     def test_a_silent_fault_is_told_with_its_line_and_in_the_report(
-        self, ddpdoctor: Run, script: Script, tmp_path: Path
+        self, ddpdoctor: Run, script: Script, tmp_path: Path, free_port: Port
     ) -> None:
         """A forgotten set_epoch is found at the loop; the status stays that of the command."""
         report = tmp_path / "report.json"
@@ -134,7 +134,9 @@ class TestRun:
         assert "DDP604 set-epoch-not-called" in done.stderr
         assert place["line"] == guilty(NO_SET_EPOCH, "for (inputs,) in batches")
 
-    def test_a_finding_ends_the_training_where_that_is_asked_for(self, ddpdoctor: Run, script: Script) -> None:
+    def test_a_finding_ends_the_training_where_that_is_asked_for(
+        self, ddpdoctor: Run, script: Script, free_port: Port
+    ) -> None:
         """Each rank raises the finding at its next batch, and the status is not 0."""
         slow = NO_SET_EPOCH.replace("range(3)", "range(400)").replace(
             "            step(", "            time.sleep(0.02); step("
@@ -145,7 +147,7 @@ class TestRun:
         assert "FaultFoundError" in done.stderr
 
     def test_a_hang_is_explained_in_time_and_ended_where_that_is_asked_for(
-        self, ddpdoctor: Run, script: Script
+        self, ddpdoctor: Run, script: Script, free_port: Port
     ) -> None:
         """A barrier of rank 0 alone: who waits where, on which line, under which condition."""
         path = script(STUCK)
@@ -156,7 +158,7 @@ class TestRun:
         assert f"{path}:{guilty(STUCK, 'dist.barrier()')}" in done.stderr
         assert "if dist.get_rank() == 0" in done.stderr
 
-    def test_ranks_of_mp_spawn_are_watched(self, ddpdoctor: Run, script: Script) -> None:
+    def test_ranks_of_mp_spawn_are_watched(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
         """Children that import everything anew, as forked ones are in the other tests."""
         done = ddpdoctor("run", "--", sys.executable, script(NO_SET_EPOCH), METHOD="spawn", PORT=free_port())
 
@@ -217,7 +219,7 @@ class TestInstall:
     """ddpdoctor.install() in the script."""
 
     @pytest.mark.parametrize("late", [False, True], ids=["first line", "after init_process_group"])
-    def test_one_line_in_the_script_finds_the_fault(self, script: Script, *, late: bool) -> None:
+    def test_one_line_in_the_script_finds_the_fault(self, script: Script, *, late: bool, free_port: Port) -> None:
         """The same findings without the command, whether the group is there already or not."""
         inside = "def train():\n    import ddpdoctor\n    ddpdoctor.install()\n"
         text = NO_SET_EPOCH.replace("def train():\n", inside) if late else INSTALLED + NO_SET_EPOCH
@@ -300,7 +302,9 @@ assert state()[1] == before[1]
 class TestRehearsal:
     """ddpdoctor check -- COMMAND."""
 
-    def test_a_forgotten_set_epoch_is_found_and_no_file_is_left(self, ddpdoctor: Run, script: Script) -> None:
+    def test_a_forgotten_set_epoch_is_found_and_no_file_is_left(
+        self, ddpdoctor: Run, script: Script, free_port: Port
+    ) -> None:
         """A hundred epochs are cut to a few short ones, and nothing that it saves is left."""
         text = (
             NO_SET_EPOCH.replace("range(3)", "range(100)")
@@ -324,7 +328,7 @@ class TestRehearsal:
         assert (folder / "latest.pt").read_bytes() == (folder / "best.pt").read_bytes() == b"the user's"
         assert sorted(each.name for each in folder.iterdir()) == ["best.pt", "latest.pt", "train.py"]
 
-    def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script) -> None:
+    def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
         """It ends a training at its second step; a rehearsal goes on, and finds the forgotten set_epoch, too."""
         done = ddpdoctor("check", "--", *alone(script(with_spare(NO_SET_EPOCH))), PORT=free_port())
         found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
@@ -333,7 +337,7 @@ class TestRehearsal:
         assert "spare.weight, spare.bias" in done.stdout
         assert found == {"DDP501", "DDP604"}
 
-    def test_an_unused_parameter_of_one_rank_is_found(self, ddpdoctor: Run, script: Script) -> None:
+    def test_an_unused_parameter_of_one_rank_is_found(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
         """The other rank waits for its gradient and cannot go on with it: that is told, and nothing else."""
         text = with_spare(NO_SET_EPOCH)
         text = text.replace("self.used(x)", "self.used(x) + (self.spare(x) if dist.get_rank() else 0)")
@@ -342,7 +346,9 @@ class TestRehearsal:
 
         assert found == {"DDP501"}
 
-    def test_a_pass_that_needs_all_of_its_batches_gets_them(self, ddpdoctor: Run, script: Script) -> None:
+    def test_a_pass_that_needs_all_of_its_batches_gets_them(
+        self, ddpdoctor: Run, script: Script, free_port: Port
+    ) -> None:
         """A pass that counts, before the training and between its epochs, is not cut short; the training still is."""
         count = "assert sum(len(inputs) for (inputs,) in batches) == 32"
         text = NO_SET_EPOCH.replace("    for epoch in", f"    {count}\n    for epoch in").replace(
@@ -353,14 +359,14 @@ class TestRehearsal:
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
 
-    def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script) -> None:
+    def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
         """Nothing is found, and the status is 0."""
         done = ddpdoctor("check", "--only", "DDP604,DDP501", "--", *alone(script(HEALTHY)), PORT=free_port())
 
         assert done.returncode == 0, done.stdout + done.stderr
 
     def test_nccl_is_rehearsed_over_gloo_where_there_is_no_gpu(
-        self, ddpdoctor: Run, script: Script, facts: Facts
+        self, ddpdoctor: Run, script: Script, facts: Facts, free_port: Port
     ) -> None:
         """The script's mistake is found all the same, and a line says what was done otherwise."""
         if facts.gpus.devices:
@@ -373,7 +379,7 @@ class TestRehearsal:
         assert "ran over gloo, where the script says nccl" in done.stderr
 
     def test_a_script_that_needs_a_gpu_is_not_rehearsed_without_one(
-        self, ddpdoctor: Run, script: Script, facts: Facts
+        self, ddpdoctor: Run, script: Script, facts: Facts, free_port: Port
     ) -> None:
         """One line says so, with the script's own; nothing else is concluded from its failure."""
         if facts.gpus.devices:
@@ -396,7 +402,7 @@ class TestRehearsal:
         ],
     )
     def test_a_command_that_shows_nothing_is_said_to(
-        self, ddpdoctor: Run, script: Script, text: str, said: str
+        self, ddpdoctor: Run, script: Script, text: str, said: str, free_port: Port
     ) -> None:
         """It is not passed: status 2, with the reason."""
         done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)), PORT=free_port())
@@ -419,15 +425,6 @@ def with_spare(text: str) -> str:
 def alone(path: str) -> tuple[str, str]:
     """Give the command of a script that forks its two ranks: torch is imported once."""
     return sys.executable, path
-
-
-def free_port() -> str:
-    """Give a port that nobody listens on."""
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", random.randrange(20_000, 30_000)))  # noqa: S311 - any port below those of connections
-        return str(listener.getsockname()[1])
 
 
 def sessions() -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -113,6 +111,7 @@ def test_errors_of_scripts_are_explained(name: str, tmp_path: Path, jobs: Jobs) 
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Port = Callable[[], str]
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 ALONE = """
 import os, subprocess, sys
@@ -227,7 +226,7 @@ class TestLaunchers:
         assert f"where     {path}:{line_of('# guilty', path)}" in done.stderr
 
     @pytest.mark.parametrize("method", ["spawn", "fork"])
-    def test_the_message_of_mp_spawn(self, ddpdoctor: Run, script: Script, method: str) -> None:
+    def test_the_message_of_mp_spawn(self, ddpdoctor: Run, script: Script, method: str, free_port: Port) -> None:
         """The parent's exception quotes the child's with its explanation, which is made once."""
         start = f'mp.start_processes(worker, (sys.argv[1],), 2, start_method="{method}")'
         path = script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n")
@@ -238,7 +237,7 @@ class TestLaunchers:
         assert done.stderr.count("\nddpdoctor: DDP") == 1
         assert "/ddpdoctor/watch/" not in done.stderr
 
-    def test_processes_of_multiprocessing(self, ddpdoctor: Run, script: Script) -> None:
+    def test_processes_of_multiprocessing(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
         """As in torch's tutorial: mp.Process, whose children print their traceback themselves."""
         start = "[each.start() for each in [mp.Process(target=worker, args=(r, sys.argv[1])) for r in range(2)]]"
         path = script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n")
@@ -247,21 +246,21 @@ class TestLaunchers:
         assert f"{SAID}\n\n{NOTE}" in done.stderr
 
     @pytest.mark.parametrize(
-        ("options", "prologue", "said"),
+        ("prologue", "said"),
         [
-            (["-X", "dev"], "", SAID),
-            ([], "import faulthandler; faulthandler.enable()", SAID),
-            ([], "sys.excepthook = lambda kind, exc, trace: print('MINE', exc, file=sys.stderr)", "MINE '"),
+            ("", SAID),
+            ("import faulthandler; faulthandler.enable()", SAID),
+            ("sys.excepthook = lambda kind, exc, trace: print('MINE', exc, file=sys.stderr)", "MINE '"),
         ],
-        ids=["python -X dev", "faulthandler", "an excepthook of its own"],
+        ids=["nothing", "faulthandler", "an excepthook of its own"],
     )
     def test_what_else_looks_at_exceptions(
-        self, ddpdoctor: Run, script: Script, options: list[str], prologue: str, said: str
+        self, ddpdoctor: Run, script: Script, prologue: str, said: str, free_port: Port
     ) -> None:
-        """The note is there, once; what the script asked for happens too."""
+        """The note is there, once, in development mode, too; what the script asked for happens as well."""
         alone = "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=sys.argv[1], RANK='0', WORLD_SIZE='1')"
         path = script(f"{FAULTY}\n{alone}\ndist.init_process_group('gloo')\n{prologue}\ntrain()\n")
-        done = ddpdoctor("run", "--", sys.executable, *options, str(path), free_port())
+        done = ddpdoctor("run", "--", sys.executable, "-X", "dev", str(path), free_port())
 
         assert said in done.stderr
         assert done.stderr.replace("[rank0]: ", "").count(f"\n{NOTE}") == 1
@@ -308,7 +307,9 @@ def train():
         assert done.stderr.count(f"\n{NOTE}") == 1
         assert done.stderr.rstrip().count("Old: 'DistributedDataParallel' object") >= 1
 
-    def test_an_exception_that_the_script_handles_is_no_failure(self, ddpdoctor: Run, script: Script) -> None:
+    def test_an_exception_that_the_script_handles_is_no_failure(
+        self, ddpdoctor: Run, script: Script, free_port: Port
+    ) -> None:
         """Nothing is told, and the exception is the same object with the same traceback."""
         path = script(
             FAULTY
@@ -336,7 +337,7 @@ def train():
         assert "ddpdoctor" not in done.stderr
 
 
-def test_uninstall_gives_back_what_sees_exceptions() -> None:
+def test_uninstall_gives_back_what_sees_exceptions(free_port: Port) -> None:
     """The excepthook that torch made while the watch was on, mp's process, and what writes torchrun's error file."""
     text = """
 import multiprocessing.process, os, sys
@@ -358,13 +359,6 @@ assert sys.excepthook.__module__ == "torch.distributed.distributed_c10d"
     done = subprocess.run([sys.executable, "-c", text, free_port()], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-
-
-def free_port() -> str:
-    """Give a port that nobody listens on."""
-    port = random.randrange(20_000, 30_000)  # noqa: S311 - any port below those of connections
-    with socket.create_server(("127.0.0.1", port)) as server:
-        return str(server.getsockname()[1])
 
 
 def line_of(text: str, script: Path) -> int:

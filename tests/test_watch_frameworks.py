@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ import pytest
 from ddpdoctor.cli.rehearse import LONGEST
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Port = Callable[[], str]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 OF_TORCH = """
@@ -174,13 +173,6 @@ if __name__ == "__main__":
 """
 
 
-def free_port() -> str:
-    """Give a port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", random.randrange(20_000, 30_000)))  # noqa: S311 - any port below those of connections
-        return str(listener.getsockname()[1])
-
-
 def alone(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command that is not watched, in a folder of its own."""
     folder.mkdir()
@@ -210,13 +202,13 @@ class TestHealthyTrainings:
     """What people train with: the watch is silent, and changes not a bit."""
 
     @pytest.mark.parametrize("training", TRAININGS)
-    def test_of_torch(self, ddpdoctor: Run, tmp_path: Path, training: str) -> None:
+    def test_of_torch(self, ddpdoctor: Run, tmp_path: Path, training: str, free_port: Port) -> None:
         """Its own wrappers, sharded optimizer and uneven inputs; gradients accumulated; two models at once."""
         path = tmp_path / "train.py"
         path.write_text(OF_TORCH)
         compare(ddpdoctor, (sys.executable, str(path), training, free_port()), tmp_path)
 
-    def test_of_a_compiled_model(self, ddpdoctor: Run, tmp_path: Path) -> None:
+    def test_of_a_compiled_model(self, ddpdoctor: Run, tmp_path: Path, free_port: Port) -> None:
         """torch.compile within DDP and around it."""
         path = tmp_path / "train.py"
         path.write_text(COMPILED)
@@ -276,7 +268,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.usefixtures("no_process_left")
-def test_a_rehearsal_is_over_when_its_ranks_are(ddpdoctor: Run, tmp_path: Path) -> None:
+def test_a_rehearsal_is_over_when_its_ranks_are(ddpdoctor: Run, tmp_path: Path, free_port: Port) -> None:
     """A launcher that waits for a result of ranks that were ended early does not hold the rehearsal to its limit."""
     path = tmp_path / "train.py"
     path.write_text(WAITING)

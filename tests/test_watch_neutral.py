@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Port = Callable[[], str]
 SCRIPT = """
 import hashlib, os, random, signal, sys
 import torch
@@ -103,7 +102,7 @@ CASES = {
 
 @pytest.mark.usefixtures("no_process_left")
 @pytest.mark.parametrize("name", CASES)
-def test_a_watched_training_gives_the_same_bits(name: str, ddpdoctor: Run, tmp_path: Path) -> None:
+def test_a_watched_training_gives_the_same_bits(name: str, ddpdoctor: Run, tmp_path: Path, free_port: Port) -> None:
     """What it prints, watched and alone: digests of losses, parameters and optimizer, and the next random numbers."""
     command, text = CASES[name]
     (tmp_path / "train.py").write_text(SCRIPT + text)
@@ -121,10 +120,3 @@ def test_a_watched_training_gives_the_same_bits(name: str, ddpdoctor: Run, tmp_p
     assert watched.returncode == 0, watched.stderr
     assert sorted(watched.stdout.splitlines()) == sorted(alone.stdout.splitlines())
     assert alone.stdout
-
-
-def free_port() -> str:
-    """Give a port that nobody listens on."""
-    port = random.randrange(20_000, 30_000)  # noqa: S311 - any port below those of connections
-    with socket.create_server(("127.0.0.1", port)) as server:
-        return str(server.getsockname()[1])

@@ -22,7 +22,7 @@ else:
 
 HELD = "held"  # the monitor's file
 FRESH = 60.0  # seconds in which a folder's monitor comes to its lock
-OURS = {".events", ".pulse", ".stack", ".ask"}
+OURS = {".events", ".pulse", ".stack", ".ask", ".unused"}
 NAMED = {HELD, "monitor", "finding"}  # with any other file, a copy of what a rehearsal has changed say, it stays
 
 
