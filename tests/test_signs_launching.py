@@ -110,6 +110,7 @@ MESSAGES = [
         "small-shm",
         "RuntimeError: unable to open shared memory object </torch_7> in read-write mode: No space left on device (28)",
     ),
+    ("missing-ranks-at-init", "DistStoreError: wait timeout after 4000ms, keys: /default_pg/0//cpu//0/3"),
     ("nccl-without-gpu", "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"),
     (
         "spawn-without-main-guard",

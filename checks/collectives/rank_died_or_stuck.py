@@ -90,9 +90,9 @@ def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Findi
     )
 
 
-@sign(r"wait timeout after \d+ms, keys: /\S*//cpu//", role=Role.SYMPTOM, explains=AFTERMATH)
+@sign(r"wait timeout after \d+ms, keys: /(?!default_pg/\d+//cpu//)\S*//cpu//", role=Role.SYMPTOM, explains=AFTERMATH)
 def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Gloo's ranks leave their addresses in the store when a group is made; one did not."""
+    """Gloo leaves the address of each rank in the store when a group is made; one did not come (a later group)."""
     yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
 
 

@@ -99,6 +99,28 @@ def at_the_rendezvous(record: Record, match: re.Match[str], log: Log) -> Iterato
     )
 
 
+@sign(
+    r"wait timeout after (\d+)ms, keys: /default_pg/\d+//cpu//\d+/(\d+)\b",
+    role=Role.SYMPTOM,
+    explains=("one-rank-failed", "worker-error-hidden-by-launcher"),
+)
+def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo's ranks leave their addresses in the store, under their rank, when init_process_group makes the group."""
+    yield Finding(
+        f"rank {match[2]} did not come to init_process_group within {int(match[1]) / 1000:g} s",
+        (record.proof(match, f"the address of rank {match[2]} in the store"),),
+        Fix(
+            f"see what rank {match[2]} does before init_process_group: its own output comes first",
+            command="ddpdoctor run -- torchrun ...   # names the line at which each rank stands",
+        ),
+        record.place,
+        doubt=Doubt(
+            ("it never started, or died before", "it is slower than the time-out (download, data, model loading)"),
+            "py-spy dump --pid PID   # of that rank; no process there: it died, and its own log says why",
+        ),
+    )
+
+
 @sign(ON_THIS_HOST, role=Role.SYMPTOM)
 def on_one_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Take a store on this very host that nobody opened: the rank 0 that was to open it is missing."""
