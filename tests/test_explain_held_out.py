@@ -155,8 +155,161 @@ RuntimeError: Rank 2 successfully reached monitoredBarrier, but received errors 
         "missing-ranks-at-init",
         "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for workers. 3/4 workers joined.\n",
     ),
+    (
+        "kernel-fault",
+        """\
+terminate called after throwing an instance of 'c10::Error'
+[rank0]:[E504 10:44:08.389636235 ProcessGroupNCCL.cpp:1896] [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+""",
+    ),
+    ("kernel-fault", "RuntimeError: CUDA error: unspecified launch failure\n"),
+    (
+        "kernel-fault",
+        "RuntimeError: cuda runtime error (77) : an illegal memory access was encountered at /tmp/THC.cu:74\n",
+    ),
+    ("kernel-fault", "RuntimeError: Triton Error [CUDA]: misaligned address\n"),
+    (
+        "kernel-fault",
+        """\
+b7:72:457 [1] enqueue.cc:58 NCCL WARN Cuda failure 'an illegal memory access was encountered'
+[rank1]: torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.cpp:121, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2
+[rank1]: ncclUnhandledCudaError: Call to CUDA function failed.
+""",
+    ),
+    (
+        "kernel-fault",
+        """\
+[24128.834365] NVRM: Xid (PCI:0000:01:00): 13, pid=5151, name=pt_main_thread, Graphics SM Warp Exception on (GPC 7, TPC 7, SM 0): Out Of Range Address
+E0715 08:53:42.146000 4123 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1) local_rank: 2 (pid: 5151) of binary: /opt/bin/python
+""",
+    ),
+    (
+        "device-side-assert",
+        "RuntimeError: CUDA error: device-side assert triggered\nCUDA error: unspecified launch failure\n",
+    ),
+    (
+        "gpu-hardware-fault",
+        """\
+[rank0]: RuntimeError: CUDA error: unspecified launch failure
+[ 99.1] NVRM: Xid (PCI:0000:01:00): 79, pid=5151, name=python, GPU has fallen off the bus.
+""",
+    ),
+    ("deepspeed-batch-arithmetic", "AssertionError: Micro batch size per gpu: 0 has to be greater than 0\n"),
+    (
+        "deepspeed-batch-arithmetic",
+        "[rank1]: AssertionError: Gradient accumulation steps: 0 has to be greater than 0\n",
+    ),
+    (
+        "spawn-unpicklable-object",
+        """\
+  File "/opt/py/lib/python3.8/multiprocessing/popen_spawn_posix.py", line 47, in _launch
+    reduction.dump(process_obj, fp)
+  File "/opt/py/lib/python3.8/multiprocessing/reduction.py", line 60, in dump
+    ForkingPickler(file, protocol).dump(obj)
+ValueError: ctypes objects containing pointers cannot be pickled
+""",
+    ),
+    (
+        "spawn-unpicklable-object",
+        """\
+  File "/opt/py/lib/python3.12/site-packages/torch/utils/data/dataloader.py", line 424, in _get_iterator
+    return _MultiProcessingDataLoaderIter(self)
+  File "/opt/py/lib/python3.12/multiprocessing/popen_spawn_posix.py", line 47, in _launch
+    reduction.dump(process_obj, fp)
+TypeError: h5py objects cannot be pickled
+""",
+    ),
+    (
+        "dataparallel-scalar-output",
+        """\
+2023-03-16 18:37:25,684 - pretrain - INFO - Using Data parallel ...
+Traceback (most recent call last):
+  File "main.py", line 31, in <module>
+    loss.backward()
+  File "/opt/py/lib/python3.7/site-packages/torch/autograd/__init__.py", line 50, in _make_grads
+    raise RuntimeError("grad can be implicitly created only for scalar outputs")
+RuntimeError: grad can be implicitly created only for scalar outputs
+""",
+    ),
+    ("dataparallel-scalar-output", "RuntimeError: grad can be implicitly created only for scalar outputs\n"),
+    (
+        "dataparallel-stopiteration",
+        """\
+Exception in main training loop: Caught StopIteration in replica 0 on device 0.
+Original Traceback (most recent call last):
+  File "/opt/py/lib/python3.6/site-packages/torch/nn/parallel/parallel_apply.py", line 60, in _worker
+    output = module(*input, **kwargs)
+""",
+    ),
+    (
+        "other-architecture",
+        """\
+Missing key(s) in state_dict: "map_head.0.weight", "map_head.0.bias", "map_head.2.weight".
+
+Unexpected key(s) in state_dict: "world_head.0.weight", "world_head.0.bias", "world_head.2.weight".
+""",
+    ),
+    ("shuffle-with-sampler", "ValueError: sampler is mutually exclusive with shuffle\n"),
+    (
+        "deepspeed-world-size-one",
+        """\
+AssertionError: Check batch related parameters. train_batch_size is not
+equal to micro_batch_per_gpu * gradient_acc_step * world_size 32 != 4 *
+4 * 1
+ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 100) of binary: /opt/bin/python
+""",
+    ),
+    ("process-group-not-initialized", "AssertionError: Default process group is not initialized\n"),
+    (
+        "sighup-terminal-closed",
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 713 got signal: 1\n",
+    ),
+    (
+        "killed-by-scheduler",
+        """\
+submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on gpu-04: this job is preempted.
+slurmstepd: error: *** JOB 608 ON gpu-04 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***
+srun: error: gpu-04: tasks 2-3: Exited with exit code 1
+""",
+    ),
+    (
+        "framework-torch-version-skew",
+        "AttributeError: 'MMDistributedDataParallel' object has no attribute '_use_replicated_tensor_module'\n",
+    ),
+    ("module-attribute-on-unwrapped-model", "AttributeError: 'Diffusion' object has no attribute 'module'\n"),
+    (
+        "open-files-limit",
+        "NODE3:    OSError  : [Errno 24] Too many open files\nNODE3: OSError: [Errno 24] Too many open files\nNODE3: EOFErrorTraceback (most recent call last):\n",
+    ),
+    (
+        "nccl-cpu-tensor",
+        "RuntimeErrorRuntimeError: : No backend type associated with device type cpuNo backend type associated with device type cpu\n",
+    ),
+    (
+        "collective-order-mismatch",
+        "n3:91:140 [2] init.cc:1247 NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 7. You can use NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=COLL to see the collective logs\n",
+    ),
+    (
+        "zero3-placeholder-weights",
+        "        size mismatch for blocks.1.net.0.weight: copying a param with shape torch.Size([1]) from checkpoint, the shape in current model is torch.Size([512, 64]).\n        size mismatch for blocks.2.net.0.weight: copying a param with shape torch.Size([1]) from checkpoint, the shape in current model is torch.Size([64, 512]).\n",
+    ),
+    (
+        "gpu-not-in-build",
+        "  0%|  | 0/90 [00:00<?, ?it/s]THCudaCheck FAIL file=/src/aten/src/THC/generic/THCTensorMath.cu line=24 error=48 : no kernel image is available for execution on the device\n",
+    ),
+    (
+        "all-ranks-write-same-path",
+        "1: Traceback (most recent call last):\n1:     os.makedirs(args.folder)\n1: FileExistsError: [Errno 17] File exists: '/checkpoint/run1'\n",
+    ),
 ]
 HEALTHY = [
+    # a process that no launcher saw fail: an old line of the kernel's log, or another user's
+    "[ 8213.118] NVRM: Xid (PCI:0000:5d:00): 31, pid=712, name=python3.11, Ch 00000010, intr 00000000. MMU Fault\n{'loss': 2.1, 'epoch': 0.1}\n",
+    "n3:41:99 [0] NCCL INFO comm 0x1 rank 0 nranks 8 cudaDev 0 busId 4f000 - Init COMPLETE\nn3:41:99 [0] NCCL INFO [Service thread] Connection closed by localRank 0\nn3:41:99 [0] NCCL INFO comm 0x1 rank 0 nranks 8 cudaDev 0 busId 4f000 - Abort COMPLETE\n{'train_runtime': 99.1}\n",
+    "Detected kernel version 4.14.105, which is below the recommended minimum of 5.5.0; this can cause the process to hang. It is recommended to upgrade the kernel to the minimum version or higher.\n{'loss': 2.1}\n",
+    '/opt/lib/torchvision/io/image.py:13: UserWarning: Failed to load image Python extension: libtorch_cuda_cu.so: cannot open shared object file: No such file or directory\n  warn(f"Failed to load image Python extension: {e}")\nEpoch 1\n',
+    "[I1107 01:20:17.177078606 socket.cpp:773] [c10d - debug] The client socket will attempt to connect to an IPv6 address of (localhost, 38343).\n[I1107 01:20:17.177575988 TCPStore.cpp:334] [c10d - debug] TCP client connected to host localhost:38343\n",
     "b7:72:457 [1] enqueue.cc:47 NCCL WARN Cuda failure 'named symbol not found'\nb7:72:457 [1] NCCL INFO comm 0x55 rank 1 nranks 2 cudaDev 1 - Init COMPLETE\n",
     "[3138705.607699] nginx[33417]: segfault at 656c6c6f ip 000055d2685 sp 00007ffff2eea error 4 in nginx[55d268550000+1000]\n",
     "n3:77 NCCL DIAG === NCCL Diagnostics ===\nn3:77 NCCL DIAG [OK]   p2p: verified P2P access in both directions between every GPU pair (56 peer accesses)\nn3:77 NCCL DIAG [OK]   p2p: all 56 directed GPU P2P edges verified\n",

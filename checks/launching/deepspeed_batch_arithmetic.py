@@ -5,6 +5,9 @@ stops otherwise: "Check batch related parameters. train_batch_size is not equal 
 gradient_acc_step * world_size 16 != 1 * 8 * 1". A configuration that was written for another number of GPUs is the
 usual cause, or arguments of the Trainer that differ from those in the JSON file.
 
+"Micro batch size per gpu: 0 has to be greater than 0": DeepSpeed divides train_batch_size by the number of ranks and
+the steps of accumulation, and it is smaller than their product.
+
 How to be sure: the four numbers stand in the message; the last is the number of ranks that DeepSpeed sees. If that is
 1 although a launcher started several, it is deepspeed-world-size-one.
 
@@ -26,6 +29,7 @@ from ddpdoctor.explain.records import Log, Record
 from ._batch import EQUATION, LAUNCHED, Batch, batch, is_alone
 
 CARD = Card("DDP452", Severity.ERROR)
+NOTHING = r"(Train batch size|Micro batch size per gpu|Gradient accumulation steps): (-?\d+) has to be greater than 0"
 
 
 @sign(EQUATION)
@@ -49,6 +53,20 @@ def of_one_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
             f"deepspeed --num_gpus={numbers.ranks} train.py  # a last factor of 1 again: each sees itself alone",
         )
         yield _finding(record, match, numbers, doubt)
+
+
+@sign(NOTHING)
+def of_nothing(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Report a size that is given as 0, or is 0 after the division by the ranks."""
+    yield Finding(
+        f"DeepSpeed's {match[1][0].lower()}{match[1][1:]} is {match[2]}",
+        (record.proof(match, "at least 1; train_batch_size at least ranks times steps of accumulation"),),
+        Fix(
+            "give the size of one GPU, and let DeepSpeed compute the total",
+            diff='-"train_batch_size": 4,\n+"train_micro_batch_size_per_gpu": 1,\n+"gradient_accumulation_steps": 1,',
+        ),
+        record.place,
+    )
 
 
 def _finding(record: Record, match: re.Match[str], numbers: Batch, doubt: Doubt | None = None) -> Finding:

@@ -26,6 +26,10 @@ from ddpdoctor.explain.records import Log, Record
 CARD = Card("DDP413", Severity.ERROR)
 LOCAL = r"Can't (?:pickle|get) local object (?:'([^'\n]+)'|<(?:function|class) ([^\s>]+(?:<locals>\.[^\s>]*>?)?))"
 STARTING = r"popen_(?:spawn|forkserver)\w*\.py|ForkingPickler|_MultiProcessingDataLoaderIter|\bmp\.spawn\("
+RESOURCE = (
+    r"TypeError: (?:cannot|can't) pickle '?([\w.]+)'? objects?"
+    r"|(?:TypeError|ValueError): (\w+) objects (?:containing pointers )?cannot be pickled"
+)
 SAVING = r"torch[/\\]serialization\.py"
 
 
@@ -66,13 +70,13 @@ def of_a_shadowed_object(record: Record, match: re.Match[str], log: Log) -> Iter
     )
 
 
-@sign(r"TypeError: (?:cannot|can't) pickle '?([\w.]+)'? objects?", beside=(STARTING,))
+@sign(RESOURCE, beside=(STARTING,))
 def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the type, where a process is being started."""
     if not (re.search(STARTING, record.text) or (not record.frames and log.first(STARTING))):
         return
     yield Finding(
-        f"an object of type {match[1]} is handed to a new process, and cannot be pickled",
+        f"an object of type {match[1] or match[2]} is handed to a new process, and cannot be pickled",
         (record.proof(match, "arguments that can be pickled"),),
         Fix(
             "make it in the new process: in its function, in the data set's __getitem__, or in worker_init_fn",

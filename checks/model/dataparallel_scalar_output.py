@@ -3,7 +3,8 @@
 DataParallel gathers the replicas' outputs along the first dimension. Scalars have none: it makes a vector of
 them, one for each GPU, and warns "Was asked to gather along dimension 0, but all input tensors were scalars;
 will instead unsqueeze and return a vector". With one GPU the same code gives a scalar, with two
-`loss.backward()` raises "grad can be implicitly created only for scalar outputs".
+`loss.backward()` raises "grad can be implicitly created only for scalar outputs". A criterion with reduction="none"
+raises the same, with one GPU too.
 
 How to be sure: the factory's file uses DataParallel, and the model's first output with the example batch has
 no dimension.
@@ -19,14 +20,17 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
+from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
 from ddpdoctor.check import Role, probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.explain.records import Log, Record
 
 if TYPE_CHECKING:
     from ddpdoctor.probe.model_exam import ModelExam
 
 CARD = Card("DDP517", Severity.NOTE, known_as=("dataparallel-scalar-loss",))
+VECTOR = r"grad can be implicitly created only for scalar outputs"
+USED = r"(?<!Distributed)\bDataParallel\b|\b[Dd]ata parallel\b|\bdata_parallel\.py|but all input tensors were scalars"
+MEAN = Fix("take the mean of what the replicas return", diff="-loss = model(batch)\n+loss = model(batch).mean()")
 
 
 @probe
@@ -49,6 +53,35 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield Finding(
         "DataParallel gathered a scalar of each GPU into a vector; harmless where the script takes its mean",
         (record.proof(match, "outputs with a batch dimension"),),
-        Fix("take the mean of what the replicas return", diff="-loss = model(batch)\n+loss = model(batch).mean()"),
+        MEAN,
         record.place,
+    )
+
+
+@sign(VECTOR, beside=(USED,))
+def in_backward(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name the vector of losses where the log shows that DataParallel made it."""
+    if used := log.first(USED):
+        yield _vector(record, match, (used[0].proof(used[1]),))
+
+
+@sign(VECTOR, role=Role.SYMPTOM, beside=(USED,))
+def in_backward_of_something(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave open what made a vector of the loss, where the log does not show it."""
+    if not log.first(USED):
+        causes = (
+            "DataParallel gathered the losses of several GPUs into a vector",
+            "the criterion does not reduce (reduction='none')",
+        )
+        yield _vector(record, match, (), Doubt(causes, "CUDA_VISIBLE_DEVICES=0 python train.py  # gone: DataParallel"))
+
+
+def _vector(record: Record, match: re.Match[str], shown: tuple[Evidence, ...], doubt: Doubt | None = None) -> Finding:
+    what = "DataParallel gave a vector with a loss for each GPU" if shown else "the loss is no scalar"
+    return Finding(
+        f"{what}, and backward() was called on it",
+        (record.proof(match, "one number"), *shown),
+        MEAN,
+        record.place,
+        doubt=doubt,
     )
