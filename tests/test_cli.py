@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -214,6 +215,13 @@ def test_a_world_without_home_terminal_or_locale(ddpdoctor: Run) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     done.stdout.encode("ascii")
+
+
+def test_output_goes_to_a_stream_as_it_comes(ddpdoctor: Run) -> None:
+    """A pipe cannot be written beside and renamed: --output /dev/stdout is the report."""
+    done = ddpdoctor("check", "--only", "DDP101", "--format", "json", "--output", "/dev/stdout")
+
+    assert json.loads(done.stdout)["results"][0]["code"] == "DDP101"
 
 
 def test_output_goes_to_the_file_and_a_killed_run_leaves_no_half_of_it(ddpdoctor: Run, tmp_path: Path) -> None:

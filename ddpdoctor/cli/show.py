@@ -35,7 +35,7 @@ class Show:
         self._colour = output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
         self._lines: list[str] = []
         self._shown: list[Result] = []
-        if output is not None:
+        if output is not None and not _is_stream(Path(output)):
             try:
                 with tempfile.TemporaryFile(dir=Path(output).parent):
                     pass
@@ -93,8 +93,15 @@ class Show:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write the file so that a reader sees all of it or nothing."""
+    """Write the file so that a reader sees all of it or nothing; a pipe or a device, as it comes."""
+    if _is_stream(path):
+        path.write_text(text, encoding="utf-8")
+        return
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         whole = Path(folder) / path.name
         whole.write_text(text, encoding="utf-8")
         whole.replace(path)
+
+
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
