@@ -27,6 +27,7 @@ CARD = Card("DDP415", Severity.ERROR)
 FAILED = (
     r"failed \(exitcode: ([1-9]\d*)\)(?: local_rank: (\d+))?|exitcode\s*: ([1-9]\d*) \(pid: \d+\)"
     r"|CalledProcessError: Command [^\n]* returned non-zero exit status ([1-9]\d*)|exits with return code = ([1-9]\d*)"
+    r"|Child process with PID \d+ terminated with code ([1-9]\d*)\b"
 )
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
@@ -53,9 +54,10 @@ def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[F
     """See that nothing but the launcher speaks of an error."""
     if told(log, match[2]):
         return
+    status = match[1] or next(filter(None, match.groups()[2:]))
     yield Finding(
         (f"local rank {match[2]}" if match[2] else "a rank")
-        + f" ended with exit status {match[1] or match[3] or match[4] or match[5]}; its own error is not in this log",
+        + f" ended with exit status {status}; its own error is not in this log",
         (record.proof(match, "the traceback of the rank"),),
         FIX,
         record.place,

@@ -8,10 +8,11 @@ MPI = {7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
 
 
 def died_by(number: int, name: str) -> str:
-    """Give the pattern of torchrun, mp.spawn, subprocess (accelerate), DeepSpeed, shells and MPI for the signal."""
+    """Give the pattern of torchrun, mp.spawn, subprocess (accelerate), DeepSpeed, Lightning, shells and MPI."""
     return (
         rf"failed \(exitcode: (?:-{number}|{128 + number})\)|exitcode\s*: (?:-{number}|{128 + number}) "
         rf"|Signal {number} \({name}\) received by PID|terminated with signal {name}|died with <Signals\.{name}:"
+        rf"|Child process with PID \d+ terminated with code -{number}\b"
         rf"|exits with return code = -{number}\b|exited with (?:exit )?code:? {128 + number}\b"
         rf"|interrupted by signal {number}: ?{name}\b"
         rf"|exited on signal {number} \({MPI[number]}\)|EXIT STRING: {MPI[number]} \(signal {number}\)"

@@ -36,7 +36,10 @@ KILLED = (
     died_by(9, "SIGKILL")
     + r"|^Killed$|: line \d+: +\d+ Killed\b|\bzsh: killed\b|DataLoader worker \(pid \d+\) is killed by signal: Killed"
 )
-ENDED = r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|closing signal SIGHUP|CANCELLED AT"
+ENDED = (
+    r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|closing signal SIGHUP|CANCELLED AT"
+    r"|terminated with code (?!-9\b)-?\d+\. Forcefully terminating all"  # Lightning, which then kills itself as well
+)
 CONSEQUENCES = ("worker-error-hidden-by-launcher", "remote-rank-died-or-network", "rank0-exited-store-gone")
 FIX = Fix(
     "let the ranks of a host take less memory together, or give the job more",
