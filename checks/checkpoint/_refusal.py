@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"
 SILENT = r"_IncompatibleKeys\(missing_keys=\[(?P<missing>[^\[\]]*)\], unexpected_keys=\[(?P<unexpected>[^\[\]]*)\]"
-MISSING = r"Missing key\(s\) in state_dict: ([^\n]+)"
+MISSING = r"Missing key\(s\) in state_dict: ((?:(?!Unexpected key)[^\n])+)"  # both in a line, where logs are flattened
 UNEXPECTED = r"Unexpected key\(s\) in state_dict: ([^\n]+)"
 SHAPE = (
     r"size mismatch for ([\w.]+): copying a param (?:with shape|of) torch\.Size\(\[([\d, ]*)\]\) from checkpoint,"
