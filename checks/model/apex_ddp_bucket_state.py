@@ -32,6 +32,7 @@ CARD = Card("DDP533", Severity.ERROR)
     r"'DistributedDataParallel' object has no attribute '(\w+)'"
     r"|In epilogue, next_bucket \(\d+\) != num_buckets \(\d+\)"
     r"|Some param buckets were not allreduced"
+    r"|self\.param_id_to_bucket\[id\(param\)\]"  # of a KeyError, which tells no more than a number
     r"|attempting to replace an already-filled bucket slot"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
