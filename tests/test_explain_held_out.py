@@ -302,6 +302,49 @@ srun: error: gpu-04: tasks 2-3: Exited with exit code 1
         "all-ranks-write-same-path",
         "1: Traceback (most recent call last):\n1:     os.makedirs(args.folder)\n1: FileExistsError: [Errno 17] File exists: '/checkpoint/run1'\n",
     ),
+    (
+        "worker-error-hidden-by-launcher",
+        "INFO: [rank: 1] Child process with PID 20534 terminated with code 1. Forcefully terminating all other processes to avoid zombies\nKilled\n",
+    ),
+    (
+        "host-oom-sigkill",
+        "[rank: 1] Child process with PID 9487 terminated with code -9. Forcefully terminating all other processes to avoid zombies\n",
+    ),
+    (
+        "worker-segfault",
+        "[rank: 2] Child process with PID 9487 terminated with code -11. Forcefully terminating all other processes to avoid zombies\n",
+    ),
+    (
+        "kernel-fault",
+        "THCudaCheck FAIL file=/src/aten/src/THC/THCCachingHostAllocator.cpp line=27 error=77 : an illegal memory access was encountered\n",
+    ),
+    (
+        "apex-ddp-bucket-state",
+        """\
+Traceback (most recent call last):
+  File "/srv/work/fit.py", line 248, in train
+    scaled_loss.backward()
+  File "/opt/py/lib/python3.6/site-packages/apex/parallel/distributed.py", line 519, in comm_ready_buckets
+    bucket_idx, bucket_loc = self.param_id_to_bucket[id(param)]
+KeyError: 139892655707984
+""",
+    ),
+    (
+        "orig-mod-prefix",
+        'Missing key(s) in state_dict: "stem.1.c.weight", "stem.2.c.weight". Unexpected key(s) in state_dict: "_orig_mod.stem.1.c.weight", "_orig_mod.stem.2.c.weight".\n',
+    ),
+    (
+        "gpu-request-exceeds-visible",
+        "pytorch_lightning.utilities.exceptions.MisconfigurationException: You requested GPUs: [1]\n But your machine only has: [] \n",
+    ),
+    (
+        "framework-torch-version-skew",
+        """\
+  File "/opt/py/lib/python3.6/site-packages/torch/nn/parallel/distributed.py", line 331, in _ddp_init_helper
+    bucket_indices = dist._compute_bucket_assignment_by_size(
+AttributeError: module 'torch.distributed' has no attribute '_compute_bucket_assignment_by_size'
+""",
+    ),
 ]
 HEALTHY = [
     # a process that no launcher saw fail: an old line of the kernel's log, or another user's

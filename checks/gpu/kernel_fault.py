@@ -33,7 +33,8 @@ from .gpu_hardware_fault import FAULT
 
 CARD = Card("DDP219", Severity.ERROR, known_as=("illegal-memory-access",))
 REPORTED = (
-    r"(?:CUDA error: |[Cc]uda (?:runtime error|failure) [^\n']{0,20}'?|Triton Error \[CUDA\]: |CUDA_ERROR_\w+: )"
+    r"(?:CUDA error: |[Cc]uda (?:runtime error|failure) [^\n']{0,20}'?|Triton Error \[CUDA\]: "
+    r"|THCudaCheck FAIL [^\n]{0,200} error=\d+ : |CUDA_ERROR_\w+: )"
     r"(an illegal (?:memory access|instruction) was encountered|unspecified launch failure|misaligned address"
     r"|hardware stack error|invalid program counter|operation not supported on global/shared address space)"
 )
