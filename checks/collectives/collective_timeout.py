@@ -42,7 +42,7 @@ FIX = Fix(
 )
 LATE = (
     "a rank died, or hangs outside of the collective (data loading, I/O, a lock)",
-    "the ranks have different numbers of batches, or are in different branches",
+    "the ranks are in different places: another number of batches, another branch, another order or shape of calls",
     "a rank works longer than the time-out",
     "the network or the path between GPUs has stalled",
 )
