@@ -147,16 +147,18 @@ class TestRun:
         assert "FaultFoundError" in done.stderr
 
     def test_a_hang_is_explained_in_time_and_ended_where_that_is_asked_for(
-        self, ddpdoctor: Run, script: Script, free_port: Port
+        self, ddpdoctor: Run, script: Script
     ) -> None:
-        """A barrier of rank 0 alone: who waits where, on which line, under which condition."""
+        """A barrier of rank 0 alone: who waits where, under which condition; of the end nothing is said."""
         path = script(STUCK)
-        done = ddpdoctor("run", "--hang-after", "3", "--on-finding", "raise", "--", *alone(path), PORT=free_port())
+        command = (sys.executable, *TORCHRUN, path)
+        done = ddpdoctor("run", "--hang-after", "3", "--on-finding", "raise", "--", *command)
 
         assert done.returncode == 1
         assert "DDP723 rank0-only-collective" in done.stderr
         assert f"{path}:{guilty(STUCK, 'dist.barrier()')}" in done.stderr
         assert "if dist.get_rank() == 0" in done.stderr
+        assert set(re.findall(r"DDP\d+", done.stderr)) == {"DDP723"}
 
     def test_ranks_of_mp_spawn_are_watched(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
         """Children that import everything anew, as forked ones are in the other tests."""

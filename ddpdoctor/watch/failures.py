@@ -19,6 +19,7 @@ from ddpdoctor.watch.explained import MARK, Explainer, note
 from ddpdoctor.watch.judge import Judge
 from ddpdoctor.watch.ledger import Reader
 from ddpdoctor.watch.printed import chain, hide_watch, printed, qualified
+from ddpdoctor.watch.settings import ENDED
 from ddpdoctor.watch.surroundings import network
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Failures:
 
     def _explain(self, exc: BaseException, known: Known, *, inside: bool) -> None:
         """Add what the checks say as a note, unless another process, or an exception before this one, has it."""
+        if self._ended_by_watch():
+            return
         of_others = type(exc).__name__ in GATHERED or type(exc).__module__.startswith("ddpdoctor.")
         if EXPLAINED in vars(exc) or of_others or any(MARK in str(each) or has_note(each) for each in chain(exc)):
             return
@@ -106,6 +109,11 @@ class Failures:
                 exc.add_note(text)
             else:
                 vars(exc)[UNSAID] = text
+
+    def _ended_by_watch(self) -> bool:
+        """Say whether the monitor has ended the training: what fails from then on follows from that."""
+        session = self.recorder.settings.session
+        return bool(session) and (Path(session) / ENDED).exists()
 
     @contextmanager
     def _busy(self) -> Iterator[None]:

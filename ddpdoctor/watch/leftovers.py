@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ddpdoctor.watch.settings import ENDED
+
 try:
     import fcntl
 except ImportError:  # not on this system: then nothing is locked, and nothing removed
@@ -23,7 +25,7 @@ else:
 HELD = "held"  # the monitor's file
 FRESH = 60.0  # seconds in which a folder's monitor comes to its lock
 OURS = {".events", ".pulse", ".stack", ".ask", ".unused"}
-NAMED = {HELD, "monitor", "finding"}  # with any other file, a copy of what a rehearsal has changed say, it stays
+NAMED = {HELD, "monitor", ENDED}  # with any other file, a copy of what a rehearsal has changed say, it stays
 
 
 @contextmanager

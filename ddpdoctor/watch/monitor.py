@@ -15,6 +15,7 @@ from ddpdoctor.watch.explained import Explainer
 from ddpdoctor.watch.hang import Rank, stalled
 from ddpdoctor.watch.judge import Found, Judge
 from ddpdoctor.watch.ledger import Reader
+from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Check
@@ -39,6 +40,7 @@ class Monitor:
         self._failed: list[Failed] = []
         self._new: list[Failed] = []
         self._failing = 0.0
+        self._stopped = False
         self._known = False  # what the ranks have failed of
         self._told: set[tuple[str, str | None, int | None]] = set()
         self._ranks: dict[int, Rank] = {}
@@ -113,8 +115,10 @@ class Monitor:
         self._see(Ended(pid=0, time=time.time(), status=status))
 
     def stop_ranks(self, text: str) -> None:
-        """Ask all ranks to end at their next batch or step."""
-        (Path(self._settings.session) / "finding").write_text(text, encoding="utf-8")
+        """Ask all ranks to end at their next batch or step; what has failed before is still told."""
+        self._explain()
+        self._stopped = True
+        (Path(self._settings.session) / ENDED).write_text(text, encoding="utf-8")
         for each in self._ranks.values():
             with suppress(FileNotFoundError):
                 each.reader.stop()
@@ -137,8 +141,11 @@ class Monitor:
         self._tell(self._judge.see(event))
 
     def _explain(self) -> None:
-        """Say what the ranks have failed of: the first of them, and what followed from that; each fault once."""
-        if not self._new:
+        """Say what the ranks have failed of: the first of them, and what followed from that; each fault once.
+
+        Of a training that the watch itself has ended nothing more is said.
+        """
+        if not self._new or self._stopped:
             return
         self._failed += self._new
         self._new.clear()

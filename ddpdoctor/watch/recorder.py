@@ -26,6 +26,7 @@ from ddpdoctor.watch.passes import Feed
 from ddpdoctor.watch.reads import Reads
 from ddpdoctor.watch.rehearse import RehearsalOver
 from ddpdoctor.watch.session import with_monitor
+from ddpdoctor.watch.settings import ENDED
 from ddpdoctor.watch.users import user_site
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Recorder:
         if self._writer is not None and self._writer.counters[ledger.STOP]:
             if self.settings.rehearsal is not None:
                 raise RehearsalOver(0)
-            raise FaultFoundError((Path(self.settings.session) / "finding").read_text(encoding="utf-8"))
+            raise FaultFoundError((Path(self.settings.session) / ENDED).read_text(encoding="utf-8"))
 
     def over(self, epoch: int, *, training: bool) -> None:
         """End a rehearsal at the start of an epoch, which all ranks reach together.

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 
 VARIABLE = "DDPDOCTOR_WATCH"
 ON_FINDING = ("warn", "raise", "log")
+ENDED = "finding"
+"""The file of a session that says what the monitor has ended the training for."""
 
 
 @dataclass(frozen=True, slots=True)
