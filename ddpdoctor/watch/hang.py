@@ -12,7 +12,7 @@ import psutil
 from ddpdoctor.watch import ledger
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
 from ddpdoctor.watch.flight import pending
-from ddpdoctor.watch.siblings import siblings
+from ddpdoctor.watch.siblings import BUSY, siblings, used
 from ddpdoctor.watch.stacks import Frame, stacks
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.users import is_users
@@ -20,7 +20,6 @@ from ddpdoctor.watch.users import is_users
 if TYPE_CHECKING:
     from ddpdoctor.watch.ledger import Reader
 
-BUSY = 0.2  # of a core: a rank that waits in gloo uses none
 LOOK = 1.0  # seconds between two looks at a rank
 # Frames of torch that wait for others, by the end of their file's path.
 WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
@@ -135,11 +134,7 @@ def _stopped(rank: Rank) -> bool:
 
 
 def _cpu(rank: Rank) -> float:
-    try:
-        times = rank.process.cpu_times() if rank.process is not None else None
-    except psutil.NoSuchProcess:
-        return 0.0
-    return times.user + times.system if times else 0.0
+    return used(rank.process) if rank.process is not None else 0.0
 
 
 def _waits(frames: tuple[Frame, ...]) -> str:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.surroundings import backend
 from ddpdoctor.watch.users import is_users
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from ddpdoctor.watch.settings import Rehearsal
 
-UNUSED = "Expected to have finished reduction in the prior iteration"
 PATIENCE = 3.0  # seconds in which the other ranks come to the same failure
 
 
@@ -34,6 +34,8 @@ class Rebuilt:
 
     def goes_on(self, model: Any, exc: Exception) -> bool:
         """Build anew, if all ranks have come to the same failure; say whether that was done."""
+        from ddpdoctor.probe.model_steps import UNUSED
+
         if UNUSED not in str(exc) or model.static_graph or getattr(model, "_comm_hooks", ()) or not self._all_here():
             return False
         training = model.training
@@ -66,8 +68,7 @@ def without_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[An
     """Give what init_process_group is to be told where there is no GPU: gloo in place of NCCL."""
     import torch
 
-    backend = str(args[0] if args else kwargs.get("backend", ""))
-    if torch.cuda.is_available() or "nccl" not in backend.lower():
+    if torch.cuda.is_available() or "nccl" not in backend(args, kwargs).lower():
         return args, kwargs
     kept = {name: value for name, value in kwargs.items() if name not in {"backend", "device_id", "pg_options"}}
     return ("gloo", *args[1:]), kept

@@ -11,7 +11,7 @@ import psutil
 
 from ddpdoctor.watch.events import Sibling
 
-BUSY = 0.2  # of a core
+BUSY = 0.2  # of a core: a process that waits uses none
 LOOK = 0.5  # seconds between two looks at a process
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")
 INIT = 1  # adopts what others left: its children belong to nobody
@@ -21,9 +21,9 @@ def siblings(pids: Iterable[int]) -> tuple[Sibling, ...]:
     """List the parents of these processes and all that descends from them, of the same interpreter, that live."""
     known = {*pids, os.getpid()}
     found = {each.pid: each for pid in known - {os.getpid()} for each in _family(pid) if each.pid not in known}
-    before = {pid: _used(each) for pid, each in found.items()}
+    before = {pid: used(each) for pid, each in found.items()}
     time.sleep(LOOK if found else 0)
-    return tuple(Sibling(pid, _used(each) - before[pid] > BUSY * LOOK) for pid, each in sorted(found.items()))
+    return tuple(Sibling(pid, used(each) - before[pid] > BUSY * LOOK) for pid, each in sorted(found.items()))
 
 
 def _family(pid: int) -> Iterator[psutil.Process]:
@@ -47,7 +47,8 @@ def _is_like(process: psutil.Process, interpreter: str) -> bool:
     return False
 
 
-def _used(process: psutil.Process) -> float:
+def used(process: psutil.Process) -> float:
+    """Give the processor time of a process in seconds; 0 where it is gone."""
     with suppress(psutil.Error):
         times = process.cpu_times()
         return float(times.user + times.system)

@@ -22,6 +22,11 @@ def rendezvous(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Seen:
     )
 
 
+def backend(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Give the backend that init_process_group is told; empty where it is told none."""
+    return str(args[0] if args else kwargs.get("backend", ""))
+
+
 def address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Say where init_process_group meets the other ranks; empty where a store was handed to it."""
     given = kwargs.get("init_method") or (args[1] if args[1:] else None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch.hooks.errors import stay_outermost
 from ddpdoctor.watch.patch import Patch, patch
 from ddpdoctor.watch.rehearse import without_gpu
-from ddpdoctor.watch.surroundings import address, network, rendezvous
+from ddpdoctor.watch.surroundings import address, backend, network, rendezvous
 from ddpdoctor.watch.users import user_site
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     recorder.joining(
         told("rank", "RANK"),
         world_size=told("world_size", "WORLD_SIZE"),
-        backend=str(args[0] if args else kwargs.get("backend", "")),
+        backend=backend(args, kwargs),
         address=address(args, kwargs),
         local_size=int(local) if (local := os.environ.get("LOCAL_WORLD_SIZE", "")).isdecimal() else None,
     )
