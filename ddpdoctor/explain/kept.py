@@ -76,9 +76,10 @@ class Keeper:
     def kept(self, rank: int | None = None) -> Kept:
         """Give all that was kept, in order; or what one rank said."""
         pairs = [pair for pair in self._records if rank is None or pair[0].rank == rank]
-        pairs = _of_one_year(pairs)
+        shift = _shift(pairs)
+        pairs = _of_one_year(pairs, shift)
         first = {reader.first_failed for reader in self._readers} - {None}
-        ordered = _in_order(pairs, first, ahead(self._starts(pairs)))
+        ordered = _in_order(pairs, first, ahead(self._starts(pairs, shift)))
         matched: dict[Pattern, list[int]] = {pattern: [] for pattern in self.finder.patterns}
         for position, (_, matching) in enumerate(ordered):
             for pattern in matching:
@@ -96,13 +97,13 @@ class Keeper:
             {reader.origin.name: reader.last_lines for reader in self._readers},
         )
 
-    def _starts(self, pairs: list[tuple[Record, Patterns]]) -> Iterator[Start]:
+    def _starts(self, pairs: list[tuple[Record, Patterns]], shift: int) -> Iterator[Start]:
         """Tell when each source begins, and on which host."""
         nodes = {record.source: record.node for record, _ in reversed(pairs) if record.node is not None}
         for reader in self._readers:
             if (began := reader.began) is not None:
                 name = reader.origin.name
-                seconds = began.seconds + (_shift(pairs) if began.year is None else 0)
+                seconds = began.seconds + (shift if began.year is None else 0)
                 yield Start(name, reader.origin.node or nodes.get(name), seconds, began.zoned)
 
     def _nodes(self, records: tuple[Record, ...]) -> tuple[str, ...]:
@@ -133,9 +134,8 @@ def _in_order(
     return [pair for _, pair in sorted(zip(keys, pairs, strict=True), key=lambda each: each[0])]
 
 
-def _of_one_year(pairs: list[tuple[Record, Patterns]]) -> list[tuple[Record, Patterns]]:
+def _of_one_year(pairs: list[tuple[Record, Patterns]], shift: int) -> list[tuple[Record, Patterns]]:
     """Give the times of lines that name no year the year that others name."""
-    shift = _shift(pairs)
     if not shift:
         return pairs
 
