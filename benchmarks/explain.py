@@ -1,12 +1,11 @@
 """Measures ``ddpdoctor explain``: how often the first answer is right, how fast it reads, how soon it answers.
 
-Usage: python benchmarks/explain.py [--cases FILE] [--misses] [--healthy FOLDER] [--speed [MEGABYTES]] [--real]
+Usage: python benchmarks/explain.py [--corpus FOLDER] [--misses] [--healthy FOLDER] [--speed [MEGABYTES]] [--real]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -14,71 +13,35 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ddpdoctor.explain.answer import Answer, Confidence
-from ddpdoctor.explain.engine import explain
-from ddpdoctor.explain.sources import Origin
-from ddpdoctor.registry import find, load_checks
-
-if TYPE_CHECKING:
-    from ddpdoctor.check import Check
+from ddpdoctor.logs.examination import explain
+from ddpdoctor.logs.read.sources import Origin
+from ddpdoctor.registry import load_checks
+from ddpdoctor.selftest.corpus import Case, cases, first_word
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RANKS = 64
 RUNS = 5
-STUCK = 75  # seconds after which a patient that hangs is interrupted
+STUCK = 75  # seconds after which a broken case that hangs is interrupted
 
 
-@dataclass(frozen=True)
-class Case:
-    """A log whose cause is known: the label, and for an ambiguous one the others that it can be."""
-
-    name: str
-    log: str
-    label: str
-    others: tuple[str, ...]
-
-    def is_right(self, answer: Answer) -> bool:
-        """Say whether the answer names the label, or one of the others; undecidable where the label says so."""
-        if answer.confidence is Confidence.UNDECIDABLE and self.label.endswith("-unspecified"):
-            return True
-        return answer.first is not None and bool(names(answer.first.check) & {self.label, *self.others})
-
-
-def names(check: Check) -> set[str]:
-    """Give all names of a check."""
-    return {check.slug, *check.known_as}
-
-
-def cases(path: Path) -> Iterator[Case]:
-    """Read the labelled logs."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        case = json.loads(line)
-        others = case.get("alt_labels", ()) if case["ambiguous"] else ()
-        yield Case(case["id"], case["symptom_log"], case["cause_label"], tuple(others))
-
-
-def said(answer: Answer) -> str:
-    """Give the answer in a word."""
-    return answer.first.check.slug if answer.first else "unknown" if answer.unknown else "nothing"
-
-
-def accuracy(path: Path, *, misses: bool) -> None:
-    """Print how many labelled logs are answered rightly."""
+def accuracy(folder: Path, *, misses: bool) -> None:
+    """Print how many logs of the corpus are answered rightly, and how many of those that others reported."""
     checks = load_checks()
-    every = list(cases(path))
-    right = 0
+    right: list[Case] = []
+    every = [case for path in sorted(folder.glob("*.txt")) for case in cases(path)]
     for case in every:
         answer = explain([(Origin(case.name), [case.log.encode()])], checks)
-        right += case.is_right(answer)
-        if misses and not case.is_right(answer):
-            known = "" if find(checks, case.label) else "  (no check has this name)"
-            print(f"{case.name:32} {case.label:40} answered {said(answer)}{known}")
-    print(f"first answer right: {right} of {len(every)}, {100 * right / len(every):.1f} %")
+        if case.is_right(answer):
+            right.append(case)
+        elif misses:
+            print(f"{case.name:24} {' | '.join(sorted(case.labels)):48} answered {first_word(answer)}")
+    for title, some, of in (
+        ("all logs", right, every),
+        ("reported by others", [each for each in right if each.about], [each for each in every if each.about]),
+    ):
+        print(f"first answer right, {title}: {len(some)} of {len(of)}, {100 * len(some) / len(of):.1f} %")
 
 
 def healthy(folder: Path) -> None:
@@ -134,7 +97,7 @@ def speed(megabytes: int) -> None:
 
 
 def timed(log: Path) -> tuple[float, float]:
-    """Give the wall time of the command, and the most memory that it held."""
+    """Return the wall time of the command, and the most memory that it held."""
     command = [sys.executable, "-m", "ddpdoctor", "explain", str(log)]
     started = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -145,11 +108,11 @@ def timed(log: Path) -> tuple[float, float]:
 
 
 def real() -> None:
-    """Run each patient that is a script with plain torchrun, and print what its output is explained by."""
+    """Run each broken case that is a script with plain torchrun, and print what its output is explained by."""
     checks = load_checks()
     torchrun = Path(sys.executable).with_name("torchrun")
     right, failed = 0, 0
-    for script in sorted(FIXTURES.glob("*/patient.py")):
+    for script in sorted(FIXTURES.glob("*/broken.py")):
         if "__main__" not in script.read_text():
             continue
         with tempfile.TemporaryDirectory() as folder:
@@ -162,23 +125,21 @@ def real() -> None:
         answer = explain([(Origin("stdout"), [done.stdout])], checks)
         slug = script.parent.name.replace("_", "-")
         failed += 1
-        right += said(answer) == slug
-        print(f"{slug:32} exit {done.returncode:4}  {said(answer)}")
+        right += first_word(answer) == slug
+        print(f"{slug:32} exit {done.returncode:4}  {first_word(answer)}")
     print(f"real failures named: {right} of {failed}")
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--cases", type=Path, default=FIXTURES / "logs.jsonl", help="labelled logs, a JSON object a line"
-    )
+    parser.add_argument("--corpus", type=Path, default=FIXTURES / "corpus", help="a folder of labelled logs")
     parser.add_argument("--misses", action="store_true", help="list each wrong answer")
-    parser.add_argument("--healthy", type=Path, default=FIXTURES / "healthy", help="a folder of healthy logs")
+    parser.add_argument("--healthy", type=Path, default=FIXTURES / "healthy_logs", help="a folder of healthy logs")
     parser.add_argument("--speed", type=int, nargs="?", const=1000, metavar="MEGABYTES", help="time a large log")
-    parser.add_argument("--real", action="store_true", help="run the patients that fail with torchrun")
+    parser.add_argument("--real", action="store_true", help="run the broken cases that fail with torchrun")
     options = parser.parse_args()
-    accuracy(options.cases, misses=options.misses)
+    accuracy(options.corpus, misses=options.misses)
     healthy(options.healthy)
     if options.speed:
         speed(options.speed)

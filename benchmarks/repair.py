@@ -100,7 +100,7 @@ def flush(path: Path) -> None:
 
 
 def state_dict(count: int, size: float) -> OrderedDict[str, Any]:
-    """Give what a model in DistributedDataParallel has for its state: `count` tensors, `size` bytes in all."""
+    """Return what a model in DistributedDataParallel has for its state: `count` tensors, `size` bytes in all."""
     import torch
 
     length = max(1, int(size / count / torch.float32.itemsize))
@@ -308,12 +308,12 @@ def run_size(ways: list[Way], size: float, runs: int, folder: Path) -> dict[str,
 
 
 def told(line: str) -> None:
-    """Say how far it is; the table alone goes to the standard output."""
+    """Return how far it is; the table alone goes to the standard output."""
     print(line, file=sys.stderr, flush=True)
 
 
 def median(measured: list[Measured]) -> float:
-    """Give the median of the seconds."""
+    """Return the median of the seconds."""
     return statistics.median(one.seconds for one in measured)
 
 
@@ -324,14 +324,14 @@ def ratio(way: Way, took: dict[str, list[Measured]]) -> str:
 
 
 def seconds_cell(measured: list[Measured]) -> str:
-    """Give the median, and the range where there is one."""
+    """Return the median, and the range where there is one."""
     values = [one.seconds for one in measured]
     spread = f" ({min(values):.3g} to {max(values):.3g})" if len(values) > 1 else ""
     return f"{statistics.median(values):.3g}{spread}"
 
 
 def peak_cell(measured: list[Measured]) -> str:
-    """Give the highest peak of the runs."""
+    """Return the highest peak of the runs."""
     return f"{max(one.peak for one in measured) / MEGA:.0f}"
 
 
@@ -389,7 +389,7 @@ def print_tiny(folder: Path) -> None:
 
 
 def require_room(folder: Path, size: float) -> None:
-    """Say what is missing before anything is written."""
+    """Return what is missing before anything is written."""
     wanted = {
         f"disk at {folder}": (DISK_PER_BYTE * size + 1, shutil.disk_usage(folder).free),
         "memory": (MEMORY_PER_BYTE * size + 1, psutil.virtual_memory().available),
@@ -403,7 +403,7 @@ def require_room(folder: Path, size: float) -> None:
 
 @contextmanager
 def own_folder(parent: Path) -> Iterator[Path]:
-    """Give a new folder, and remove it when the program ends, by a signal too."""
+    """Yield a new folder, and remove it when the program ends, by a signal too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with tempfile.TemporaryDirectory(prefix="ddpdoctor-benchmark-", dir=parent) as name:
         yield Path(name)

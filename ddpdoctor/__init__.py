@@ -1,42 +1,33 @@
-"""Finds, proves and mends what is wrong with a PyTorch data-parallel training."""
+"""Finds, proves and mends what is wrong with a PyTorch data-parallel training.
 
-from typing import TYPE_CHECKING
+``install()`` watches the training of this process; ``load_state_dict`` and ``checkpoint`` load and repair checkpoints.
+What the author of a check needs stands in ``ddpdoctor.check``.
+"""
 
-# The facets' decorators stay in ddpdoctor.check: ddpdoctor.probe is the package of that instrument.
-from ddpdoctor import checkpoint
-from ddpdoctor.check import BadTarget, Card, Check, NotRun
-from ddpdoctor.loading import load_state_dict
-from ddpdoctor.model import Doubt, Evidence, Finding, Fix, Place, Report, Result, Severity, Status, Table
+TYPE_CHECKING = False  # as typing's, whose import would take half of the time of `import ddpdoctor`
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.install import install, uninstall
+    from ddpdoctor import checkpoint
+    from ddpdoctor.checkpoint.load import load_state_dict
+    from ddpdoctor.facets import BadTarget
+    from ddpdoctor.watch.rank.install import install, uninstall
 
-__all__ = [
-    "BadTarget",
-    "Card",
-    "Check",
-    "Doubt",
-    "Evidence",
-    "Finding",
-    "Fix",
-    "NotRun",
-    "Place",
-    "Report",
-    "Result",
-    "Severity",
-    "Status",
-    "Table",
-    "checkpoint",
-    "install",
-    "load_state_dict",
-    "uninstall",
-]
+__all__ = ["BadTarget", "checkpoint", "install", "load_state_dict", "uninstall"]
+
+HOMES = {
+    "BadTarget": "ddpdoctor.facets",
+    "install": "ddpdoctor.watch.rank.install",
+    "load_state_dict": "ddpdoctor.checkpoint.load",
+    "uninstall": "ddpdoctor.watch.rank.install",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import the watch when it is asked for: no other command pays for it."""
-    if name in {"install", "uninstall"}:
-        from ddpdoctor.watch import install
+    """Import a name when it is asked for: no command and no rank pays for what it does not use."""
+    import importlib
 
-        return getattr(install, name)
+    if name == "checkpoint":
+        return importlib.import_module("ddpdoctor.checkpoint")
+    if name in HOMES:
+        return getattr(importlib.import_module(HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,26 @@
-"""Lets ``python -m ddpdoctor`` work."""
+"""Where the command ``ddpdoctor``, and ``python -m ddpdoctor``, begins."""
 
-from ddpdoctor.cli import main
+import os
+import signal
+
+
+def main() -> None:
+    """Run the command line.
+
+    Ctrl-C is answered from the first moment on: the commands are imported when the handler is there, and what they open
+    they close by handlers of their own.
+    """
+    signal.signal(signal.SIGINT, _leave)
+    from ddpdoctor import cli
+
+    cli.main()
+
+
+def _leave(number: int, _: object) -> None:
+    """End at once: nothing is open yet, or nothing is any more."""
+    os.write(2, b"ddpdoctor: ended by SIGINT\n")
+    os._exit(128 + number)
+
 
 if __name__ == "__main__":
     main()

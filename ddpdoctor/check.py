@@ -1,162 +1,255 @@
-"""What a check's file declares: one card, and a facet for each instrument that can see the ailment.
+"""Everything that the author of a check needs; a check imports from here alone.
 
-A check's file reads top to bottom like an article: the docstring is the page, its first line the title; then
-the card; then the facets. The file's name is the slug and its folder the area, so they cannot drift apart::
+A check's file reads top to bottom like an article: the docstring is the page, its first line the title; then the
+ailment; then the facets. The file's name is the slug and its folder the area, so they cannot drift apart::
 
-    CARD = Card("DDP501", Severity.ERROR)
+    AILMENT = Ailment("DDP501", Severity.ERROR)
 
-    @probe
+    @probe                       # asked by ddpdoctor check
     def in_a_small_job(model: ModelExam) -> Iterator[Finding]: ...
 
-    @sign(r"Expected to have finished reduction in the prior iteration")
-    def in_logs(record: Record) -> Iterator[Finding]: ...
+    @watch(Failed)               # shown each event of this type, by ddpdoctor run and install()
+    def while_training(event: Failed, training: Training) -> Iterator[Finding]: ...
 
-A facet's parameters name what it needs: a probe's ``facts``, ``gpus``, ``jobs``, ``model``, ``loader`` and
-``checkpoint``; a sign's ``record``, ``match`` and ``log``. The engine of its instrument supplies them.
+    @log_pattern(r"Expected to have finished reduction in the prior iteration")     # ddpdoctor explain
+    def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]: ...
+
+Where the same thing is seen and exactly one of several checks may speak of it, they are a family: a module of their
+folder (``_name.py``) has an enum of what it can be and a function that decides, and offers a decorator of its own,
+made of ``watch`` or ``log_pattern`` and a ``Claim`` (see ``checks/collectives/_hangs.py``). Each member is claimed by
+exactly one check, or the checks do not load.
+
+What a facet needs is named by its parameters (``ddpdoctor.facets.INPUTS``); a name that nobody supplies is refused
+when the check is loaded. A facet yields findings. It raises ``NotRun("why")`` where there is nothing to look at.
+
+Names of heavier rooms are imported when they are first asked for: ``explain`` loads no probe.
 """
 
 from __future__ import annotations
 
-import enum
-import functools
-import inspect
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.model import Finding, Severity
+from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, log_pattern, probe, watch
+from ddpdoctor.findings import Ambiguity, Evidence, Finding, Fix, Place, Severity, Table
+from ddpdoctor.logs.records import Kind, Log, Record
+from ddpdoctor.watch.events import (
+    AsyncWorkDropped,
+    Bypassed,
+    Communication,
+    DataSeen,
+    Doing,
+    Ended,
+    EpochEnded,
+    EpochSet,
+    EpochStarted,
+    EvaluationBegan,
+    Failed,
+    FileRead,
+    FileWritten,
+    Joined,
+    Joining,
+    Loaded,
+    ManualReduction,
+    OptimizerSeen,
+    OrderSeen,
+    PeerLost,
+    Position,
+    Sampler,
+    Site,
+    Stalled,
+    StepSampled,
+    SyncSkipped,
+    Wrapped,
+    Wrapping,
+    place,
+)
+from ddpdoctor.watch.training import Training
 
-Examine = Callable[..., Iterable[Finding]]
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
+    from ddpdoctor.checkpoint.compare import (
+        KeyDifference,
+        ModelEntry,
+        closest_difference,
+        outermost,
+        shifted,
+        wrapped_keys,
+    )
+    from ddpdoctor.checkpoint.keys import (
+        AVERAGED_COUNTER,
+        WRAPPER_NAMES,
+        Strip,
+        assumed_strip,
+        is_averaged,
+        is_flat,
+        possible_strips,
+        wrappers_in,
+    )
+    from ddpdoctor.examine.blame import own_frames
+    from ddpdoctor.examine.loader.exam import LoaderExam
+    from ddpdoctor.examine.loader.facts import Index, Order, RankLoader, RankSampler, same_order
+    from ddpdoctor.examine.loader.shares import SHARED, Shares, compare_shares, each_two, likeness, shared_part
+    from ddpdoctor.examine.model.exam import ModelExam
+    from ddpdoctor.examine.model.facts import TOO_SLOW, Buffer, Description, Difference, Parameter, is_expanded
+    from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
+    from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces, several_hosts
+    from ddpdoctor.host.facts import Facts
+    from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
+    from ddpdoctor.host.limits import human_size
+    from ddpdoctor.host.network import Network, is_loopback, try_connect
+    from ddpdoctor.host.variables import misspelt
+    from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
+    from ddpdoctor.jobs.pool import Jobs
+    from ddpdoctor.source.ranks import rank_condition
+
+__all__ = [
+    "AVERAGED_COUNTER",
+    "BAD_DTYPE",
+    "EXPANDED",
+    "KNOWN_ERRORS",
+    "NO_DRIVER",
+    "READY_TWICE",
+    "SHARED",
+    "TOO_SLOW",
+    "UNUSED",
+    "WRAPPER_NAMES",
+    "Ailment",
+    "Ambiguity",
+    "AsyncWorkDropped",
+    "BadTarget",
+    "Buffer",
+    "Bypassed",
+    "CheckpointFile",
+    "Claim",
+    "Communication",
+    "DataSeen",
+    "Description",
+    "Died",
+    "Difference",
+    "Doing",
+    "Ended",
+    "EpochEnded",
+    "EpochSet",
+    "EpochStarted",
+    "EvaluationBegan",
+    "Evidence",
+    "Facet",
+    "Facts",
+    "Failed",
+    "FileRead",
+    "FileWritten",
+    "Finding",
+    "Fix",
+    "Format",
+    "Gpu",
+    "Gpus",
+    "Index",
+    "Jobs",
+    "Joined",
+    "Joining",
+    "KeyDifference",
+    "Kind",
+    "Loaded",
+    "LoaderExam",
+    "Log",
+    "ManualReduction",
+    "Marker",
+    "ModelEntry",
+    "ModelExam",
+    "Network",
+    "NotRun",
+    "OptimizerSeen",
+    "Order",
+    "OrderSeen",
+    "Outcome",
+    "Parameter",
+    "PeerLost",
+    "Place",
+    "Position",
+    "Raised",
+    "RankLoader",
+    "RankSampler",
+    "Record",
+    "Returned",
+    "Role",
+    "Sampler",
+    "Severity",
+    "Shares",
+    "Site",
+    "Stalled",
+    "StateDict",
+    "StepSampled",
+    "Strip",
+    "Stuck",
+    "SyncSkipped",
+    "Table",
+    "Training",
+    "Wrapped",
+    "Wrapping",
+    "assumed_strip",
+    "closest_difference",
+    "compare_shares",
+    "each_two",
+    "gloo_address",
+    "human_size",
+    "is_averaged",
+    "is_expanded",
+    "is_flat",
+    "is_loopback",
+    "likeness",
+    "log_pattern",
+    "misspelt",
+    "nccl_interface",
+    "nccl_interfaces",
+    "outermost",
+    "own_frames",
+    "place",
+    "possible_strips",
+    "probe",
+    "rank_condition",
+    "same_order",
+    "several_hosts",
+    "shared_part",
+    "shifted",
+    "subscript",
+    "try_connect",
+    "visible_gpus",
+    "watch",
+    "wrapped_keys",
+    "wrappers_in",
+]
+
+ROOMS = {
+    "checkpoint": "CheckpointFile Format StateDict subscript",
+    "checkpoint.compare": "KeyDifference ModelEntry closest_difference outermost shifted wrapped_keys",
+    "checkpoint.keys": (
+        "AVERAGED_COUNTER WRAPPER_NAMES Strip assumed_strip is_averaged is_flat possible_strips wrappers_in"
+    ),
+    "examine.blame": "own_frames",
+    "examine.loader.exam": "LoaderExam",
+    "examine.loader.facts": "Index Order RankLoader RankSampler same_order",
+    "examine.loader.shares": "SHARED Shares compare_shares each_two likeness shared_part",
+    "examine.model.exam": "ModelExam",
+    "examine.model.facts": "TOO_SLOW Buffer Description Difference Parameter is_expanded",
+    "examine.model.steps": "BAD_DTYPE EXPANDED KNOWN_ERRORS READY_TWICE UNUSED",
+    "host.facts": "Facts",
+    "host.gpus": "NO_DRIVER Gpu Gpus visible_gpus",
+    "host.limits": "human_size",
+    "host.backend_network": "gloo_address nccl_interface nccl_interfaces several_hosts",
+    "host.network": "Network is_loopback try_connect",
+    "host.variables": "misspelt",
+    "jobs.outcome": "Died Outcome Raised Returned Stuck",
+    "jobs.pool": "Jobs",
+    "source.ranks": "rank_condition",
+}
+"""Where the names live that are imported when they are asked for; a test compares it with the imports above."""
 
 
-class Instrument(enum.Enum):
-    """The four instruments; a facet belongs to exactly one."""
-
-    PROBE = "probe"
-    WATCH = "watch"
-    SIGN = "sign"
-    LINT = "lint"
-
-
-class NotRun(Exception):  # noqa: N818 - no error: the check says why it has nothing to look at
-    """Raised by a facet, or by what supplies its inputs, when there is nothing to examine; the text says why."""
-
-
-class BadTarget(NotRun):
-    """Something that the user named cannot be used; the text says what, whose fault, and where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """The code of a check (``DDP`` and three digits; never reused) and the usual severity of its findings.
-
-    ``known_as`` lists other names of the ailment, which find the check as its slug does.
-    """
-
-    code: str
-    severity: Severity
-    known_as: tuple[str, ...] = ()
-
-
-class Role(enum.Enum):
-    """What a message in a log is to the failure that it belongs to.
-
-    A ``CAUSE`` names what is wrong. A ``SYMPTOM`` is printed for several causes: the finding's ``doubt`` lists them.
-    A ``CONSEQUENCE`` is printed by those who outlive a failure elsewhere. A ``HARMLESS`` one needs no action.
-    """
-
-    CAUSE = "cause"
-    SYMPTOM = "symptom"
-    CONSEQUENCE = "consequence"
-    HARMLESS = "harmless"
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """A regular expression that is compiled when it is first searched for: in most logs, most never are."""
-
-    pattern: str
-
-    def search(self, text: str) -> re.Match[str] | None:
-        """Find its first match."""
-        return _compiled(self.pattern).search(text)
-
-
-_compiled = functools.cache(re.compile)
-
-
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """What the ailment looks like in a log.
-
-    ``beside`` are other patterns that the facet asks the log for: a line that no declared pattern matches is not
-    kept. ``explains`` names the checks (slugs) whose signs are mere consequences where this one holds.
-    """
-
-    pattern: Pattern
-    role: Role = Role.CAUSE
-    beside: tuple[Pattern, ...] = ()
-    explains: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Facet:
-    """How one instrument recognises the ailment.
-
-    ``subject`` narrows what the facet is shown: a Sign, or the type of an event for a watch.
-    """
-
-    instrument: Instrument
-    examine: Examine
-    subject: object = None
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Name the inputs that the facet asks for, in the order of its parameters."""
-        return tuple(inspect.signature(self.examine).parameters)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A check as the registry found it; ``origin`` is the module that declares it."""
-
-    code: str
-    slug: str
-    area: str
-    severity: Severity
-    title: str
-    page: str
-    facets: tuple[Facet, ...]
-    origin: str
-    known_as: tuple[str, ...] = ()
-
-    def of(self, instrument: Instrument) -> tuple[Facet, ...]:
-        """Give the facets of one instrument."""
-        return tuple(facet for facet in self.facets if facet.instrument is instrument)
-
-
-def probe(examine: Examine) -> Facet:
-    """Mark what ``ddpdoctor check`` runs: a function of named inputs that yields findings."""
-    return Facet(Instrument.PROBE, examine)
-
-
-def watch(event: type) -> Callable[[Examine], Facet]:
-    """Mark what is shown each ``event`` of a running training."""
-    return lambda examine: Facet(Instrument.WATCH, examine, event)
-
-
-def sign(
-    pattern: str, *, role: Role = Role.CAUSE, beside: Iterable[str] = (), explains: Iterable[str] = ()
-) -> Callable[[Examine], Facet]:
-    """Mark what is shown each log record in whose text ``pattern`` (a regular expression) occurs.
-
-    The facet may ask for ``record`` (the Record), ``match`` (the match of the pattern in its text) and ``log`` (the
-    Log: everything else that was said). It yields nothing where the message has another cause.
-    """
-    subject = Sign(Pattern(pattern), role, tuple(map(Pattern, beside)), tuple(explains))
-    return lambda examine: Facet(Instrument.SIGN, examine, subject)
-
-
-def lint(examine: Examine) -> Facet:
-    """Mark what is shown each source module."""
-    return Facet(Instrument.LINT, examine)
+def __getattr__(name: str) -> Any:
+    """Import a name from its room."""
+    for room, names in ROOMS.items():
+        if name in names.split():
+            value = globals()[name] = getattr(importlib.import_module(f"ddpdoctor.{room}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

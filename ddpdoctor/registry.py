@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import graphlib
 import importlib
 import importlib.metadata
 import inspect
@@ -9,7 +11,8 @@ import pkgutil
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Card, Check, Facet
+from ddpdoctor.areas import AREAS
+from ddpdoctor.facets import INPUTS, Ailment, Check, Facet, LogPattern, Role, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 BUILT_IN = "ddpdoctor.checks"
 GROUP = "ddpdoctor.checks"
 CODE = re.compile(r"[A-Z]{3,}\d{3}")
+SECTIONS = ("What happens", "How to be sure", "How to mend it", "Versions and sources")
+"""The headings of a page, in this order."""
 
 
 class LoadError(Exception):
@@ -28,30 +33,64 @@ def load_checks() -> tuple[Check, ...]:
     """Load the built-in checks and those of the entry-point group ``ddpdoctor.checks``, sorted by code.
 
     Raises:
-        LoadError: a module fails to import, declares no valid check, or claims a code or slug that is taken.
-            A check is never left out in silence.
+        LoadError: a module fails to import, declares no valid check, claims a code or slug that is taken, or
+            supersedes a check that is not there. A check is never left out in silence.
     """
     others = sorted(entry.value for entry in importlib.metadata.entry_points(group=GROUP))
     packages = [_imported(name) for name in (BUILT_IN, *others)]
     checks = sorted((check for package in packages for check in _walk(package)), key=lambda check: check.code)
-    _require_unique(checks, lambda check: (check.code,))
-    _require_unique(checks, lambda check: (check.slug, *check.known_as))
+    _require_unique(checks, lambda check: check.code)
+    _require_unique(checks, lambda check: check.slug)
+    _require_causality(checks)
+    _require_families(checks)
     return tuple(checks)
 
 
-def _require_unique(checks: list[Check], names: Callable[[Check], tuple[str, ...]]) -> None:
+def find(checks: tuple[Check, ...], name: str) -> Check | None:
+    """Return the check of this code or slug, whatever the case; None when there is none."""
+    wanted = name.lower().replace("_", "-")
+    return next((check for check in checks if wanted in (check.code.lower(), check.slug)), None)
+
+
+def _require_unique(checks: list[Check], name: Callable[[Check], str]) -> None:
     taken: dict[str, Check] = {}
     for check in checks:
-        for name in names(check):
-            if name in taken:
-                raise LoadError(f"{check.origin} and {taken[name].origin} both claim {name}")
-            taken[name] = check
+        if other := taken.get(name(check)):
+            raise LoadError(f"{check.origin} and {other.origin} both claim {name(check)}")
+        taken[name(check)] = check
 
 
-def find(checks: tuple[Check, ...], name: str) -> Check | None:
-    """Find a check by its code, its slug or another name of it, whatever the case; None when there is none."""
-    wanted = name.lower().replace("_", "-")
-    return next((check for check in checks if wanted in (check.code.lower(), check.slug, *check.known_as)), None)
+def _require_causality(checks: list[Check]) -> None:
+    """Refuse to supersede checks that are not there, that give way by their roles, or each other."""
+    graph = {check.slug: {slug for each in _log_patterns(check) for slug in each.supersedes} for check in checks}
+    weighty = {check.slug for check in checks if any(each.role is Role.CAUSE for each in _log_patterns(check))}
+    for check in checks:
+        if missing := graph[check.slug] - graph.keys():
+            raise LoadError(f"{check.origin} supersedes {', '.join(sorted(missing))}, and there is no such check")
+        if light := graph[check.slug] - weighty:
+            raise LoadError(f"{check.origin} supersedes {', '.join(sorted(light))}, which no log names as a cause")
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as exc:
+        origins = {check.slug: check.origin for check in checks}
+        circle = " > ".join(origins[slug] for slug in exc.args[1])
+        raise LoadError(f"checks supersede each other in a circle: {circle}") from None
+
+
+def _log_patterns(check: Check) -> list[LogPattern]:
+    return [facet.subject for facet in check.facets if isinstance(facet.subject, LogPattern)]
+
+
+def _require_families(checks: list[Check]) -> None:
+    """Refuse families of which two checks claim one member, or nobody claims one."""
+    claimed: dict[enum.Enum, Check] = {}
+    claims = [(check, facet.claim) for check in checks for facet in check.facets if facet.claim]
+    for check, member in [(check, member) for check, claim in claims for member in claim.members]:
+        if claimed.setdefault(member, check) is not check:
+            raise LoadError(f"{claimed[member].origin} and {check.origin} both claim {member}")
+    for family in {type(member) for member in claimed}:
+        if missing := set(family) - claimed.keys():
+            raise LoadError(f"no check claims {', '.join(sorted(map(str, missing)))} of {family.__module__}")
 
 
 def _imported(name: str) -> ModuleType:
@@ -61,7 +100,7 @@ def _imported(name: str) -> ModuleType:
         if exc.name == BUILT_IN:
             raise LoadError("ddpdoctor runs from a checkout that is not installed: pip install -e .") from exc
         raise LoadError(f"the checks of {name} cannot be imported: {exc}") from exc
-    except Exception as exc:  # whatever a third party's module raises, the user learns which one it was
+    except (Exception, SystemExit) as exc:  # whatever a third party's module raises, the user learns which one it was
         raise LoadError(f"the checks of {name} cannot be imported: {type(exc).__name__}: {exc}") from exc
 
 
@@ -78,33 +117,51 @@ def _walk(package: ModuleType) -> Iterator[Check]:
 
 
 def _check(module: ModuleType) -> Check:
-    cards = [value for value in vars(module).values() if isinstance(value, Card)]
+    declared = [value for value in vars(module).values() if isinstance(value, Ailment)]
     facets = tuple(value for value in vars(module).values() if isinstance(value, Facet))
     page = inspect.getdoc(module) or ""
-    title, _, body = page.partition("\n")
-    for wrong, problem in (
-        (len(cards) != 1, f"declares {len(cards)} cards, expected one"),
-        (not facets, "has no facet: nothing can recognise it"),
-        (
-            not (title.endswith(".") and body.strip()),
-            "needs a docstring: a title that ends in a full stop, and a page",
-        ),
-        (
-            bool(cards) and not CODE.fullmatch(cards[0].code),
-            "has a code that is not letters and three digits",
-        ),
-    ):
-        if wrong:
-            raise LoadError(f"{module.__name__} {problem}")
     area, name = module.__name__.split(".")[-2:]
+    for problem in _problems(module, declared, facets, page):
+        raise LoadError(f"{module.__name__} {problem}")
     return Check(
-        code=cards[0].code,
+        code=declared[0].code,
         slug=name.replace("_", "-"),
         area=area,
-        severity=cards[0].severity,
-        title=title.rstrip("."),
+        severity=declared[0].severity,
+        title=page.partition("\n")[0].rstrip("."),
         page=page,
         facets=facets,
         origin=module.__name__,
-        known_as=cards[0].known_as,
     )
+
+
+def _problems(module: ModuleType, declared: list[Ailment], facets: tuple[Facet, ...], page: str) -> Iterator[str]:
+    """Yield what is wrong with a module that is to declare a check."""
+    if len(declared) != 1:
+        yield f"declares {len(declared)} ailments, expected one"
+        return
+    code = declared[0].code
+    if not CODE.fullmatch(code):
+        yield f"has the code {code!r}, which is not letters and three digits"
+    area = next((each for each in AREAS if module.__name__.startswith(f"{BUILT_IN}.{each.name}.")), None)
+    if area is not None and not area.holds(code):
+        yield f"has the code {code}; those of {area.name} are DDP{area.first} to DDP{area.last}"
+    if not facets:
+        yield "has no facet: nothing can recognise it"
+    if not page.partition("\n")[0].endswith("."):
+        yield "needs a docstring whose first line is the title and ends in a full stop"
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    if tuple(headings) != SECTIONS:
+        yield f"has a page with the sections {headings}, expected {list(SECTIONS)}"
+    yield from (problem for facet in facets for problem in _unknown_inputs(facet))
+
+
+def _unknown_inputs(facet: Facet) -> Iterator[str]:
+    offered = INPUTS[facet.instrument]
+    for function in facet.functions:
+        for name in {*parameters(function)} - {*offered}:
+            code = inspect.unwrap(function).__code__
+            yield (
+                f"has a facet with an unknown parameter {name!r} ({code.co_filename}:{code.co_firstlineno}): "
+                f"{facet.instrument.value} facets can ask for {', '.join(offered)}"
+            )

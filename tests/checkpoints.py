@@ -344,7 +344,7 @@ def trained(model: Any, optimizer: Any) -> Any:
 
 
 def everything(model: Any) -> dict[str, Any]:
-    """Give parameters and buffers by the names that the wrappers give, which some state dicts leave out."""
+    """Return parameters and buffers by the names that the wrappers give, which some state dicts leave out."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 

@@ -4,56 +4,58 @@ from __future__ import annotations
 
 import os
 import random
-import socket
+import socket as sockets
 import subprocess
 import sys
+import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from helpers import CHECKS, ROOT, TORCHRUN, Command, Port, Run, Script
 from hypothesis import settings
 
-from ddpdoctor.probe.facts import Facts, gather
-from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.registry import load_checks
+from ddpdoctor.host.facts import Facts, gather
+from ddpdoctor.jobs.pool import Jobs
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Check
+    from ddpdoctor.facets import Check
 
 settings.register_profile("here", deadline=None)  # machines are noisy: a slow example is no failure
 settings.load_profile("here")
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-ROOT = Path(__file__).parents[1]
 MARK = "DDPDOCTOR_TEST"  # a variable that a test's processes inherit
 
 
 @pytest.fixture(scope="session")
 def jobs() -> Iterator[Jobs]:
-    """Give a pool that runs two ranks."""
+    """Yield a pool that runs two ranks."""
     with Jobs(2, os.environ) as pool:
         yield pool
 
 
 @pytest.fixture(scope="session")
 def facts() -> Facts:
-    """Give this host's facts."""
+    """Return this host's facts."""
     return gather()
 
 
 @pytest.fixture(scope="session")
 def checks() -> dict[str, Check]:
-    """Give the checks by their slug."""
-    return {check.slug: check for check in load_checks()}
+    """Return the checks by their slug."""
+    return {check.slug: check for check in CHECKS}
 
 
 @pytest.fixture
-def ddpdoctor() -> Run:
-    """Give a function that runs the command line in a process of its own."""
+def ddpdoctor(free_port: Port) -> Run:
+    """Return a function that runs the command line in a process of its own; what it says is not wrapped.
+
+    PORT is for ranks that meet there.
+    """
 
     def run(*args: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -61,7 +63,7 @@ def ddpdoctor() -> Run:
             capture_output=True,
             text=True,
             cwd=cwd,
-            env={**os.environ, **environ},
+            env={**os.environ, "COLUMNS": "1000", "PORT": free_port(), **environ},
             timeout=100,
             check=False,
         )
@@ -69,13 +71,51 @@ def ddpdoctor() -> Run:
     return run
 
 
+WARM = f"warm-{os.getpid()}-"  # stands in the command of each process that this one's warm server has started
+PYTHON = """\
+#!/bin/sh
+[ "$1" = -u ] && shift
+case "$1" in
+    -*) exec {python} "$@" ;;  # a module, or code: cold
+    *) exec {python} -S {warm} {socket} "$@" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[str]:
+    """Yield a program that runs a script as Python does, in a process that has imported torch: see ``warm.py``."""
+    with tempfile.TemporaryDirectory(prefix=WARM) as folder:
+        warm, socket, program = ROOT / "tests" / "warm.py", f"{folder}/socket", Path(folder, "python")
+        program.write_text(PYTHON.format(python=sys.executable, warm=warm, socket=socket))
+        program.chmod(0o755)
+        environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = (sys.executable, warm, socket)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            yield str(program)
+
+
+@pytest.fixture(scope="session")
+def torchrun(python: str) -> Command:
+    """Return the command of a warm torchrun, which starts two warm ranks on this host."""
+    return (python, str(TORCHRUN), "--standalone", "--nproc_per_node=2")
+
+
 def left_behind(mark: str) -> list[str]:
-    """Name the running processes that inherited a variable with this value."""
+    """End the running processes that inherited a variable with this value, or that the warm server has started.
+
+    Their commands are returned. They do not live on, lest every test that follows be blamed for them.
+    """
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                found.append(" ".join(process.cmdline()))
+            command = " ".join(process.cmdline())
+            is_warm = WARM in command and process.ppid() != os.getpid()
+            if process.pid != os.getpid() and (is_warm or process.environ().get(MARK) == mark):
+                found.append(command)
+                process.kill()
     return found
 
 
@@ -88,21 +128,48 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert left_behind(mark) == []
 
 
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Return a function that writes a script and gives its path."""
+
+    def write(text: str) -> str:
+        (tmp_path / "train.py").write_text(text)
+        return str(tmp_path / "train.py")
+
+    return write
+
+
+STARTERS = {"jobs", "pool", "python", "torchrun", "no_process_left"}
+"""Fixtures of tests that start ranks, or processes that import torch."""
+LONG = ("test_explain_real", "test_repair_", "test_watch_callbacks", "test_watch_notebook")
+"""Files whose tests do so by themselves, or take their time otherwise."""
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether a test starts ranks, or takes its time otherwise."""
+    return bool(STARTERS & set(getattr(item, "fixturenames", ()))) or item.path.stem.startswith(LONG)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs more GPUs than there are, with the reason."""
+    """Mark what is fast, and of what is slow the first test of each file; skip what needs more GPUs than there are."""
+    sampled = set()
     there = len(gather().gpus.devices)
     for item in items:
+        if not item.get_closest_marker("zoo") and (not is_slow(item) or item.path not in sampled):
+            item.add_marker(pytest.mark.fast)
+            if is_slow(item):
+                sampled.add(item.path)
         if (marker := item.get_closest_marker("gpu")) and there < marker.args[0]:
             item.add_marker(pytest.mark.skip(reason=f"needs {marker.args[0]} NVIDIA GPUs, found {there}"))
 
 
 @pytest.fixture
-def free_port() -> Callable[[], str]:
-    """Give a function that gives a port that nobody listens on."""
+def free_port() -> Port:
+    """Return a function that gives a port that nobody listens on."""
 
     def find() -> str:
         port = random.randrange(20_000, 30_000)  # noqa: S311 - any port below those of connections
-        with socket.create_server(("127.0.0.1", port)):
+        with sockets.create_server(("127.0.0.1", port)):
             return str(port)
 
     return find

@@ -92,7 +92,7 @@ def cuts(name: str, args: tuple[Any, ...]) -> Iterable[int]:
 
 
 def position(fd: int) -> int:
-    """Give where a file stands; 0 for what is no file."""
+    """Return where a file stands; 0 for what is no file."""
     try:
         return TRUE_LSEEK(fd, 0, os.SEEK_CUR)
     except OSError:
@@ -100,7 +100,7 @@ def position(fd: int) -> int:
 
 
 def shortened(name: str, args: tuple[Any, ...], length: int) -> tuple[Any, ...]:
-    """Give the arguments of the same call for its first bytes only."""
+    """Return the arguments of the same call for its first bytes only."""
     match name:
         case "write" | "pwrite":
             return (args[0], memoryview(args[1]).cast("B")[:length], *args[2:])
@@ -133,7 +133,7 @@ class Profile:
 
 
 def changes_files(function: Any) -> bool:
-    """Say whether a function of C may change a file."""
+    """Whether a function of C may change a file."""
     name = getattr(function, "__name__", "")
     owner = getattr(function, "__self__", None)
     if getattr(function, "__module__", None) == "posix":
@@ -157,7 +157,7 @@ def act(request: dict[str, Any]) -> int:
 def child(request: dict[str, Any], pipe: int) -> NoReturn:
     """Do it, dying where that is asked for; write what came of it into the pipe."""
     from ddpdoctor import BadTarget
-    from ddpdoctor.checkpoint.mend import files
+    from ddpdoctor.checkpoint.rename import files
 
     if request.get("named"):
         vars(files)["_nameless"] = lambda _: None

@@ -13,19 +13,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from helpers import CHECKS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpdoctor import load_state_dict
-from ddpdoctor.check import Check, NotRun
 from ddpdoctor.checkpoint import Entry, StateDict, inspect, repair
-from ddpdoctor.checkpoint.compare import difference, explain
-from ddpdoctor.checkpoint.keys import CERTAIN, WRAPPERS, Strip, assumed, is_averaged, is_flat, wrappers_in
-from ddpdoctor.model import Finding, Severity
-from ddpdoctor.registry import load_checks
+from ddpdoctor.checkpoint.compare import closest_difference, difference
+from ddpdoctor.checkpoint.keys import WRAPPER_NAMES, WRAPPERS, Strip, assumed_strip, is_averaged, is_flat, wrappers_in
+from ddpdoctor.facets import Check, NotRun
+from ddpdoctor.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.jobs.pool import Jobs
 
 PREFIXES = {
     "module-prefix": "module",
@@ -38,8 +38,8 @@ PREFIXES = {
 
 @pytest.fixture(scope="module")
 def area() -> dict[str, Check]:
-    """Give the checks of checkpoints by their slug."""
-    return {check.slug: check for check in load_checks() if check.area == "checkpoint"}
+    """Return the checks of checkpoints by their slug."""
+    return {check.slug: check for check in CHECKS if check.area == "checkpoint"}
 
 
 def small(width: int = 4) -> Any:
@@ -50,7 +50,7 @@ def small(width: int = 4) -> Any:
 
 
 def exam(model: Any) -> Any:
-    """Give of the examination of a model what these checks read."""
+    """Return of the examination of a model what these checks read."""
     return SimpleNamespace(
         target="train.py:build_model",
         state=tuple(Entry(key, tuple(value.shape), str(value.dtype)[6:]) for key, value in model.state_dict().items()),
@@ -72,7 +72,7 @@ def _examined(check: Check, offered: dict[str, Any]) -> Iterator[list[Finding]]:
 
 
 def reports(area: dict[str, Check], path: Path, model: Any = None) -> dict[str, Severity | None]:
-    """Give the slugs of the checks that find something, with the severity of their first finding."""
+    """Return the slugs of the checks that find something, with the severity of their first finding."""
     said: dict[str, Severity | None] = {}
     for slug, check in area.items():
         if slug == "weights-only-refused":
@@ -230,10 +230,10 @@ def test_an_averaged_model_is_not_taken_for_ddp(tmp_path: Path, area: dict[str, 
     for name, inner in (("a", model), ("b", wrapped(["module"], model))):
         path = save(tmp_path / f"{name}.pt", AveragedModel(inner).state_dict())
 
-        assert reports(area, path) == {"averaged-model": Severity.NOTE}
-        assert reports(area, path, model) == {"averaged-model": Severity.ERROR}
+        assert reports(area, path) == {"averaged-model-checkpoint": Severity.NOTE}
+        assert reports(area, path, model) == {"averaged-model-checkpoint": Severity.ERROR}
         line = f'ddpdoctor.load_state_dict(model, "{path}")'
-        assert f"+ {line}" in findings(area["averaged-model"], path, model)[0].fix.diff.splitlines()
+        assert f"+ {line}" in findings(area["averaged-model-checkpoint"], path, model)[0].fix.diff.splitlines()
         assert load_state_dict(small(), path).left_out == ("n_averaged",)
 
 
@@ -262,9 +262,12 @@ def test_another_network_is_told_by_shapes_and_names(tmp_path: Path, area: dict[
     wide = save(tmp_path / "wide.pt", wrapped(["module"], small(8)).state_dict())
     other = save(tmp_path / "other.pt", torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3)).state_dict())
     short = save(tmp_path / "short.pt", small()[:2].state_dict())
-    check = area["other-architecture"]
+    check = area["checkpoint-architecture-mismatch"]
 
-    assert reports(area, wide, small()) == {"module-prefix": Severity.ERROR, "other-architecture": Severity.ERROR}
+    assert reports(area, wide, small()) == {
+        "module-prefix": Severity.ERROR,
+        "checkpoint-architecture-mismatch": Severity.ERROR,
+    }
     (finding,) = findings(check, wide, small())
     assert "7 of another shape, 2 agree" in finding.message
     assert finding.table is not None
@@ -282,10 +285,10 @@ def test_a_part_of_a_larger_model_is_told_as_that(tmp_path: Path, area: dict[str
     path = save(tmp_path / "larger.pt", {"state_dict": larger.state_dict()})
     bare = save(tmp_path / "bare.pt", model.state_dict())
 
-    (finding,) = findings(area["other-architecture"], path, model)
+    (finding,) = findings(area["checkpoint-architecture-mismatch"], path, model)
     assert "with net. before them" in finding.message
     exec("\n".join(line[2:] for line in finding.fix.diff.splitlines()), {"model": model})  # noqa: S102
-    (finding,) = findings(area["other-architecture"], bare, larger)
+    (finding,) = findings(area["checkpoint-architecture-mismatch"], bare, larger)
     assert finding.fix.diff == '+ model.get_submodule("net").load_state_dict(state)'
 
 
@@ -297,7 +300,7 @@ def test_dropping_the_head_mends_a_head_that_differs(tmp_path: Path, area: dict[
     model[2] = torch.nn.Linear(4, 7)
     path = save(tmp_path / "last.pt", small().state_dict())
 
-    (finding,) = findings(area["other-architecture"], path, model)
+    (finding,) = findings(area["checkpoint-architecture-mismatch"], path, model)
 
     lines = [line[2:] for line in finding.fix.diff.splitlines() if line.startswith("+ ")]
     exec("\n".join(lines), {"state": torch.load(path, weights_only=True), "model": model})  # noqa: S102
@@ -314,7 +317,7 @@ def test_counters_of_old_versions_are_no_other_network(tmp_path: Path, area: dic
     del state["1.num_batches_tracked"]
     with pytest.raises(RuntimeError, match="num_batches_tracked"):
         small().load_state_dict(state)
-    (finding,) = findings(area["other-architecture"], save(tmp_path / "new.pt", state), small())
+    (finding,) = findings(area["checkpoint-architecture-mismatch"], save(tmp_path / "new.pt", state), small())
     assert "BatchNorm" in finding.fix.summary
 
 
@@ -394,8 +397,8 @@ def test_parts_of_tensors_are_not_taken_for_weights(tmp_path: Path, area: dict[s
 
     path = save(tmp_path / "last.pt", {"_fsdp_wrapped_module._flat_param": torch.zeros(30)})
 
-    assert reports(area, path) == {"sharded-weights": Severity.WARNING}
-    assert reports(area, path, small()) == {"sharded-weights": Severity.ERROR}
+    assert reports(area, path) == {"sharded-weights-as-whole": Severity.WARNING}
+    assert reports(area, path, small()) == {"sharded-weights-as-whole": Severity.ERROR}
 
 
 def test_safetensors_are_mended_as_safetensors(tmp_path: Path, area: dict[str, Check]) -> None:
@@ -431,12 +434,12 @@ def test_any_stack_of_wrappers_is_found_again(names: list[str], stack: list[str]
     assert set(found.file_strip.segments) == set(stack)
 
 
-@given(names=NAMES, stack=st.lists(st.sampled_from(CERTAIN), max_size=3))
+@given(names=NAMES, stack=st.lists(st.sampled_from(WRAPPER_NAMES), max_size=3))
 def test_without_a_model_certain_names_are_taken_off(names: list[str], stack: list[str]) -> None:
     """What nobody calls a layer of theirs is recognised without a model; bare keys stay as they are."""
     keys = [".".join([*stack, name]) for name in names]
 
-    assert list(map(assumed(keys), keys)) == names
+    assert list(map(assumed_strip(keys), keys)) == names
 
 
 def test_the_algebra_in_small() -> None:
@@ -450,4 +453,4 @@ def test_the_algebra_in_small() -> None:
     assert not is_flat("flat.weight")
     assert is_averaged(["n_averaged", "module.a"])
     assert not is_averaged(["n_averaged", "a"])
-    assert explain(SimpleNamespace(state_dicts=()), []) is None  # type: ignore[arg-type]
+    assert closest_difference(SimpleNamespace(state_dicts=()), []) is None  # type: ignore[arg-type]

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ddpdoctor.check import BadTarget
 from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
+from ddpdoctor.facets import BadTarget
 
 MAGIC = 0x1950A86A20F9469CFC6C
 FAST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -62,7 +62,7 @@ def tensors_in(value: Any, location: tuple[str | int, ...] = ()) -> dict[Any, di
 
 
 def told(file: CheckpointFile) -> dict[Any, dict[str, tuple[Any, str]]]:
-    """Give what the reader found in the form of tensors_in."""
+    """Return what the reader found in the form of tensors_in."""
     return {
         each.location: {entry.key: (entry.shape, entry.dtype) for entry in each.entries} for each in file.state_dicts
     }
@@ -452,7 +452,7 @@ def test_looking_imports_no_torch(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Give whole files of each format."""
+    """Return whole files of each format."""
     import torch
 
     path = tmp_path_factory.mktemp("originals") / "a.pt"
@@ -500,8 +500,8 @@ def test_two_hundred_thousand_tensors_are_within_the_bounds(tmp_path: Path) -> N
     """The bounds do not refuse what people really have: a tenth of it takes a tenth of the steps."""
     import torch
 
-    from ddpdoctor.checkpoint.machine import MOST_STEPS
     from ddpdoctor.checkpoint.opcodes import interpret
+    from ddpdoctor.checkpoint.pickle_vm import MOST_STEPS
 
     torch.save({f"layers.{index}.weight": torch.zeros(1) for index in range(2000)}, tmp_path / "a.pt")
     with zipfile.ZipFile(tmp_path / "a.pt") as archive:

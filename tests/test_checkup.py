@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.check import BadTarget, Check, Facet, Instrument, NotRun
-from ddpdoctor.model import Evidence, Finding, Fix, Severity, Status
-from ddpdoctor.probe.checkup import OUT_OF_TIME, Supplies, TimeUp, examine
+from ddpdoctor.checkup.examine import Inputs, TimeUp, examine
+from ddpdoctor.facets import BadTarget, Check, Facet, Instrument, NotRun
+from ddpdoctor.findings import OUT_OF_TIME, Evidence, Finding, Fix, Severity, Status
 
 
 def _check(*examines: Callable[..., Any]) -> Check:
@@ -54,7 +54,7 @@ def _absent(exc: NotRun) -> Callable[[], object]:
     return supply
 
 
-SUPPLIES = Supplies({"facts": lambda: "facts", "model": _absent(NotRun("no --model given"))})
+SUPPLIES = Inputs({"facts": lambda: "facts", "model": _absent(NotRun("no --model given"))})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_target_is_examined_once_and_its_fault_is_told_once() -> None:
         built.append(1)
         raise BadTarget("--model train.py:f: your code raised ValueError")
 
-    supplies = Supplies({"model": model})
+    supplies = Inputs({"model": model})
     results = [examine(_check(wants_model), supplies) for _ in range(10)]
 
     assert {result.status for result in results} == {Status.NOT_RUN}

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.check import Check, Instrument, NotRun
-from ddpdoctor.model import Finding, Severity
-from ddpdoctor.probe.facts import Facts, gather
-from ddpdoctor.probe.gpus import Gpu
-from ddpdoctor.probe.versions import Library
-from ddpdoctor.probe.vocabulary import KNOWN, edits, meant, misspelt
+from ddpdoctor.facets import Check, Instrument, NotRun
+from ddpdoctor.findings import Finding, Severity
+from ddpdoctor.host.facts import Facts, gather
+from ddpdoctor.host.gpus import Gpu
+from ddpdoctor.host.variables import KNOWN, edits, meant, misspelt
+from ddpdoctor.host.versions import Library
 
 # Of clusters, clouds, continuous integration, compilers and desktops: nobody misspelt these.
 OTHERS = """
@@ -129,15 +129,15 @@ def test_what_a_launcher_sets_is_never_malformed(world: int, data: st.DataObject
     }  # fmt: skip
     facts = replace(FACTS, environ=environ)
 
-    assert _run(CHECKS, "rendezvous-malformed", facts=facts) == []
-    assert _run(CHECKS, "rendezvous-incomplete", facts=facts) == []
+    assert _run(CHECKS, "rendezvous-variable-malformed", facts=facts) == []
+    assert _run(CHECKS, "rendezvous-variable-missing", facts=facts) == []
 
 
 def test_settings_for_torchrun_alone_are_no_fault(checks: dict[str, Check], facts: Facts) -> None:
     """MASTER_ADDR and WORLD_SIZE without RANK are what images and scripts of clusters set."""
     world = replace(facts, environ={"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "8"})
 
-    assert _run(checks, "rendezvous-incomplete", facts=world) == []
+    assert _run(checks, "rendezvous-variable-missing", facts=world) == []
 
 
 def test_hiding_all_gpus_on_purpose_is_no_fault(checks: dict[str, Check], facts: Facts) -> None:
@@ -145,7 +145,7 @@ def test_hiding_all_gpus_on_purpose_is_no_fault(checks: dict[str, Check], facts:
     for setting in ("", "-1"):
         world = replace(facts, environ={"CUDA_VISIBLE_DEVICES": setting})
 
-        assert _run(checks, "cuda-visible-devices", facts=world) == []
+        assert _run(checks, "cuda-visible-devices-invalid", facts=world) == []
 
 
 ENTRIES = st.sampled_from(["0", "1", " 2", "3 ", "+1", "01", "-1", "", "1gpu", "all", "cuda:0", "0;1", "0 1", '"0'])
@@ -161,7 +161,9 @@ def test_lists_of_gpus_are_read_as_torch_reads_them(setting: str) -> None:
         read = torch.cuda._parse_visible_devices()  # type: ignore[no-untyped-call,unused-ignore]
     meant = [entry.strip() for entry in setting.split(",") if entry.strip() not in ("", "-1")]
     whole = [int(entry) for entry in meant if entry.removeprefix("+").isdecimal()]
-    found = _run(CHECKS, "cuda-visible-devices", facts=replace(FACTS, environ={"CUDA_VISIBLE_DEVICES": setting}))
+    found = _run(
+        CHECKS, "cuda-visible-devices-invalid", facts=replace(FACTS, environ={"CUDA_VISIBLE_DEVICES": setting})
+    )
 
     if not found:
         assert (read, len(whole)) == (whole, len(meant))
@@ -174,20 +176,23 @@ def test_no_alarm_on_lists_that_work(checks: dict[str, Check], facts: Facts, set
     """Blanks, an end of the list, and beginnings of UUIDs."""
     world = replace(facts, environ={"CUDA_VISIBLE_DEVICES": setting})
 
-    assert _run(checks, "cuda-visible-devices", facts=world) == []
+    assert _run(checks, "cuda-visible-devices-invalid", facts=world) == []
 
 
 @pytest.mark.parametrize(
     ("slug", "environ", "severities"),
     [
-        ("rendezvous-incomplete", {"RANK": "0"}, [Severity.NOTE]),
-        ("rendezvous-incomplete", {"RANK": "0", "WORLD_SIZE": "2"}, [None]),
-        ("rendezvous-malformed", {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, []),
-        ("rendezvous-malformed", {"RANK": " 0", "WORLD_SIZE": "2\n", "MASTER_PORT": " 29500"}, []),
-        ("rendezvous-malformed", {"RANK": "2", "WORLD_SIZE": "2"}, [None]),
-        ("rendezvous-malformed", {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, [None]),
-        ("renamed-variable", {"NCCL_MAX_NRINGS": "4", "NCCL_THREAD_THRESHOLDS": "1"}, []),
-        ("renamed-variable", {"NCCL_TREE_THRESHOLD": "4"}, [None]),
+        ("rendezvous-variable-missing", {"RANK": "0"}, [Severity.NOTE]),
+        ("rendezvous-variable-missing", {"RANK": "0", "WORLD_SIZE": "2"}, [None]),
+        ("rendezvous-variable-malformed", {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, []),
+        ("rendezvous-variable-malformed", {"RANK": " 0", "WORLD_SIZE": "2\n", "MASTER_PORT": " 29500"}, []),
+        ("rendezvous-variable-malformed", {"RANK": "2", "WORLD_SIZE": "2"}, [None]),
+        ("rendezvous-variable-malformed", {"LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, [None]),
+        ("rendezvous-variable-malformed", {"MASTER_PORT": "0"}, [Severity.WARNING]),
+        ("rendezvous-variable-malformed", {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "0"}, [None]),
+        ("rendezvous-variable-malformed", {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "0"}, []),
+        ("obsolete-variable", {"NCCL_MAX_NRINGS": "4", "NCCL_THREAD_THRESHOLDS": "1"}, []),
+        ("obsolete-variable", {"NCCL_TREE_THRESHOLD": "4"}, [None]),
     ],
 )
 def test_what_is_said_of_a_few_environments(
@@ -208,7 +213,7 @@ def test_an_nccl_that_the_wheel_does_not_load_is_no_fault(
     versions = replace(facts.versions, nccl=both, nccl_pinned=True)
     world = replace(facts, versions=versions, environ={"LD_PRELOAD": preload})
 
-    assert len(_run(checks, "several-nccl", facts=world)) == alarms
+    assert len(_run(checks, "multiple-nccl", facts=world)) == alarms
 
 
 @pytest.mark.parametrize(
@@ -227,11 +232,11 @@ def test_locked_memory_matters_on_several_hosts(
     small = replace(facts.limits, rdma_devices=("mlx5_0",), memlock=2**16)
     world = replace(facts, environ=environ, limits=small, gpus=replace(facts.gpus, devices=(Gpu(0), Gpu(1))))
 
-    assert [finding.severity for finding in _run(checks, "memlock-limit", facts=world)] == severities
-    assert _run(checks, "memlock-limit", facts=replace(world, gpus=replace(facts.gpus, devices=()))) == []
+    assert [finding.severity for finding in _run(checks, "memlock-limit-too-low", facts=world)] == severities
+    assert _run(checks, "memlock-limit-too-low", facts=replace(world, gpus=replace(facts.gpus, devices=()))) == []
 
 
-@pytest.mark.parametrize(("slug", "quota"), [("cpu-quota", 0.5), ("omp-oversubscription", None)])
+@pytest.mark.parametrize(("slug", "quota"), [("cpu-quota-too-low", 0.5), ("omp-oversubscription", None)])
 def test_assumed_ranks_raise_no_more_than_a_note(
     checks: dict[str, Check], facts: Facts, slug: str, quota: float | None
 ) -> None:

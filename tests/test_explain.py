@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
+from calendar import timegm
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,35 +14,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.check import Check, Pattern, Role, sign
-from ddpdoctor.explain.answer import Answer, Confidence
-from ddpdoctor.explain.clock import find_moment
-from ddpdoctor.explain.elastic import error_file
-from ddpdoctor.explain.engine import examination, explain
-from ddpdoctor.explain.finder import finder
-from ddpdoctor.explain.lines import read_line
-from ddpdoctor.explain.needles import needles
-from ddpdoctor.explain.records import Kind, Log, Record
-from ddpdoctor.explain.shapes import Shapes
-from ddpdoctor.explain.sources import Origin, sources
-from ddpdoctor.model import Doubt, Finding, Fix, Severity
+from ddpdoctor.facets import Check, Pattern, Role, log_pattern
+from ddpdoctor.findings import Ambiguity, Finding, Fix, Severity
+from ddpdoctor.logs.answer import Answer, Confidence
+from ddpdoctor.logs.examination import examination, explain
+from ddpdoctor.logs.read.clock import find_moment
+from ddpdoctor.logs.read.elastic import error_file
+from ddpdoctor.logs.read.lines import read_line
+from ddpdoctor.logs.read.sources import Origin, sources
+from ddpdoctor.logs.records import Kind, Log, Record
+from ddpdoctor.logs.search.finder import finder
+from ddpdoctor.logs.search.literals import literals
+from ddpdoctor.logs.search.prefilter import Shapes
 from ddpdoctor.registry import load_checks
 
 
 def made(
-    slug: str, pattern: str, role: Role = Role.CAUSE, explains: tuple[str, ...] = (), doubt: Doubt | None = None
+    slug: str,
+    pattern: str,
+    role: Role = Role.CAUSE,
+    supersedes: tuple[str, ...] = (),
+    ambiguity: Ambiguity | None = None,
 ) -> Check:
     """Make a check with one sign."""
 
     def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-        yield Finding(f"{slug} is here", (record.proof(match),), Fix("mend it"), record.place, doubt=doubt)
+        yield Finding(f"{slug} is here", (record.proof(match),), Fix("mend it"), record.place, ambiguity=ambiguity)
 
-    facet = sign(pattern, role=role, explains=explains)(in_logs)
+    facet = log_pattern(pattern, role=role, supersedes=supersedes)(in_logs)
     return Check("DDP999", slug, "model", Severity.ERROR, slug, slug, (facet,), __name__)
 
 
+OPEN = Ambiguity(("x", "y"), "look")
+
+
 def numbered(*checks: Check) -> tuple[Check, ...]:
-    """Give each a code of its own."""
+    """Return each a code of its own."""
     from dataclasses import replace
 
     return tuple(replace(check, code=f"DDP9{number:02}") for number, check in enumerate(checks))
@@ -54,10 +63,10 @@ def answered(log: str, *checks: Check, size: int = 1 << 20) -> Answer:
 
 
 def records(log: str) -> list[Record]:
-    """Give all lines as records."""
+    """Return all lines as records."""
     examined = examination((made("any", r"[^\n]*"),))
     examined.read(Origin("train.log"), [log.encode()])
-    return list(examined.keeper.kept().log.records)
+    return list(examined.buffer.kept().log.records)
 
 
 class TestLines:
@@ -118,6 +127,16 @@ class TestLines:
 
         assert (first.time, second.time) == (1714557600.5, 1714557600)
         assert first.text.startswith("[E0501")
+
+    @given(
+        st.datetimes(dt.datetime(2001, 6, 1), dt.datetime(2037, 6, 1)),  # noqa: DTZ001 - logs are taken to be in UTC
+        st.timedeltas(dt.timedelta(days=-120), dt.timedelta(days=120)),
+    )
+    def test_a_day_without_a_year_is_the_day_that_it_was(self, said: dt.datetime, gap: dt.timedelta) -> None:
+        """In leap years and others, and around New Year, next to a line that names its year."""
+        log = f"[E{said:%m%d %H:%M:%S}.0 a.cpp:7] boom\n{said + gap:%Y-%m-%d %H:%M:%S} bang\n"
+
+        assert records(log)[0].time == timegm(said.timetuple())
 
     @given(st.binary(max_size=300))
     def test_no_line_fails(self, raw: bytes) -> None:
@@ -212,25 +231,61 @@ class TestTracebacks:
         reader = examined.begin(Origin("train.log"))
         examined.feed(reader, log.encode())
 
-        assert len(examined.keeper.kept().log.records) == 2
+        assert len(examined.buffer.kept().log.records) == 2
 
 
 class TestRanking:
     """Which comes first."""
 
     def test_a_cause_goes_before_what_others_say_earlier(self) -> None:
-        """Role decides before time."""
+        """Role decides before time; what is said of any failure leaves nothing open."""
         answer = answered(
             "broken pipe\ntime-out\nno memory\n",
             made("pipe", "broken pipe", Role.CONSEQUENCE),
-            made("late", "time-out", Role.SYMPTOM),
+            made("late", "time-out", Role.GENERIC, ambiguity=OPEN),
             made("memory", "no memory"),
         )
 
         assert answer.cause is not None
+        assert (answer.cause.check.slug, answer.confidence) == ("memory", Confidence.CERTAIN)
+        assert [each.check.slug for each in answer.followed] == ["pipe", "late"]
+        assert answer.others == ()
+
+    @pytest.mark.parametrize("slugs", [("late", "status"), ("status", "late")])
+    def test_of_what_is_said_of_any_failure_the_earlier_one(self, slugs: tuple[str, str]) -> None:
+        """Where nothing says more, it is the answer; and it comes before those who lost a connection."""
+        checks = (
+            made("pipe", "broken pipe", Role.CONSEQUENCE),
+            *(made(slug, slug, Role.GENERIC, ambiguity=OPEN) for slug in ("late", "status")),
+        )
+        answer = answered("broken pipe\n" + "".join(f"{slug}\n" for slug in slugs), *checks)
+
+        assert answer.cause is not None
+        assert (answer.cause.check.slug, answer.confidence) == (slugs[0], Confidence.UNDECIDABLE)
+        assert {each.check.slug for each in answer.followed} == {"pipe", slugs[1]}
+
+    @pytest.mark.parametrize("slugs", [("memory", "killed"), ("killed", "memory")])
+    def test_one_of_several_causes_follows_from_a_certain_one_before_it(self, slugs: tuple[str, str]) -> None:
+        """What an earlier attempt died of does not follow from what happened to a later one."""
+        answer = answered(
+            "".join(f"{slug}\n" for slug in slugs),
+            made("memory", "memory"),
+            made("killed", "killed", ambiguity=OPEN),
+        )
+        others, followed = ((), ("killed",)) if slugs[0] == "memory" else (("killed",), ())
+
+        assert answer.cause is not None
         assert answer.cause.check.slug == "memory"
-        assert [each.check.slug for each in answer.followed] == ["pipe"]
-        assert [each.check.slug for each in answer.others] == ["late"]
+        assert tuple(each.check.slug for each in answer.others) == others
+        assert tuple(each.check.slug for each in answer.followed) == followed
+
+    def test_a_certain_cause_goes_before_one_of_several_in_the_same_line(self) -> None:
+        """Two checks read one message; the one that can tell what is behind it explains the other."""
+        answer = answered("no GPU\n", made("hidden", "no GPU", ambiguity=OPEN), made("ray", "no GPU"))
+
+        assert answer.cause is not None
+        assert (answer.cause.check.slug, answer.confidence) == ("ray", Confidence.CERTAIN)
+        assert [each.check.slug for each in answer.followed] == ["hidden"]
 
     def test_of_two_causes_the_earlier_one(self) -> None:
         """Time decides among equals, and the answer says that there is another."""
@@ -240,8 +295,8 @@ class TestRanking:
         assert (answer.cause.check.slug, answer.confidence) == ("b", Confidence.LIKELY)
 
     def test_what_another_sign_explains_only_followed(self) -> None:
-        """``explains`` turns a cause into a consequence."""
-        answer = answered("BBBB\nAAAA\n", made("a", "AAAA", explains=("b",)), made("b", "BBBB"))
+        """``supersedes`` turns a cause into a consequence."""
+        answer = answered("BBBB\nAAAA\n", made("a", "AAAA", supersedes=("b",)), made("b", "BBBB"))
 
         assert answer.cause is not None
         assert (answer.cause.check.slug, answer.confidence) == ("a", Confidence.CERTAIN)
@@ -249,7 +304,7 @@ class TestRanking:
 
     def test_doubt_is_undecidable(self) -> None:
         """A finding that leaves several causes says so."""
-        answer = answered("AAAA\n", made("a", "AAAA", doubt=Doubt(("x", "y"), "look")))
+        answer = answered("AAAA\n", made("a", "AAAA", ambiguity=OPEN))
 
         assert answer.confidence is Confidence.UNDECIDABLE
 
@@ -260,14 +315,18 @@ class TestRanking:
         assert answer.cause is None
         assert [each.check.slug for each in answer.harmless] == ["a"]
 
-    def test_an_unknown_error_before_a_symptom_is_the_answer(self) -> None:
-        """A user's own exception is no guess, a time-out of others is its consequence."""
-        answer = answered(INTERLEAVED + "time-out\n", made("late", "time-out", Role.SYMPTOM))
+    @pytest.mark.parametrize("role", [Role.CAUSE, Role.GENERIC])
+    def test_an_unknown_error_is_the_answer_before_what_leaves_the_cause_open(self, role: Role) -> None:
+        """A user's own exception is no guess, a time-out of others is its consequence; not one before it."""
+        late = made("late", "time-out", role, ambiguity=OPEN)
+        answer, after = answered(INTERLEAVED + "time-out\n", late), answered("time-out\n" + INTERLEAVED, late)
 
         assert answer.cause is None
         assert answer.unknown is not None
         assert answer.unknown.record.rank == 1
         assert [each.check.slug for each in answer.others] == ["late"]
+        assert after.cause is not None
+        assert after.unknown is None
 
     def test_an_error_that_the_training_survives_is_no_answer(self) -> None:
         """A retry that was logged is not what ended the training; with a failure at the end it can be."""
@@ -502,7 +561,7 @@ class TestNeedles:
     )
     def test_the_best_text_is_found(self, pattern: str, expected: set[str]) -> None:
         """Each match of the pattern holds one of the texts."""
-        assert needles(Pattern(pattern)) == expected
+        assert literals(Pattern(pattern)) == expected
 
     def test_a_pattern_without_one_is_tried_on_each_line(self) -> None:
         """Slower, but nothing is missed."""
@@ -518,7 +577,7 @@ class TestNeedles:
             compiled.append(text)
             return re.compile(text)
 
-        monkeypatch.setattr("ddpdoctor.check._compiled", noted)
+        monkeypatch.setattr("ddpdoctor.facets._compiled", noted)
         answered("step 1\nstep 2\n", made("a", "abcd.efgh"))
         assert compiled == []
 
@@ -526,7 +585,7 @@ class TestNeedles:
         assert set(compiled) == {"abcd.efgh"}
 
     def test_what_matches_is_what_a_plain_search_finds(self) -> None:
-        """The search for needles leaves nothing out."""
+        """The search for literals leaves nothing out."""
         patterns = [Pattern(text) for text in ("abcd.efgh", "zzzz|efgh", r"\d{3}", "h.abcd")]
         found = finder(patterns)
         for text in ("abcd efgh", "zzzz", "123", "nothing", "efgh abcd efgh"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import CHECKS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LOG = """\
@@ -21,12 +23,12 @@ LOG = """\
 [rank1]:   File "/home/u/train.py", line 12, in main
 [rank1]: ValueError: sampler option is mutually exclusive with shuffle
 """
-FOUND = "shuffle-with-sampler"
+FOUND = "sampler-and-shuffle"
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Give a log that shows one cause."""
+    """Return a log that shows one cause."""
     path = tmp_path / "train.log"
     path.write_text(LOG)
     return path
@@ -55,7 +57,7 @@ def test_a_log_without_a_failure_is_exit_status_0(ddpdoctor: Run, tmp_path: Path
 
     done = ddpdoctor("explain", str(tmp_path / "fine.log"))
 
-    assert (done.returncode, done.stdout) == (0, "nothing that failed in 2 lines\n")
+    assert (done.returncode, done.stdout) == (0, "no failure in 2 lines\n")
 
 
 def test_a_folder_as_torchrun_writes_it(ddpdoctor: Run, tmp_path: Path) -> None:
@@ -104,6 +106,15 @@ def test_markdown_is_ready_to_be_pasted(ddpdoctor: Run, log: Path) -> None:
     assert done.stdout.startswith("**first cause")
     assert done.stdout.count("```") >= 2
     assert "ddpdoctor explain DDP602" in done.stdout
+
+
+def test_quiet_is_the_first_cause_alone(ddpdoctor: Run, log: Path, tmp_path: Path) -> None:
+    """The finding, without what else the log shows; nothing where nothing failed; the status says the rest."""
+    (tmp_path / "fine.log").write_text("step 1\nstep 2\n")
+    done, fine = ddpdoctor("explain", "-q", str(log)), ddpdoctor("explain", "-q", str(tmp_path / "fine.log"))
+
+    assert (done.returncode, done.stdout.splitlines()[0][:13]) == (1, "error DDP602 ")
+    assert (fine.returncode, fine.stdout, fine.stderr) == (0, "", "")
 
 
 def test_only_one_rank(ddpdoctor: Run, log: Path) -> None:
@@ -203,3 +214,50 @@ def test_no_probe_is_loaded(log: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.stdout.endswith("exit 1\n")
+
+
+def test_several_pages_are_printed_one_after_the_other(ddpdoctor: Run) -> None:
+    """By code or slug, each once."""
+    pages = [ddpdoctor("explain", name).stdout for name in ("DDP501", "DDP604")]
+
+    assert (
+        ddpdoctor("explain", "DDP501", "set-epoch-not-called", "ddp604").stdout
+        == "\n\n".join(page.removesuffix("\n") for page in pages) + "\n"
+    )
+
+
+def test_a_word_is_searched_in_slugs_titles_areas_and_pages(ddpdoctor: Run) -> None:
+    """The closest first; the rest is counted, or listed with --all."""
+    some, everything = ddpdoctor("explain", "hang"), ddpdoctor("explain", "--all", "Hang")
+    found = re.findall(r"^(DDP\d+)  (\S+)$", everything.stdout, re.MULTILINE)
+    speaking = {check.code for check in CHECKS if re.search(r"(?i)(?<![a-z])hang", f"{check.slug} {check.page}")}
+
+    assert some.returncode == everything.returncode == 0
+    assert speaking <= {code for code, _ in found}
+    assert "hang" in found[0][1]
+    assert re.findall(r"^(DDP\d+)  (\S+)$", some.stdout, re.MULTILINE) == found[:12]
+    assert f"... {len(found) - 12} more: ddpdoctor explain --all hang" in some.stdout
+    assert some.stderr == ""
+
+
+def test_several_words_are_searched_together(ddpdoctor: Run) -> None:
+    """Each check that is listed has them all."""
+    slugs = re.findall(r"^DDP\d+  (\S+)$", ddpdoctor("explain", "--all", "gloo", "port").stdout, re.MULTILINE)
+    pages = {check.slug: check.page.lower() for check in CHECKS}
+
+    assert slugs
+    assert all("gloo" in pages[slug] and "port" in pages[slug] for slug in slugs)
+
+
+def test_a_file_that_is_called_as_a_check_is_a_log(ddpdoctor: Run, tmp_path: Path) -> None:
+    """What is there goes before what could be meant."""
+    (tmp_path / "hang").write_text(LOG)
+
+    assert FOUND in ddpdoctor("explain", "hang", cwd=tmp_path).stdout
+
+
+def test_list_takes_areas_and_checks(ddpdoctor: Run) -> None:
+    """Each once, in the order in which they are named."""
+    codes = re.findall(r"^(DDP\d+) ", ddpdoctor("list", "DDP701", "data", "set-epoch-not-called").stdout, re.MULTILINE)
+
+    assert codes == ["DDP701", *(check.code for check in CHECKS if check.area == "data")]

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
-TORCHRUN = Path(sys.executable).with_name("torchrun")
+from helpers import FIXTURES, ROOT, TORCHRUN
 
 
 def explained(*args: str, text: bytes = b"") -> dict[str, Any]:
@@ -24,10 +22,9 @@ def explained(*args: str, text: bytes = b"") -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("slug", ["unused-parameters", "uneven-batches"])
-def test_a_patient_explains_itself(slug: str, tmp_path: Path) -> None:
-    """What torchrun prints of the patient names its check first."""
-    script = ROOT / "fixtures" / slug.replace("-", "_") / "patient.py"
+def test_a_broken_case_explains_itself(tmp_path: Path) -> None:
+    """What torchrun prints of it names its check first: a torchrun that starts cold, as all others here do not."""
+    script = FIXTURES / "unused_parameters" / "broken.py"
     done = subprocess.run(
         [TORCHRUN, "--standalone", "--nproc_per_node=2", script],
         stdout=subprocess.PIPE,
@@ -41,7 +38,7 @@ def test_a_patient_explains_itself(slug: str, tmp_path: Path) -> None:
 
     assert done.returncode
     assert answer["first"] is not None
-    assert answer["first"]["slug"] == slug
+    assert answer["first"]["slug"] == "unused-parameters"
 
 
 TRAIN = """

@@ -12,30 +12,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.check import Check, Instrument, NotRun
-from ddpdoctor.probe import gpus as module
-from ddpdoctor.probe.gpus import ABSENT, Gpu, Gpus, gather_gpus, visible
-from ddpdoctor.probe.outcome import Returned
+from ddpdoctor.facets import Check, Instrument, NotRun
+from ddpdoctor.host import gpus as module
+from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, gather_gpus, visible_gpus
+from ddpdoctor.jobs.outcome import Returned
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.host.facts import Facts
+    from ddpdoctor.jobs.pool import Jobs
 
-_racks: Any = importlib.import_module("ddpdoctor.fixtures._racks")  # type checkers know the folder as fixtures/
+_simulated_gpus: Any = importlib.import_module(
+    "ddpdoctor.fixtures._simulated_gpus"
+)  # type checkers know the folder as fixtures/
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiler() -> None:
     """Skip where the stand-in cannot be compiled."""
     try:
-        _racks.library()
+        _simulated_gpus.library()
     except NotRun as exc:
         pytest.skip(str(exc))
 
 
 def test_the_real_pynvml_reads_a_healthy_rack(facts: Facts) -> None:
     """Eight GPUs, with all that the checks judge."""
-    with _racks.rack(facts, "eight") as world:
+    with _simulated_gpus.simulated_gpus(facts, "eight") as world:
         devices = world.gpus.devices
 
     assert len(devices) == 8
@@ -55,7 +57,7 @@ def _gpu_checks(checks: Mapping[str, Check]) -> list[Check]:
 def test_a_healthy_rack_raises_no_alarm(facts: Facts, checks: dict[str, Check], name: str) -> None:
     """No check of GPUs reports anything on healthy ones, with and without CUDA_VISIBLE_DEVICES."""
     for environ in ({}, {"CUDA_VISIBLE_DEVICES": "0"}):
-        with _racks.rack(facts, name, environ=environ) as world:
+        with _simulated_gpus.simulated_gpus(facts, name, environ=environ) as world:
             for check in _gpu_checks(checks):
                 for facet in check.of(Instrument.PROBE):
                     if "jobs" in facet.needs:
@@ -70,7 +72,7 @@ def test_a_healthy_rack_raises_no_alarm(facts: Facts, checks: dict[str, Check], 
 
 def test_a_lost_gpu_does_not_hide_the_others(facts: Facts) -> None:
     """What NVML cannot reach is told apart from what it can."""
-    with _racks.rack(facts, "lost") as world:
+    with _simulated_gpus.simulated_gpus(facts, "lost") as world:
         first, second = world.gpus.devices
 
     assert (first.lost, second.lost) == (None, "GPU is lost")
@@ -80,7 +82,7 @@ def test_an_nvml_that_hangs_costs_its_patience_and_no_more(facts: Facts, monkeyp
     """It is a fact like others."""
     monkeypatch.setattr(module, "PATIENCE", 2.0)
     started = time.monotonic()
-    with _racks.rack(facts, "hang") as world:
+    with _simulated_gpus.simulated_gpus(facts, "hang") as world:
         assert world.gpus.error == "NVML did not answer within 2 s"
 
     assert time.monotonic() - started < 10
@@ -91,7 +93,7 @@ def test_without_a_driver_nothing_is_started() -> None:
     started = time.monotonic()
     gpus = gather_gpus({"PATH": os.environ["PATH"]})
 
-    if gpus.error != ABSENT:
+    if gpus.error != NO_DRIVER:
         pytest.skip("this machine has a driver")
     assert gpus.devices == ()
     assert time.monotonic() - started < 0.2
@@ -120,13 +122,13 @@ FOUR = Gpus("", "570", 12080, tuple(Gpu(index, uuid=f"GPU-{index}aaa") for index
 )  # fmt: skip
 def test_cuda_visible_devices(setting: str | None, seen: tuple[int, ...]) -> None:
     """As CUDA reads it: in order, up to the first entry that names no GPU, nothing if one stands twice."""
-    assert visible(setting, FOUR) == seen
+    assert visible_gpus(setting, FOUR) == seen
 
 
 @given(st.text() | st.lists(st.integers(-2, 5)).map(lambda numbers: ",".join(map(str, numbers))))
 def test_any_setting_shows_each_gpu_at_most_once(setting: str) -> None:
     """No text makes it fail, or see what is not there."""
-    seen = visible(setting, FOUR)
+    seen = visible_gpus(setting, FOUR)
 
     assert len(set(seen)) == len(seen)
     assert set(seen) <= {0, 1, 2, 3}
@@ -148,7 +150,7 @@ def test_each_gpu_computes_as_the_cpu_does(facts: Facts, jobs: Jobs, checks: dic
 @pytest.mark.gpu(1)
 def test_collectives_over_nccl_are_right(facts: Facts, jobs: Jobs, checks: dict[str, Check]) -> None:
     """One rank on each real GPU."""
-    (facet,) = checks["nccl-collectives"].of(Instrument.PROBE)
+    (facet,) = checks["nccl-collectives-fail"].of(Instrument.PROBE)
 
     assert list(facet.examine(jobs=jobs, gpus=facts.gpus, backends=("nccl",))) == []
 
@@ -164,7 +166,7 @@ def test_which_builds_run_on_which_gpu(
     jobs: Jobs, checks: dict[str, Check], built: str, capability: tuple[int, int], runs: object
 ) -> None:
     """Binary code runs on the same major version and newer minor ones; PTX on anything newer."""
-    (facet,) = checks["gpu-not-in-build"].of(Instrument.PROBE)
+    (facet,) = checks["cuda-arch-not-in-build"].of(Instrument.PROBE)
     gpus = replace(FOUR, devices=(replace(FOUR.devices[0], capability=capability),))
 
     class Built:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -8,38 +7,21 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+import workers
 
-from ddpdoctor.check import NotRun
-from ddpdoctor.probe.jobs import Jobs, ServerLostError
-from ddpdoctor.probe.outcome import Died, Raised, Returned, Stuck, main_stack
-
-HERE = Path(__file__).parent
-
-
-def _workers() -> Any:
-    spec = importlib.util.spec_from_file_location("workers", HERE / "workers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["workers"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-workers = _workers()
+from ddpdoctor.facets import NotRun
+from ddpdoctor.jobs.outcome import Died, Raised, Returned, Stuck
+from ddpdoctor.jobs.pool import Jobs, ServerLostError
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Jobs]:
-    """Give a pool whose ranks find the functions of workers.py."""
-    sys.path.insert(0, str(HERE))
+    """Yield a pool whose ranks find the functions of workers.py."""
     with Jobs(2, {**os.environ, "RANK": "7", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}) as jobs:
         yield jobs
-    sys.path.remove(str(HERE))
 
 
 def test_values_come_back_in_rank_order(pool: Jobs) -> None:
@@ -175,8 +157,8 @@ def test_nothing_is_left_when_the_client_is_killed(tmp_path: Path) -> None:
     """SIGKILL to the process that uses the pool ends the server and the ranks of a running job."""
     program = tmp_path / "client.py"
     program.write_text(
-        f"import os, sys\nsys.path.insert(0, {str(HERE)!r})\n"
-        "import workers\nfrom ddpdoctor.probe.jobs import Jobs\n"
+        f"import os, sys\nsys.path.insert(0, {str(Path(workers.__file__).parent)!r})\n"
+        "import workers\nfrom ddpdoctor.jobs.pool import Jobs\n"
         "jobs = Jobs(2, os.environ)\njobs.problem()\nprint(jobs._process.pid, flush=True)\n"
         "jobs.run(workers.deaf_and_long, backend=None, deadline=60)\n"
     )
@@ -197,7 +179,6 @@ def test_nothing_is_left_when_the_client_is_killed(tmp_path: Path) -> None:
 
 def test_ranks_die_with_a_killed_server() -> None:
     """SIGKILL to the server leaves no rank, and the client learns that the server is gone."""
-    sys.path.insert(0, str(HERE))
     with Jobs(2, os.environ) as jobs:
         assert jobs.problem() == ""
         server = psutil.Process(jobs._process.pid)
@@ -205,7 +186,6 @@ def test_ranks_die_with_a_killed_server() -> None:
         server.wait(5)
         with pytest.raises(ServerLostError):
             jobs.run(workers.world)
-    sys.path.remove(str(HERE))
 
 
 def test_closing_before_torch_is_imported_is_immediate() -> None:
@@ -218,53 +198,33 @@ def test_closing_before_torch_is_imported_is_immediate() -> None:
     assert not process.is_running()
 
 
-def test_a_torch_that_cannot_be_imported_is_a_reason_not_a_hang(tmp_path: Path) -> None:
+def test_a_torch_that_cannot_be_imported_is_a_reason_not_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Checks that need jobs are not run, because torch cannot be imported, and why."""
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.99: cannot open shared object file')\n")
-    sys.path.insert(0, str(tmp_path))
-    try:
-        with Jobs(2, os.environ) as jobs, pytest.raises(NotRun, match=r"libcudart\.so\.99"):
-            jobs.run(os.getpid)
-    finally:
-        sys.path.remove(str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    with Jobs(2, os.environ) as jobs, pytest.raises(NotRun, match=r"libcudart\.so\.99"):
+        jobs.run(os.getpid)
 
 
-def test_a_run_whose_time_is_used_up_starts_no_job() -> None:
+def test_a_run_whose_time_is_used_up_starts_no_job(pool: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline of the whole run bounds the jobs."""
-    with Jobs(2, os.environ, time.monotonic() + 30) as jobs:
-        assert jobs.problem() == ""
-        jobs._ends_at = time.monotonic() - 1
-        with pytest.raises(NotRun, match="--timeout"):
-            jobs.run(os.getpid)
+    assert pool.problem() == ""
+    monkeypatch.setattr(pool, "_ends_at", time.monotonic() - 1)
+
+    with pytest.raises(NotRun, match="--timeout"):
+        pool.run(os.getpid)
 
 
-def test_the_main_threads_stack_is_picked_from_a_dump_of_all_threads() -> None:
-    """Frames of other threads are not taken for the main thread's."""
-    dump = (
-        "7f01\nThread 0x00007f02 (most recent call first):\n"
-        '  File "/other.py", line 1 in spin\n\n'
-        "Current thread 0x00007f01 (most recent call first):\n"
-        '  File "/a b.py", line 12 in barrier\n  File "/t.py", line 3 in <module>\n'
-    )
-
-    assert [(frame.file, frame.line, frame.function) for frame in main_stack(dump)] == [
-        ("/a b.py", 12, "barrier"),
-        ("/t.py", 3, "<module>"),
-    ]
-    assert main_stack("") == ()
-
-
-def test_everything_works_without_numpy(tmp_path: Path) -> None:
+def test_everything_works_without_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch does not need it; what of torch does, fails as the check numpy-missing says."""
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy/__init__.py").write_text("raise ModuleNotFoundError('no numpy here', name='numpy')\n")
-    sys.path[:0] = [str(tmp_path), str(HERE)]
-    try:
-        with Jobs(2, os.environ) as jobs:
-            gathered = jobs.run(workers.gather_own)
-            refused = jobs.run(workers.gather_torchs)
-    finally:
-        del sys.path[:2]
+    monkeypatch.syspath_prepend(tmp_path)
+    with Jobs(2, os.environ) as jobs:
+        gathered = jobs.run(workers.gather_own)
+        refused = jobs.run(workers.gather_torchs)
 
     assert [outcome.value for outcome in gathered if isinstance(outcome, Returned)] == [[{"rank": 0}, {"rank": 11}]] * 2
     assert [outcome.message for outcome in refused if isinstance(outcome, Raised)] == ["Numpy is not available"] * 2

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.probe.limits import gather_limits, human
-from ddpdoctor.probe.versions import gather_versions, has_rpath
+from ddpdoctor.host.limits import gather_limits, human_size
+from ddpdoctor.host.versions import gather_versions, has_rpath
 
 
 def _tree(root: Path, files: dict[str, str]) -> Path:
@@ -192,4 +192,4 @@ def test_another_nccl_on_the_loaders_path_is_found(tmp_path: Path) -> None:
 
 def test_sizes_are_read_by_people() -> None:
     """Binary units, one digit."""
-    assert [human(size) for size in (5, 2**20, 3 * 2**30, 2**50)] == ["5 B", "1.0 MiB", "3.0 GiB", "1024.0 TiB"]
+    assert [human_size(size) for size in (5, 2**20, 3 * 2**30, 2**50)] == ["5 B", "1.0 MiB", "3.0 GiB", "1024.0 TiB"]

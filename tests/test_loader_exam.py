@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from helpers import CHECKS
 
-from ddpdoctor.check import BadTarget, Instrument, NotRun
-from ddpdoctor.model import Finding, Severity
-from ddpdoctor.probe import loader_exam
-from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.probe.loader_exam import LoaderExam, examine_loader
-from ddpdoctor.probe.target import Target
-from ddpdoctor.registry import load_checks
+from ddpdoctor.examine.loader import exam as loader_exam
+from ddpdoctor.examine.loader.exam import LoaderExam, examine_loader
+from ddpdoctor.examine.target import Target
+from ddpdoctor.facets import BadTarget, Instrument, NotRun
+from ddpdoctor.findings import Finding, Severity
+from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """
 import itertools, os, sys, time
@@ -30,28 +30,21 @@ from torch.utils.data.distributed import DistributedSampler
 Examine = Callable[..., LoaderExam]
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Jobs]:
-    """Give a pool of two ranks."""
-    with Jobs(2, os.environ) as jobs:
-        yield jobs
-
-
 @pytest.fixture
-def examine(pool: Jobs, tmp_path: Path) -> Examine:
-    """Give a function that examines the loader that a script builds."""
+def examine(jobs: Jobs, tmp_path: Path) -> Examine:
+    """Return a function that examines the loader that a script builds."""
 
     def run(text: str, name: str = "build_loader") -> LoaderExam:
         path = tmp_path / "train.py"
         path.write_text(HEAD + dedent(text))
-        return examine_loader(pool, Target(str(path), name))
+        return examine_loader(jobs, Target(str(path), name))
 
     return run
 
 
 def findings(slug: str, exam: LoaderExam) -> list[Finding]:
-    """Give what one check says."""
-    check = next(check for check in load_checks() if check.slug == slug)
+    """Return what one check says."""
+    check = next(check for check in CHECKS if check.slug == slug)
     return [finding for facet in check.of(Instrument.PROBE) for finding in facet.examine(exam)]
 
 
@@ -118,7 +111,7 @@ def test_a_stream_that_gives_nothing_is_not_judged(examine: Examine) -> None:
         """
     )
 
-    for check in load_checks():
+    for check in CHECKS:
         if check.area == "data":
             for facet in check.of(Instrument.PROBE):
                 with suppress(NotRun):
@@ -213,16 +206,16 @@ def test_the_workers_of_a_stream_are_told_apart(examine: Examine) -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_other_world_sizes(tmp_path: Path, world_size: int) -> None:
+def test_other_world_sizes(tmp_path: Path, jobs: Jobs, world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One rank shares with nobody; of three, each has a third."""
     path = tmp_path / "train.py"
     path.write_text(
         HEAD + "def build_loader():\n    return DataLoader(range(10), sampler=DistributedSampler(range(10)))\n"
         "def build_whole():\n    return DataLoader(range(10), shuffle=True)\n"
     )
-    with Jobs(world_size, os.environ) as jobs:
-        split = examine_loader(jobs, Target(str(path), "build_loader"))
-        whole = examine_loader(jobs, Target(str(path), "build_whole"))
+    monkeypatch.setattr(jobs, "world_size", world_size)
+    split = examine_loader(jobs, Target(str(path), "build_loader"))
+    whole = examine_loader(jobs, Target(str(path), "build_whole"))
 
     assert [len(rank.order.indices) for rank in split.ranks] == [-(-10 // world_size)] * world_size
     if world_size == 1:
@@ -244,7 +237,7 @@ def test_a_refused_loader_is_a_finding_at_its_line(examine: Examine) -> None:
         """
     )
 
-    (finding,) = findings("shuffle-with-sampler", exam)
+    (finding,) = findings("sampler-and-shuffle", exam)
     assert (finding.place.file, finding.place.line) == (exam.file, 10)
     assert "mutually exclusive" in finding.evidence[0].seen
     with pytest.raises(NotRun, match="refused"):

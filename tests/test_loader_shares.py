@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.probe.loader_facts import Order, Probe, RankLoader, alike
-from ddpdoctor.probe.loader_shares import compare, likeness, shared
+from ddpdoctor.examine.loader.facts import Order, Probe, RankLoader, same_order
+from ddpdoctor.examine.loader.shares import compare_shares, likeness, shared_part
 
 WORLDS = st.integers(1, 8)
 LENGTHS = st.integers(1, 80)
@@ -23,7 +23,7 @@ def padded(length: int, world: int) -> list[tuple[int, ...]]:
 @given(LENGTHS, WORLDS)
 def test_padding_is_what_is_drawn_beyond_one_for_each(length: int, world: int) -> None:
     """DistributedSampler draws, beyond each sample once, what fills up the last round, and leaves nothing out."""
-    shares = compare(padded(length, world))
+    shares = compare_shares(padded(length, world))
 
     assert shares.distinct == length
     assert shares.extra == -length % world
@@ -44,7 +44,7 @@ def test_that_is_how_torch_cuts() -> None:
 @given(st.lists(st.lists(st.integers(0, 20)), min_size=1, max_size=5))
 def test_repeated_samples_are_those_on_several_ranks(drawn: list[list[int]]) -> None:
     """A sample counts as repeated when two ranks have it, however often one of them has."""
-    shares = compare(drawn)
+    shares = compare_shares(drawn)
 
     slow = [index for index in range(21) if sum(index in each for each in drawn) > 1]
     assert list(shares.repeated) == slow
@@ -56,7 +56,7 @@ def test_repeated_samples_are_those_on_several_ranks(drawn: list[list[int]]) -> 
 def test_the_shared_part(one: set[int], other: set[int]) -> None:
     """The part is of the smaller set; an empty one shares nothing."""
     smaller = min(one, other, key=len)
-    assert shared(one, other) == (
+    assert shared_part(one, other) == (
         sum(each in one and each in other for each in smaller) / len(smaller) if smaller else 0
     )
 
@@ -98,7 +98,7 @@ def test_orders_are_compared_as_far_as_they_were_read(one: list[int], other: lis
     orders = [Order(tuple(each), (), complete) for each in (one, other)]
 
     length = min(len(one), len(other))
-    assert alike(orders) is (one == other if complete else one[:length] == other[:length])
+    assert same_order(orders) is (one == other if complete else one[:length] == other[:length])
 
 
 @given(st.permutations(range(12)), st.lists(st.integers(0, 11), max_size=12))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
+from helpers import CHECKS
 
-from ddpdoctor.check import Check, Instrument, NotRun
-from ddpdoctor.model import Finding, Severity
-from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.probe.loader_exam import LoaderExam, examine_loader
-from ddpdoctor.probe.outcome import Returned
-from ddpdoctor.probe.target import Target
-from ddpdoctor.registry import load_checks
-from ddpdoctor.trial import fixture
+from ddpdoctor.examine.loader.exam import LoaderExam, examine_loader
+from ddpdoctor.examine.target import Target
+from ddpdoctor.facets import Check, Instrument, NotRun
+from ddpdoctor.findings import Finding, Severity
+from ddpdoctor.jobs.outcome import Returned
+from ddpdoctor.selftest.result import fixture
+
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """
 import itertools, os, random, sys, time
@@ -36,7 +37,7 @@ class Numbers(Dataset):
         return self.rows[index], index % 3
 
 """
-FATAL = {"batch-size-differs", "shuffle-with-sampler", "uneven-batches"}
+FATAL = {"batch-sizes-differ", "sampler-and-shuffle", "uneven-inputs"}
 SET_EPOCH = """
 def train(epochs, loader):
     for epoch in range(epochs):
@@ -44,24 +45,17 @@ def train(epochs, loader):
 """
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Jobs]:
-    """Give a pool of two ranks."""
-    with Jobs(2, os.environ) as jobs:
-        yield jobs
-
-
-def examine(pool: Jobs, folder: Path, text: str, name: str = "build_loader") -> LoaderExam:
+def examine(jobs: Jobs, folder: Path, text: str, name: str = "build_loader") -> LoaderExam:
     """Examine the loader that a script builds."""
     path = folder / "train.py"
     path.write_text(HEAD + dedent(text))
-    return examine_loader(pool, Target(str(path), name))
+    return examine_loader(jobs, Target(str(path), name))
 
 
 def said(exam: LoaderExam) -> dict[str, list[Finding]]:
-    """Give what the data checks say, by their slug; nothing of those that found nothing."""
+    """Return what the data checks say, by their slug; nothing of those that found nothing."""
     findings: dict[str, list[Finding]] = {}
-    for check in load_checks():
+    for check in CHECKS:
         if check.area == "data":
             for facet in check.of(Instrument.PROBE):
                 try:
@@ -501,35 +495,35 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("text", HEALTHY.values(), ids=HEALTHY)
-def test_nothing_is_said_of_a_healthy_loader(pool: Jobs, tmp_path: Path, text: str) -> None:
+def test_nothing_is_said_of_a_healthy_loader(jobs: Jobs, tmp_path: Path, text: str) -> None:
     """A healthy design is not reported by any check of the area."""
-    assert said(examine(pool, tmp_path, dedent(text) + SET_EPOCH)) == {}
+    assert said(examine(jobs, tmp_path, dedent(text) + SET_EPOCH)) == {}
 
 
-@pytest.fixture(scope="module", params=[check for check in load_checks() if check.area == "data"], ids=lambda c: c.slug)
+@pytest.fixture(scope="module", params=[check for check in CHECKS if check.area == "data"], ids=lambda c: c.slug)
 def check(request: pytest.FixtureRequest) -> Check:
-    """Give each check of the area."""
+    """Return each check of the area."""
     checked: Check = request.param
     return checked
 
 
-def test_a_control_is_healthy_in_every_respect(pool: Jobs, check: Check) -> None:
+def test_a_control_is_healthy_in_every_respect(jobs: Jobs, check: Check) -> None:
     """None of the other checks says more than a note of a healthy twin."""
-    findings = said(examine_loader(pool, Target(str(fixture(check, "control.py")), "build_loader")))
+    findings = said(examine_loader(jobs, Target(str(fixture(check, "healthy.py")), "build_loader")))
     assert {
         slug for slug, found in findings.items() if any(each.severity is not Severity.NOTE for each in found)
     } == set()
 
 
-@pytest.mark.parametrize("name", ["control", "patient"])
-def test_patients_and_controls_are_scripts_that_torchrun_can_start(pool: Jobs, check: Check, name: str) -> None:
-    """Controls train to the end; patients too, but for those whose ailment is to crash or to hang."""
-    outcomes = pool.run_script(fixture(check, f"{name}.py"), deadline=8)
+@pytest.mark.parametrize("name", ["healthy", "broken"])
+def test_patients_and_controls_are_scripts_that_torchrun_can_start(jobs: Jobs, check: Check, name: str) -> None:
+    """Controls train to the end; broken cases too, but for those whose ailment is to crash or to hang."""
+    outcomes = jobs.run_script(fixture(check, f"{name}.py"), deadline=8)
     ends = all(isinstance(outcome, Returned) for outcome in outcomes)
-    assert ends is not (name == "patient" and check.slug in FATAL)
+    assert ends is not (name == "broken" and check.slug in FATAL)
 
 
-def test_a_data_set_that_raises_is_said_to(pool: Jobs, tmp_path: Path) -> None:
+def test_a_data_set_that_raises_is_said_to(jobs: Jobs, tmp_path: Path) -> None:
     """What could not be compared names the error, not the data."""
     text = """
         class Broken(Numbers):
@@ -537,18 +531,18 @@ def test_a_data_set_that_raises_is_said_to(pool: Jobs, tmp_path: Path) -> None:
         def build_loader():
             return DataLoader(Broken())
     """
-    exam = examine(pool, tmp_path, text)
+    exam = examine(jobs, tmp_path, text)
     assert exam.raised == "KeyError: 'image'"
     assert said(exam) == {}
 
 
-def test_an_evaluation_on_each_rank_is_a_note(pool: Jobs, tmp_path: Path) -> None:
+def test_an_evaluation_on_each_rank_is_a_note(jobs: Jobs, tmp_path: Path) -> None:
     """A factory that is named for evaluation can show each rank everything: no more than a note."""
     text = """
         def build_val_loader():
             return DataLoader(Numbers(), batch_size=8)
     """
-    findings = said(examine(pool, tmp_path, text, "build_val_loader"))
+    findings = said(examine(jobs, tmp_path, text, "build_val_loader"))
     assert {finding.severity for each in findings.values() for finding in each} <= {Severity.NOTE}
 
 
@@ -691,7 +685,7 @@ ILL = {
         """,
     ),
     "a stream that is longer on one rank": (
-        "uneven-batches",
+        "uneven-inputs",
         Severity.ERROR,
         """
         class Lines(IterableDataset):
@@ -702,7 +696,7 @@ ILL = {
         """,
     ),
     "a stream that ends on one rank only": (
-        "uneven-batches",
+        "uneven-inputs",
         Severity.ERROR,
         """
         class Lines(IterableDataset):
@@ -792,7 +786,7 @@ ILL = {
         """,
     ),
     "padding in an evaluation": (
-        "evaluation-padded",
+        "evaluation-samples-repeated",
         Severity.NOTE,
         """
         def build_loader():
@@ -800,7 +794,7 @@ ILL = {
         """,
     ),
     "different batch sizes": (
-        "batch-size-differs",
+        "batch-sizes-differ",
         Severity.WARNING,
         """
         def build_loader(rank):
@@ -821,7 +815,7 @@ ILL = {
         """,
     ),
     "a seed for each rank": (
-        "sampler-seed-differs",
+        "sampler-seeds-differ",
         Severity.ERROR,
         """
         def build_loader(rank):
@@ -832,16 +826,16 @@ ILL = {
 
 
 @pytest.mark.parametrize(("slug", "severity", "text"), ILL.values(), ids=ILL)
-def test_an_ill_loader_gets_one_diagnosis(pool: Jobs, tmp_path: Path, slug: str, severity: Severity, text: str) -> None:
+def test_an_ill_loader_gets_one_diagnosis(jobs: Jobs, tmp_path: Path, slug: str, severity: Severity, text: str) -> None:
     """The ailment is found, and no other check takes it for its own."""
-    exam = examine(pool, tmp_path, dedent(text) + SET_EPOCH)
+    exam = examine(jobs, tmp_path, dedent(text) + SET_EPOCH)
     findings = said(exam)
 
     assert list(findings) == [slug]
-    usual = next(check.severity for check in load_checks() if check.slug == slug)
+    usual = next(check.severity for check in CHECKS if check.slug == slug)
     assert [finding.severity or usual for finding in findings[slug]] == [severity]
     for finding in findings[slug]:
-        assert (finding.doubt is not None) == (severity is Severity.WARNING and usual is Severity.ERROR) or (
+        assert (finding.ambiguity is not None) == (severity is Severity.WARNING and usual is Severity.ERROR) or (
             severity is Severity.NOTE
         )
         assert "\n" not in finding.message

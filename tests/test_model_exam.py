@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
+from helpers import CHECKS
 
-from ddpdoctor.check import BadTarget, Instrument, NotRun
-from ddpdoctor.model import Finding, Severity
-from ddpdoctor.probe import model_exam
-from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.probe.model_exam import ModelExam, examine_model
-from ddpdoctor.probe.outcome import Returned
-from ddpdoctor.probe.target import Target
-from ddpdoctor.registry import load_checks
+from ddpdoctor.examine.model import exam as model_exam
+from ddpdoctor.examine.model.exam import ModelExam, examine_model
+from ddpdoctor.examine.target import Target
+from ddpdoctor.facets import BadTarget, Instrument, NotRun
+from ddpdoctor.findings import Finding, Severity
+from ddpdoctor.jobs.outcome import Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """
 import os, sys, time
@@ -32,29 +34,22 @@ def example_batch():
 Examine = Callable[..., ModelExam]
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Jobs]:
-    """Give a pool of two ranks."""
-    with Jobs(2, os.environ) as jobs:
-        yield jobs
-
-
 @pytest.fixture
-def examine(pool: Jobs, tmp_path: Path) -> Examine:
-    """Give a function that examines a script's ``build_model`` with its ``example_batch``."""
+def examine(jobs: Jobs, tmp_path: Path) -> Examine:
+    """Return a function that examines a script's ``build_model`` with its ``example_batch``."""
 
     def run(text: str, *, batch: bool = True) -> ModelExam:
         path = tmp_path / "train.py"
         path.write_text(HEAD + dedent(text))
         target = Target(str(path), "build_model")
-        return examine_model(pool, target, Target(str(path), "example_batch") if batch else None)
+        return examine_model(jobs, target, Target(str(path), "example_batch") if batch else None)
 
     return run
 
 
 def findings(slug: str, exam: ModelExam) -> list[Finding]:
-    """Give what one check says."""
-    check = next(check for check in load_checks() if check.slug == slug)
+    """Return what one check says."""
+    check = next(check for check in CHECKS if check.slug == slug)
     return [finding for facet in check.of(Instrument.PROBE) for finding in facet.examine(exam)]
 
 
@@ -249,8 +244,8 @@ def test_a_backward_within_forward_is_among_the_causes(examine: Examine) -> None
 
     (finding,) = findings("unused-parameters", exam)
 
-    assert finding.doubt is not None
-    assert any("backward() within forward" in cause for cause in finding.doubt.causes)
+    assert finding.ambiguity is not None
+    assert any("backward() within forward" in cause for cause in finding.ambiguity.causes)
 
 
 def test_a_step_that_kills_the_process_is_the_models_fault(examine: Examine) -> None:
@@ -266,7 +261,7 @@ def test_a_step_that_kills_the_process_is_the_models_fault(examine: Examine) -> 
         """
     )
 
-    (finding,) = findings("step-fails-alone", exam)
+    (finding,) = findings("step-fails-without-ddp", exam)
 
     assert "signal 6" in finding.evidence[0].seen
 
@@ -275,7 +270,7 @@ def test_batch_norm_is_known_by_experiment_and_is_a_note(examine: Examine) -> No
     """With its statistics fixed, one process and the ranks agree."""
     exam = examine("def build_model():\n    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))")
 
-    (finding,) = findings("gradient-parity", exam)
+    (finding,) = findings("gradients-differ-from-single-process", exam)
 
     assert finding.severity is Severity.NOTE
     assert "batch normalisation" in finding.message
@@ -294,7 +289,7 @@ def test_a_loss_that_is_a_sum_is_told_from_other_causes(examine: Examine) -> Non
         """
     )
 
-    (finding,) = findings("gradient-parity", exam)
+    (finding,) = findings("gradients-differ-from-single-process", exam)
 
     assert finding.severity is Severity.WARNING
     assert finding.table is not None
@@ -365,7 +360,7 @@ def test_a_step_that_takes_too_long_is_no_error(examine: Examine, monkeypatch: p
     )
 
     with pytest.raises(NotRun, match="did not end in 1 s"):
-        findings("step-fails-alone", exam)
+        findings("step-fails-without-ddp", exam)
 
 
 def test_a_hang_under_ddp_is_found(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:

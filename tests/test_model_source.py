@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.probe.model_source import Source, read_source, read_tree
+from ddpdoctor.source.wrapping import Source, read_source, read_tree
 
 HEAD = """
 import torch
@@ -25,7 +25,7 @@ def read(text: str) -> Source:
 
 
 def attributes(text: str) -> list[str]:
-    """Give the attributes that are read from wrapped models."""
+    """Return the attributes that are read from wrapped models."""
     return [read.attribute for read in read(text).reads]
 
 

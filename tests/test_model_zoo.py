@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch  # noqa: TID253 - the models stand at the top of this file
 import torch.distributed as dist  # noqa: TID253
+from helpers import CHECKS
 from torch import Tensor, nn  # noqa: TID253
 
-from ddpdoctor.check import Check, Instrument, NotRun
-from ddpdoctor.model import Finding, Severity
-from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.probe.model_exam import ModelExam, examine_model
-from ddpdoctor.probe.target import Target
-from ddpdoctor.registry import load_checks
+from ddpdoctor.examine.model.exam import ModelExam, examine_model
+from ddpdoctor.examine.target import Target
+from ddpdoctor.facets import Check, Instrument, NotRun
+from ddpdoctor.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
 
 
 class Language(nn.Module):
@@ -39,7 +40,7 @@ class Language(nn.Module):
         self.register_buffer("empty", torch.empty(0))
 
     def forward(self, input_ids: Tensor, labels: Tensor | None = None, **_: Any) -> dict[str, Any]:
-        """Give logits and, with labels, the loss."""
+        """Return logits and, with labels, the loss."""
         logits = self.head(self.block(self.embed(input_ids)))
         loss = None
         if labels is not None:
@@ -48,12 +49,12 @@ class Language(nn.Module):
 
 
 def model_language() -> nn.Module:
-    """Give a small language model."""
+    """Return a small language model."""
     return Language()
 
 
 def batch_language() -> dict[str, Tensor]:
-    """Give what a tokeniser gives, and more."""
+    """Return what a tokeniser gives, and more."""
     ids = torch.randint(0, 20, (4, 6))
     return {"input_ids": ids, "labels": ids, "token_type_ids": torch.zeros_like(ids)}
 
@@ -77,18 +78,18 @@ class Structured(nn.Module):
         self.head = nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Output:
-        """Give logits and hidden states."""
+        """Return logits and hidden states."""
         hidden = self.neck(self.backbone(x))
         return Output(self.head(hidden), (hidden,))
 
 
 def model_structured() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Structured()
 
 
 def batch_structured() -> tuple[Tensor, Tensor]:
-    """Give an input and a target, of which forward takes the first."""
+    """Return an input and a target, of which forward takes the first."""
     return torch.randn(4, 8), torch.randint(0, 3, (4,))
 
 
@@ -107,12 +108,12 @@ class Gan(nn.Module):
 
 
 def model_gan() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Gan()
 
 
 def batch_gan() -> list[Tensor]:
-    """Give noise and data."""
+    """Return noise and data."""
     return [torch.randn(4, 4), torch.randn(4, 8)]
 
 
@@ -126,18 +127,18 @@ class Sequence(nn.Module):
         self.norm = nn.LayerNorm(8)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Give outputs and state."""
+        """Return outputs and state."""
         outputs, state = self.rnn(x)
         return self.norm(outputs).softmax(-1), state
 
 
 def model_sequence() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Sequence()
 
 
 def batch_sequence() -> Tensor:
-    """Give a bare tensor."""
+    """Return a bare tensor."""
     return torch.randn(5, 3, 8)
 
 
@@ -163,7 +164,7 @@ class Stateful(nn.Module):
 
 
 def model_stateful() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Stateful()
 
 
@@ -185,7 +186,7 @@ class Spectrum(nn.Module):
 
 
 def model_spectrum() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Spectrum()
 
 
@@ -208,7 +209,7 @@ class Generating(nn.Module):
 
 
 def model_generating() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Generating()
 
 
@@ -225,7 +226,7 @@ class Contrastive(nn.Module):
         self.text = nn.Linear(8, 4)
 
     def forward(self, image: Tensor, text: Tensor) -> Tensor:
-        """Give the loss."""
+        """Return the loss."""
         one, other = self.image(image), self.text(text)
         everybody = [torch.zeros_like(other) for _ in range(dist.get_world_size())]
         dist.all_gather(everybody, other.detach())
@@ -235,17 +236,17 @@ class Contrastive(nn.Module):
 
 
 def model_contrastive() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Contrastive()
 
 
 def batch_contrastive() -> tuple[Tensor, Tensor]:
-    """Give pairs."""
+    """Return pairs."""
     return torch.randn(4, 8), torch.randn(4, 8)
 
 
 def model_vision() -> nn.Module:
-    """Give a network with batch normalisation and dropout, compiled."""
+    """Return a network with batch normalisation and dropout, compiled."""
     network = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     )
@@ -253,27 +254,27 @@ def model_vision() -> nn.Module:
 
 
 def batch_vision() -> tuple[Tensor, Tensor]:
-    """Give images and labels."""
+    """Return images and labels."""
     return torch.randn(8, 3, 8, 8), torch.randint(0, 3, (8,))
 
 
 def model_sparse() -> nn.Module:
-    """Give an embedding with sparse gradients."""
+    """Return an embedding with sparse gradients."""
     return nn.Sequential(nn.EmbeddingBag(50, 8, sparse=True), nn.Linear(8, 2))
 
 
 def batch_sparse() -> Tensor:
-    """Give integers."""
+    """Return integers."""
     return torch.randint(0, 50, (4, 6))
 
 
 def model_half() -> nn.Module:
-    """Give a model in bfloat16."""
+    """Return a model in bfloat16."""
     return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 2)).bfloat16()
 
 
 def batch_half() -> Tensor:
-    """Give bfloat16."""
+    """Return bfloat16."""
     return torch.randn(4, 8).bfloat16()
 
 
@@ -288,7 +289,7 @@ class Detector(nn.Module):
         self.box = nn.Linear(4, 4)
 
     def forward(self, images: list[Tensor], targets: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Give the losses."""
+        """Return the losses."""
         features = torch.stack([self.body(image[None]).mean((0, 2, 3)) for image in images])
         return {
             "score": nn.functional.cross_entropy(self.score(features), torch.stack([t["label"] for t in targets])),
@@ -297,12 +298,12 @@ class Detector(nn.Module):
 
 
 def model_detector() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Detector()
 
 
 def batch_detector() -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-    """Give images of two sizes."""
+    """Return images of two sizes."""
     images = [torch.randn(3, 8, 8), torch.randn(3, 10, 9)]
     return images, [{"label": torch.tensor(1), "box": torch.rand(4)} for _ in images]
 
@@ -317,18 +318,18 @@ class Student(nn.Module):
         self.teacher = [copy.deepcopy(self.student).requires_grad_(requires_grad=False)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give the distance."""
+        """Return the distance."""
         distance: Tensor = (self.student(x) - self.teacher[0](x)).square().mean()
         return distance
 
 
 def model_student() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Student()
 
 
 def batch_student() -> Tensor:
-    """Give a bare tensor."""
+    """Return a bare tensor."""
     return torch.randn(4, 8)
 
 
@@ -341,13 +342,13 @@ class Insisting(nn.Module):
         self.layers = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Give a mean."""
+        """Return a mean."""
         mean: Tensor = self.layers(x.float()).squeeze(-1)
         return mean
 
 
 def model_insisting() -> nn.Module:
-    """Give it."""
+    """Return it."""
     return Insisting()
 
 
@@ -355,7 +356,7 @@ batch_insisting = batch_student
 
 
 def model_wrapped() -> nn.Module:
-    """Give a model that is wrapped already."""
+    """Return a model that is wrapped already."""
     return nn.parallel.DistributedDataParallel(nn.Linear(8, 2))
 
 
@@ -363,7 +364,7 @@ batch_wrapped = batch_student
 
 
 def model_compiled() -> nn.Module:
-    """Give a compiled model; nobody waits for the compiler."""
+    """Return a compiled model; nobody waits for the compiler."""
     return torch.compile(nn.Sequential(nn.Linear(8, 2), nn.Tanh()))  # type: ignore[return-value]
 
 
@@ -371,7 +372,7 @@ batch_compiled = batch_student
 
 
 def model_evaluating() -> nn.Module:
-    """Give weight normalisation, in evaluation mode."""
+    """Return weight normalisation, in evaluation mode."""
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), nn.BatchNorm1d(8)).eval()
 
 
@@ -380,20 +381,13 @@ batch_evaluating = batch_student
 KINDS = sorted(name.removeprefix("model_") for name in list(globals()) if name.startswith("model_"))
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Jobs]:
-    """Give a pool of two ranks."""
-    with Jobs(2, os.environ) as jobs:
-        yield jobs
-
-
-def examine(pool: Jobs, kind: str) -> ModelExam:
+def examine(jobs: Jobs, kind: str) -> ModelExam:
     """Examine a model of this file."""
-    return examine_model(pool, Target(__file__, f"model_{kind}"), Target(__file__, f"batch_{kind}"))
+    return examine_model(jobs, Target(__file__, f"model_{kind}"), Target(__file__, f"batch_{kind}"))
 
 
 def alarms(exam: ModelExam) -> list[tuple[str, Finding]]:
-    """Give what the checks of models say above a note."""
+    """Return what the checks of models say above a note."""
     found = []
     for check in model_checks():
         for facet in check.of(Instrument.PROBE):
@@ -404,14 +398,14 @@ def alarms(exam: ModelExam) -> list[tuple[str, Finding]]:
 
 
 def model_checks() -> list[Check]:
-    """Give the checks of models."""
-    return [check for check in load_checks() if check.area == "model"]
+    """Return the checks of models."""
+    return [check for check in CHECKS if check.area == "model"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_healthy_model_raises_no_alarm(pool: Jobs, kind: str) -> None:
+def test_a_healthy_model_raises_no_alarm(jobs: Jobs, kind: str) -> None:
     """Nothing above a note, and the steps under DDP really went through."""
-    exam = examine(pool, kind)
+    exam = examine(jobs, kind)
 
     assert exam.steps.plain[0].trouble is None
     assert alarms(exam) == []

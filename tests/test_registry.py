@@ -8,23 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.check import Check, Instrument
+from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.registry import LoadError, find, load_checks
-from ddpdoctor.trial import fixture
+from ddpdoctor.selftest.result import fixture
 
 ROOT = Path(__file__).parents[1]
 ALL = load_checks()
-AREAS = {
-    "environment": 1,
-    "machine": 1,
-    "gpu": 2,
-    "network": 3,
-    "launching": 4,
-    "model": 5,
-    "data": 6,
-    "collectives": 7,
-    "checkpoint": 8,
-}
 
 
 def test_every_file_of_the_checks_folder_is_a_check() -> None:
@@ -38,10 +27,6 @@ def test_every_file_of_the_checks_folder_is_a_check() -> None:
 class TestEachCheck:
     """What holds for every check."""
 
-    def test_its_code_is_of_its_area(self, check: Check) -> None:
-        """The first digit is the area's."""
-        assert re.fullmatch(rf"DDP{AREAS[check.area]}\d\d", check.code)
-
     def test_its_page_tells_more_than_its_title(self, check: Check) -> None:
         """The page says what happens, how to be sure and for which versions, without hedging."""
         assert len(check.page.split()) >= 60
@@ -51,9 +36,9 @@ class TestEachCheck:
     def test_it_has_a_patient_and_a_control_for_each_instrument(self, check: Check) -> None:
         """Both twins are there: scripts where something is run, logs where only a log can show it."""
         run = check.of(Instrument.PROBE) or check.of(Instrument.WATCH)
-        for twin in ("patient", "control"):
+        for twin in ("broken", "healthy"):
             assert not run or fixture(check, f"{twin}.py").is_file()
-            assert not check.of(Instrument.SIGN) or fixture(check, f"{twin}.log").is_file()
+            assert not check.of(Instrument.LOG) or fixture(check, f"{twin}.log").is_file()
 
     def test_code_and_slug_find_it(self, check: Check) -> None:
         """Users type either, in any case."""
@@ -62,8 +47,8 @@ class TestEachCheck:
 
 
 def test_every_fixture_folder_belongs_to_a_check() -> None:
-    """No patient is left from a check that is gone."""
-    folders = {path.parent.name.replace("_", "-") for path in (ROOT / "fixtures").glob("*/patient.*")}
+    """No broken case is left from a check that is gone."""
+    folders = {path.parent.name.replace("_", "-") for path in (ROOT / "fixtures").glob("*/broken.*")}
 
     assert folders == {check.slug for check in ALL}
 
@@ -71,12 +56,25 @@ def test_every_fixture_folder_belongs_to_a_check() -> None:
 GOOD = '''
     """Title.
 
-    Page.
-    """
-    from ddpdoctor import Card, Severity
-    from ddpdoctor.check import lint, probe, sign, watch
+    ## What happens
 
-    CARD = Card("{code}", Severity.NOTE)
+    It breaks.
+
+    ## How to be sure
+
+    Look.
+
+    ## How to mend it
+
+    Mend it.
+
+    ## Versions and sources
+
+    All versions.
+    """
+    from ddpdoctor.check import Ailment, Severity, log_pattern, probe, watch
+
+    AILMENT = Ailment("{code}", Severity.NOTE)
 
     @probe
     def at_the_checkup(facts): yield from ()
@@ -84,12 +82,32 @@ GOOD = '''
     @watch(ValueError)
     def in_training(event): yield from ()
 
-    @sign("Expected to have finished")
+    @log_pattern("Expected to have finished", supersedes={supersedes})
     def in_logs(record): yield from ()
-
-    @lint
-    def in_source(module): yield from ()
 '''
+
+
+def good(code: str = "ACME001", supersedes: tuple[str, ...] = ()) -> str:
+    """Return the source of a check that loads."""
+    return GOOD.format(code=code, supersedes=supersedes)
+
+
+def claiming(decide: str = "def here(event): return Kind.ONE", member: str = "Kind.ONE, Kind.TWO") -> str:
+    """Return the source of a check that claims members of a family."""
+    return good() + textwrap.indent(
+        "import enum\nfrom ddpdoctor.check import Claim\n\n"
+        f"class Kind(enum.Enum):\n    ONE = 1\n    TWO = 2\n\n{decide}\n\n"
+        f"@watch(ValueError, claim=Claim(here, ({member},)))\ndef of_a_family(event): yield from ()\n",
+        "    ",
+    )
+
+
+HANG = """
+    from ddpdoctor.checks.collectives._hangs import Hang, on_hang
+
+    @on_hang(Hang.SAME)
+    def in_a_hang(event): yield from ()
+"""
 
 
 def _plugin(folder: Path, sources: dict[str, str]) -> None:
@@ -107,16 +125,16 @@ def _plugin(folder: Path, sources: dict[str, str]) -> None:
 
 @pytest.fixture
 def plugin_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a folder on the path, and forget its modules afterwards."""
+    """Return a folder on the path, and forget its modules afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.startswith("acme_checks")]:
         monkeypatch.delitem(sys.modules, name)
     return tmp_path
 
 
-def test_a_third_partys_check_with_all_four_facets_loads(plugin_path: Path) -> None:
-    """The entry-point group works, and the shape takes all four instruments."""
-    _plugin(plugin_path, {"broken_thing": GOOD.format(code="ACME001")})
+def test_a_third_partys_check_with_facets_of_all_instruments_loads(plugin_path: Path) -> None:
+    """The entry-point group works, and the shape takes all instruments."""
+    _plugin(plugin_path, {"broken_thing": good()})
     found = find(load_checks(), "broken-thing")
 
     assert found is not None
@@ -131,10 +149,20 @@ def test_a_third_partys_check_with_all_four_facets_loads(plugin_path: Path) -> N
     [
         ("import no_such_module\n", "no_such_module"),
         ("1/0\n", "ZeroDivisionError"),
-        (GOOD.format(code="DDP1"), "code"),
-        (GOOD.format(code="DDP701"), "both claim DDP701"),
-        (GOOD.replace("    Page.\n", "").format(code="ACME001"), "docstring"),
-        ('"""Title.\n\nPage.\n"""\n', "0 cards"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        (good("DDP1"), "has the code 'DDP1'"),
+        (good("DDP701"), "both claim DDP701"),
+        (good().replace("Title.", "Title"), "docstring"),
+        (good().replace("## How to be sure", "Sure"), "sections"),
+        (good().replace("AILMENT = ", "AILMENTS = None, "), "0 ailments"),
+        (good().replace("(facts)", "(fact)"), r"unknown parameter 'fact' \(.*broken_thing.py:\d+\): probe facets"),
+        (good(supersedes=("no-such-check",)), "supersedes no-such-check"),
+        (good(supersedes=("broken-thing",)), "in a circle"),
+        (good(supersedes=("collective-timeout",)), "collective-timeout, which no log names as a cause"),
+        (good(supersedes=("gpu-lost",)), "gpu-lost, which no log names as a cause"),
+        (good() + HANG, "collective_timeout both claim Hang.SAME"),
+        (claiming(member="Kind.ONE"), "no check claims Kind.TWO of acme_checks.broken_thing"),
+        (claiming("def here(evnt): return Kind.ONE"), r"unknown parameter 'evnt' \(.*broken_thing.py:\d+\): watch"),
     ],
 )
 def test_a_check_that_does_not_load_is_an_error_that_names_it(plugin_path: Path, source: str, problem: str) -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import checkpoints
 import pytest
 
 from ddpdoctor import BadTarget, checkpoint, load_state_dict
-from ddpdoctor.probe.jobs import Jobs
-from ddpdoctor.probe.outcome import Returned
+from ddpdoctor.jobs.outcome import Returned
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
+
 # What frameworks say of their own future; a file that the repair leaves open still fails a test.
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("UserWarning", "FutureWarning", "DeprecationWarning")
@@ -26,19 +26,6 @@ pytestmark = [
 
 Location = tuple[str | int, ...]
 Shot = dict[str, bytes]
-
-
-def _module() -> Any:
-    spec = importlib.util.spec_from_file_location("checkpoints", HERE / "checkpoints.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["checkpoints"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-checkpoints = _module()
 
 
 @dataclass(frozen=True)
@@ -58,12 +45,12 @@ class Case:
     whole: bool = True
 
     def __str__(self) -> str:
-        """Name the test."""
+        """Return the name of the test."""
         return self.path
 
     @property
     def needs(self) -> str:
-        """Name the package that writes it."""
+        """The name of the package that writes it."""
         top = self.path.split("/")[0].split(".")[0].split("_")[0]
         name = self.path.split("/")[-1]
         if top == "lightning" or "fabric" in name:
@@ -75,7 +62,7 @@ class Case:
         return getattr(checkpoints, self.model)(seed)
 
     def renamed(self, value: Any) -> dict[Location, tuple[str, ...]]:
-        """Say where in the value that was read the keys are to change."""
+        """Return where in the value that was read the keys are to change."""
         if self.path.endswith(".safetensors"):
             return {("tensors",): self.added}
         if self.sharded:
@@ -84,7 +71,7 @@ class Case:
         return dict.fromkeys(self.states, self.added)
 
     def followed(self, value: Any) -> dict[Location, tuple[str, ...]]:
-        """Say where keys and texts are to change: optimizers' states, and notes on shared tensors."""
+        """Return where keys and texts are to change: optimizers' states, and notes on shared tensors."""
         if self.path.endswith(".safetensors"):
             return {("metadata",): self.added}
         if self.sharded:
@@ -94,7 +81,7 @@ class Case:
 
     @property
     def sharded(self) -> bool:
-        """Say whether it is a directory with an index."""
+        """Whether it is a directory with an index."""
         return self.path.startswith("accelerate") and not Path(self.path).suffix
 
     @staticmethod
@@ -103,13 +90,13 @@ class Case:
         return tuple(name for name in value if name.endswith(".index.json"))
 
     def pairs(self, value: Any) -> dict[str, str]:
-        """Give the names of tensors that change, old and new."""
+        """Return the names of tensors that change, old and new."""
         keys = [key for place in self.renamed(value) for key in checkpoints.part_of(value, place)]
         return {key: new for key in keys if (new := checkpoints.bare_name(key, self.added)) != key}
 
 
 def both(name: str, *args: Any, **rest: Any) -> list[Case]:
-    """Give the case of a file in both formats of torch."""
+    """Return the case of a file in both formats of torch."""
     return [Case(f"{form}/{name}.pt", *args, **rest) for form in ("zip", "legacy")]
 
 
@@ -209,7 +196,7 @@ class Made:
     done: set[str] = field(default_factory=set)
 
     def get(self, case: Case) -> Path:
-        """Give a file; make all of its framework's when they are not there yet."""
+        """Return a file; make all of its framework's when they are not there yet."""
         # Not importorskip: importing Lightning replaces torch.compile, for all tests of this process.
         if importlib.util.find_spec(case.needs) is None:
             pytest.skip(f"{case.needs} is not installed")
@@ -238,21 +225,18 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
-    """Give the files; they are made once."""
-    sys.path.insert(0, str(HERE))
-    with Jobs(2, os.environ) as pool:
-        yield Made(tmp_path_factory.mktemp("made"), pool)
-    sys.path.remove(str(HERE))
+def made(tmp_path_factory: pytest.TempPathFactory, jobs: Jobs) -> Made:
+    """Return the files; they are made once."""
+    return Made(tmp_path_factory.mktemp("made"), jobs)
 
 
 def shot(folder: Path) -> Shot:
-    """Give the names and bytes of all files of a folder."""
+    """Return the names and bytes of all files of a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def pairs(done: checkpoint.Repair) -> dict[str, str]:
-    """Give what a repair renamed."""
+    """Return what a repair renamed."""
     return {old: new for each in done.state_dicts for old, new in each.renamed}
 
 

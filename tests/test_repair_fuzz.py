@@ -137,7 +137,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Originals:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Callable[[], Path]:
-    """Give a function that empties a folder for each example."""
+    """Return a function that empties a folder for each example."""
 
     def emptied() -> Path:
         shutil.rmtree(tmp_path / "place", ignore_errors=True)
@@ -205,7 +205,7 @@ def loaded(path: Path, *, weights_only: bool = True) -> Any:
 
 
 def ordered(value: Any, path: Path) -> Any:
-    """Give a value whose keys are in order where the library gives them in any."""
+    """Return a value whose keys are in order where the library gives them in any."""
     return dict(sorted(value.items())) if path.suffix == ".safetensors" else value
 
 
@@ -265,7 +265,7 @@ def same_tensor(one: Any, other: Any) -> bool:
 
 
 def bytes_of(tensor: Any) -> bytes:
-    """Give the bytes of a tensor."""
+    """Return the bytes of a tensor."""
     import torch
 
     data: bytes = (
@@ -363,7 +363,7 @@ def test_mutated_metadata(
 
 
 def with_pickle(archive: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """Give the archive with another data.pkl, and the CRC-32 of that."""
+    """Return the archive with another data.pkl, and the CRC-32 of that."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(buffer, "w") as new:
         for name in old.namelist():

@@ -144,7 +144,7 @@ def sharded(state: Mapping[str, Any], folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
-    """Give the case of a name; each is written once."""
+    """Return the case of a name; each is written once."""
     made: dict[str, Case] = {}
 
     def case(name: str) -> Case:
@@ -160,7 +160,7 @@ Ask = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def ask(cases: Callable[[str], Case], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    """Give a function that has a repair done in a fork of a process that is warm, and killed there."""
+    """Yield a function that has a repair done in a fork of a process that is warm, and killed there."""
     script = Path(__file__).with_name("killed_repair.py")
     process = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -182,7 +182,7 @@ def ask(cases: Callable[[str], Case], tmp_path_factory: pytest.TempPathFactory) 
         yield asked
 
 
-class Trial:
+class SelfTestResult:
     """Runs one kind of repair again and again, each time on a fresh copy, and sees to what a kill leaves.
 
     With ``named``, new files have names before they are whole, as on a file system without O_TMPFILE.
@@ -198,7 +198,7 @@ class Trial:
         self.seen: set[str] = set()  # which states were met: "old", "new"
 
     def place(self) -> Path:
-        """Give an empty folder."""
+        """Return an empty folder."""
         self._count += 1
         place = self._folder / str(self._count)
         place.mkdir()
@@ -257,26 +257,26 @@ class Trial:
 
 
 def dice(seed: int) -> random.Random:
-    """Give numbers that are the same in each run, so that a failure comes back."""
+    """Return numbers that are the same in each run, so that a failure comes back."""
     return random.Random(seed)  # noqa: S311 - no secret depends on them
 
 
 def text_of(state: Tensors) -> str:
-    """Give a text that is the same for the same tensors; safetensors gives them in any order."""
+    """Return a text that is the same for the same tensors; safetensors gives them in any order."""
     return repr(sorted(state.items()))
 
 
 @pytest.fixture
-def trial(cases: Callable[[str], Case], ask: Ask, tmp_path: Path) -> Callable[..., Trial]:
-    """Give a trial of the case of a name."""
-    return lambda name, **how: Trial(cases(name), ask, tmp_path, **how)
+def trial(cases: Callable[[str], Case], ask: Ask, tmp_path: Path) -> Callable[..., SelfTestResult]:
+    """Return a trial of the case of a name."""
+    return lambda name, **how: SelfTestResult(cases(name), ask, tmp_path, **how)
 
 
 @pytest.mark.parametrize(
     ("name", "named"), [*((name, False) for name in SMALL), ("legacy", True), ("safetensors", True)]
 )
 def test_killed_at_any_call_that_changes_files(
-    trial: Callable[..., Trial],
+    trial: Callable[..., SelfTestResult],
     name: str,
     named: bool,  # noqa: FBT001
 ) -> None:
@@ -293,7 +293,7 @@ def test_killed_at_any_call_that_changes_files(
     assert each.seen == {"old", "new"}
 
 
-def test_killed_within_any_write(trial: Callable[..., Trial]) -> None:
+def test_killed_within_any_write(trial: Callable[..., SelfTestResult]) -> None:
     """A write that SIGKILL ends at the boundary of a page, where the kernel does end it, tears nothing."""
     each = trial("large zip")  # its writes have more than a page
     done = each.measure("call")
@@ -309,7 +309,7 @@ def test_killed_within_any_write(trial: Callable[..., Trial]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_killed_at_random(trial: Callable[..., Trial], name: str) -> None:
+def test_killed_at_random(trial: Callable[..., SelfTestResult], name: str) -> None:
     """After a delay of any number of microseconds, too, which lets the kernel end a call where it pleases."""
     each, draw = trial(name), dice(SEED)
     seconds = min(each.measure("")["seconds"] for _ in range(3))
@@ -326,7 +326,7 @@ def test_killed_at_random(trial: Callable[..., Trial], name: str) -> None:
     assert kills > (2 if name == "large zip" else 10)
 
 
-def mend(each: Trial, path: Path, *, repair: bool) -> None:
+def mend(each: SelfTestResult, path: Path, *, repair: bool) -> None:
     """See that the next run makes the directory all new, or all old again."""
     if repair:
         checkpoint.repair(path, in_place=True, **each.case.options)
@@ -342,7 +342,7 @@ def mend(each: Trial, path: Path, *, repair: bool) -> None:
     each.assert_tidy(path, journal=False)
 
 
-def test_a_sharded_directory_killed_at_any_call(trial: Callable[..., Trial]) -> None:
+def test_a_sharded_directory_killed_at_any_call(trial: Callable[..., SelfTestResult]) -> None:
     """Wherever the repair of several files ends, the next run makes all of them new, or all of them old."""
     each = trial("sharded")
 
@@ -353,7 +353,7 @@ def test_a_sharded_directory_killed_at_any_call(trial: Callable[..., Trial]) -> 
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_an_undo_that_is_killed(trial: Callable[..., Trial], name: str) -> None:
+def test_an_undo_that_is_killed(trial: Callable[..., SelfTestResult], name: str) -> None:
     """Wherever an undo ends, the file is the old or the new, and the next undo, or a repair and an undo, end it."""
     each = trial(name)
 
@@ -365,7 +365,7 @@ def test_an_undo_that_is_killed(trial: Callable[..., Trial], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_killed_again_and_again(trial: Callable[..., Trial], name: str) -> None:
+def test_killed_again_and_again(trial: Callable[..., SelfTestResult], name: str) -> None:
     """One file outlives any sequence of killed repairs and killed undos, and comes back to its first bytes."""
     each, draw = trial(name), dice(SEED + 1)
     points = {do: each.measure("call", do=do)["points"] for do in ("repair", "undo")}
@@ -383,7 +383,7 @@ def test_killed_again_and_again(trial: Callable[..., Trial], name: str) -> None:
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("name", NAMES[:5])
 def test_an_output_is_absent_or_complete(
-    trial: Callable[..., Trial],
+    trial: Callable[..., SelfTestResult],
     ask: Ask,
     name: str,
     force: bool,  # noqa: FBT001
@@ -415,7 +415,7 @@ def test_an_output_is_absent_or_complete(
         assert {each.name for each in path.parent.iterdir()} == {path.name, out.name}
 
 
-def test_the_new_end_lies_within_one_page(trial: Callable[..., Trial]) -> None:
+def test_the_new_end_lies_within_one_page(trial: Callable[..., SelfTestResult]) -> None:
     """Whatever the size of the file, the bytes that switch to the new directory are in one page, so written at once."""
     import torch
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ddpdoctor import BadTarget
 from ddpdoctor.checkpoint import inspect, repair, undo
-from ddpdoctor.checkpoint.keys import CERTAIN, WRAPPERS
+from ddpdoctor.checkpoint.keys import WRAPPERS
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
@@ -52,7 +52,7 @@ def grown(tree: Any, storages: list[Any], *, bare: bool) -> Any:
         found: OrderedDict[str, Any] = OrderedDict()
         for path, number in tree["tensors"].items():
             head, dot, last = path.partition(".")
-            inside = f"{head}.{CERTAIN[3]}.{last}" if tree["inner"] and dot else path
+            inside = f"{head}.{WRAPPERS[5]}.{last}" if tree["inner"] and dot else path
             key = path if bare else ".".join([*tree["stack"], inside])
             found[key] = storages[number][number:]
         return found

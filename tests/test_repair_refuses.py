@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from ddpdoctor import BadTarget, checkpoint
-from ddpdoctor.checkpoint.mend import repair
+from ddpdoctor.checkpoint.rename import planning, repair
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:torch.distributed is disabled",
@@ -80,7 +80,7 @@ def lay_distributed(folder: Path, good: Good, metadata: bytes | None = None) -> 
 
 
 def seen(folder: Path, *, folders: bool = True) -> Seen:
-    """Give all that can be seen of the files below a folder: modes, times, bytes; of folders, too, if asked for."""
+    """Return all that can be seen of the files below a folder: modes, times, bytes; of folders, too, if asked for."""
     found: Seen = {}
     for path in [folder, *sorted(folder.rglob("*"))]:
         stat = path.lstat()
@@ -186,7 +186,7 @@ def flipped(data: bytes, at: int, bit: int = 0) -> bytes:
 
 
 def archive_without(good: bytes, name: str) -> bytes:
-    """Give the same archive without one of its records."""
+    """Return the same archive without one of its records."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(good)) as old, zipfile.ZipFile(buffer, "w") as new:
         for each in old.namelist():
@@ -279,7 +279,7 @@ def test_a_distributed_checkpoint_without_its_tensors(tmp_path: Path, good: Good
 
 
 def tensors(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]] | None:
-    """Give what torch, or safetensors, loads from a file; None when it does not load."""
+    """Return what torch, or safetensors, loads from a file; None when it does not load."""
     import torch
     from safetensors.torch import load_file
 
@@ -367,6 +367,101 @@ def test_a_flipped_bit_before_a_record(tmp_path: Path, good: Good) -> None:
     assert extra["refused"]
 
 
+def overwritten(data: bytes, at: int, byte: int, width: int) -> bytes:
+    """Overwrite some bytes."""
+    return data[:at] + bytes([byte]) * width + data[at + width :]
+
+
+def packed_by_python(good: bytes) -> bytes:
+    """Pack an archive anew, by a library that writes another kind of directory."""
+    return archive_without(good, "no such record")
+
+
+@pytest.mark.parametrize("pack", [bytes, packed_by_python])
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 22])
+def test_an_overwritten_archive(tmp_path: Path, good: Good, pack: Callable[[bytes], bytes], width: int) -> None:
+    """Some bytes of zeros or ones anywhere but in pickle and tensors: refused, or torch loads it as before."""
+    data = pack(good.zip)
+    path = tmp_path / "last.pt"
+    path.write_bytes(data)
+    before = tensors(path)
+    with zipfile.ZipFile(path) as archive:
+        big = [archive.read(name) for name in archive.namelist() if "/data" in name]
+    spans = [(data.index(part), data.index(part) + len(part)) for part in big]
+    counted: Counter[str] = Counter()
+    for at in range(0, len(data) - width, 2):
+        if any(at < end and at + width > start for start, end in spans):
+            continue
+        for byte in (0, 1, 255):
+            path.write_bytes(overwritten(data, at, byte, width))
+            try:
+                checkpoint.repair(path, dry_run=True)
+            except BadTarget:
+                counted["refused"] += 1
+                continue
+            counted["right"] += 1
+            assert tensors(path) == before, (at, byte)
+    assert counted["refused"] > 100, counted
+    assert counted["right"]
+
+
+def with_record(good: bytes, name: str, data: bytes | None) -> bytes:
+    """Return the same archive with other contents of a record, or without it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(good)) as old, zipfile.ZipFile(buffer, "w") as new:
+        for each in old.namelist():
+            contents = data if each.endswith(f"/{name}") else old.read(each)
+            if contents is not None:
+                new.writestr(each, contents)
+    return buffer.getvalue()
+
+
+RECORDS: dict[str, tuple[str, bytes | None, bool]] = {
+    "as it was": ("version", b"3\n", True),
+    "a later version": ("version", b"10\n", True),
+    "a version of the future": ("version", b"11\n", False),
+    "no version": ("version", None, False),
+    "an empty version": ("version", b"", False),
+    "a version that is no number": ("version", b"three\n", False),
+    "version 0": ("version", b"0\n", False),
+    "an unknown byte order": ("byteorder", b"middle", False),
+    "no byte order": ("byteorder", None, True),
+    "an alignment that is no number": (".storage_alignment", b"x", False),
+    "a tensor that is too short": ("data/0", bytes(20), False),
+    "a tensor that is too long": ("data/0", bytes(28), False),
+    "a tensor that is empty": ("data/0", b"", False),
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_the_records_beside_the_pickle(tmp_path: Path, good: Good, name: str) -> None:
+    """What torch refuses for the sake of a small record, or of a tensor's length, is refused, with the record."""
+    record, contents, loads = RECORDS[name]
+    path = tmp_path / "last.pt"
+    path.write_bytes(with_record(good.zip, record, contents))
+
+    if loads:
+        assert tensors(path) is not None
+        checkpoint.repair(path, tmp_path / "new.pt")
+        assert tensors(tmp_path / "new.pt") is not None
+    else:
+        assert record in refused(path, dry_run=True)
+        refused_each_way(path)
+
+
+@pytest.mark.parametrize("what", ["version", "list", "length"])
+def test_a_damaged_legacy_file(tmp_path: Path, good: Good, what: str) -> None:
+    """Another version, list of storages or length of a tensor than the pickle's is refused, as torch refuses it."""
+    end = good.legacy.rindex(b"e.") + 2
+    first = good.legacy.rindex(b"X", 0, end)
+    places = {"version": 18, "list": first + 8, "length": end}
+    path = tmp_path / "last.pt"
+    path.write_bytes(flipped(good.legacy, places[what]))
+
+    assert tensors(path) is None
+    refused_each_way(path)
+
+
 def test_a_flipped_bit_in_the_header_of_safetensors(tmp_path: Path, good: Good) -> None:
     """Any bit of the header: refused, or what safetensors loads as well, perhaps under another name."""
     end = 8 + int.from_bytes(good.safetensors[:8], "little")
@@ -387,7 +482,7 @@ def test_a_flipped_bit_in_a_legacy_file(tmp_path: Path, good: Good) -> None:
 
 @pytest.fixture(params=["zip", "legacy", "safetensors", "metadata"])
 def whole(request: pytest.FixtureRequest, tmp_path: Path, good: Good) -> Path:
-    """Give a checkpoint of each format, which can be repaired."""
+    """Return a checkpoint of each format, which can be repaired."""
     data = getattr(good, request.param)
     if request.param == "metadata":
         lay_distributed(tmp_path / "dcp", good)
@@ -398,7 +493,7 @@ def whole(request: pytest.FixtureRequest, tmp_path: Path, good: Good) -> Path:
 
 
 def changed_file(path: Path) -> Path:
-    """Give the file that a repair in place changes."""
+    """Return the file that a repair in place changes."""
     return path / ".metadata" if path.is_dir() else path
 
 
@@ -489,7 +584,7 @@ def test_an_output_in_a_missing_folder(whole: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a file system of 64 pages, which is mounted for the test."""
+    """Yield a file system of 64 pages, which is mounted for the test."""
     folder = tmp_path / "disk"
     folder.mkdir()
     done = subprocess.run(
@@ -617,7 +712,7 @@ def test_a_file_that_is_being_written(whole: Path, mode: str) -> None:
 
 
 def two_names(path: Path) -> None:
-    """Give a file a second name."""
+    """Return a file a second name."""
     os.link(path, path.with_name("other"))
 
 
@@ -675,7 +770,7 @@ def test_a_file_that_changes_while_it_is_looked_at(whole: Path, monkeypatch: pyt
     """What was written between the look and the change is kept, and not mixed with what was seen before."""
     file = changed_file(whole)
     newer = file.read_bytes() + b"newer"
-    planned = repair._planned
+    planned = planning.planned
 
     def changing(*args: Any) -> Any:
         file.write_bytes(newer)
@@ -683,7 +778,7 @@ def test_a_file_that_changes_while_it_is_looked_at(whole: Path, monkeypatch: pyt
 
     for way in ({"in_place": True}, {"output": whole.with_name("new")}):
         file.write_bytes(newer[:-5])
-        monkeypatch.setattr(repair, "_planned", changing)
+        monkeypatch.setattr(repair, "planned", changing)
         with pytest.raises(BadTarget, match=rf"{whole.name}.* was changed while it was looked at"):
             checkpoint.repair(whole, **way)
         monkeypatch.undo()
@@ -767,7 +862,7 @@ def test_a_command_line_that_makes_no_sense(tmp_path: Path, good: Good, ddpdocto
 
     said = command_fails(ddpdoctor, tmp_path, tmp_path / "last.pt", *full)
 
-    assert "rror" in said or said.startswith("ddpdoctor: ")
+    assert "rror" in said or said.startswith(("ddpdoctor: ", "ddpdoctor repair: "))
 
 
 def test_there_is_nothing_to_undo(whole: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from importlib import resources
 from xml.etree import ElementTree as ET
@@ -10,11 +11,26 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ddpdoctor.model import Doubt, Evidence, Finding, Fix, Place, Report, Result, Severity, Status, Table
+from ddpdoctor.findings import (
+    TIME,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Rehearsed,
+    Report,
+    Result,
+    Severity,
+    Status,
+    Table,
+)
 from ddpdoctor.report.data import as_dict, as_json, plain
 from ddpdoctor.report.junit import as_junit
 from ddpdoctor.report.redact import HIDDEN, redact, redact_environ, redacted
-from ddpdoctor.report.text import printable, result_text, summary_text
+from ddpdoctor.report.style import PLAIN, Style
+from ddpdoctor.report.text import printable, result_text
+from ddpdoctor.report.verdict import closing_text, problem_text, verdict
 
 SCHEMA = json.loads((resources.files("ddpdoctor.report") / "schema.json").read_text())
 WORDS = st.text(min_size=1, max_size=40)
@@ -34,19 +50,32 @@ FINDINGS = st.builds(
     severity=st.sampled_from(Severity),
     table=st.none()
     | st.builds(Table, st.just(("rank", "samples")), st.lists(st.tuples(st.integers(), WORDS)).map(tuple)),
-    doubt=st.none() | st.builds(Doubt, st.lists(WORDS, min_size=1).map(tuple), WORDS),
+    ambiguity=st.none() | st.builds(Ambiguity, st.lists(WORDS, min_size=1).map(tuple), WORDS),
 )
 RESULTS = st.builds(
-    lambda status, findings, reason, seconds: Result(
-        "DDP501", "some-slug", "model", "A title", status, findings if status is Status.FAILED else (), reason, seconds
+    lambda status, findings, reason, seconds, wants: Result(
+        "DDP501",
+        "some-slug",
+        "model",
+        "A title",
+        status,
+        findings if status is Status.FAILED else (),
+        reason,
+        seconds,
+        wants if status is Status.NOT_RUN else "",
     ),
     st.sampled_from(Status),
     st.lists(FINDINGS, min_size=1, max_size=3).map(tuple),
     WORDS,
     st.floats(0, 1e6),
+    st.sampled_from(("", "model", "batch", "loader", "checkpoint", "gpus", TIME)),
 )
 REPORTS = st.builds(
-    Report, st.lists(RESULTS, max_size=4).map(tuple), st.lists(WORDS, max_size=2).map(tuple), st.floats(0, 1e6)
+    Report,
+    st.lists(RESULTS, max_size=4).map(tuple),
+    st.lists(WORDS, max_size=2).map(tuple),
+    st.floats(0, 1e6),
+    st.none() | st.builds(Rehearsed, WORDS, st.integers(1, 8), st.just(3), st.just(12), st.floats(0, 1e6), WORDS),
 )
 FINDING = Finding(
     "2 of 4 parameters unused",
@@ -84,9 +113,36 @@ def test_junit_of_any_report_parses_back(report: Report, fail_on: Severity) -> N
 @given(REPORTS)
 def test_text_of_any_report_is_harmless_on_any_terminal(report: Report) -> None:
     """Only printable ASCII and line ends: no escape sequence of a file name or exception reaches the terminal."""
-    text = "\n".join([*(result_text(result, verbose=True) for result in report.results), summary_text(report)])
+    text = "\n".join([*(result_text(result, verbose=True) for result in report.results), closing_text(report)])
 
     assert all(" " <= char <= "~" or char == "\n" for char in text)
+
+
+@given(REPORTS, st.integers(40, 200))
+def test_no_line_of_any_report_is_wider_than_the_terminal(report: Report, width: int) -> None:
+    """Lines end between words; only a word that is too long by itself, and what is to be pasted, is wider."""
+    style = Style(width)
+    bare = [replace(result, findings=tuple(map(_without_paste, result.findings))) for result in report.results]
+    text = "\n".join([*(result_text(result, style, verbose=True) for result in bare), closing_text(report, style)])
+    words = {word for line in text.splitlines() for word in line.split() if len(word) > width - 26}
+
+    for line in text.splitlines():
+        assert len(line) <= width or words & set(line.split())
+
+
+def _without_paste(finding: Finding) -> Finding:
+    return replace(finding, fix=replace(finding.fix, command="", diff=""), ambiguity=None, table=None)
+
+
+@given(REPORTS, st.sampled_from(Severity))
+def test_the_verdict_agrees_with_the_exit_status(report: Report, fail_on: Severity) -> None:
+    """It leads the end of the report, and calls well only what was looked at as a whole and has no warning."""
+    status, said = report.exit_status(fail_on), verdict(report)
+    well = said.startswith("Nothing wrong was found")
+
+    assert closing_text(report, Style(1000)).splitlines()[0] == said
+    assert bool(problem_text(report)) is (status >= 2)
+    assert well is (status < 2 and not report.findings(Severity.WARNING))
 
 
 def test_a_finding_shows_all_that_it_says() -> None:
@@ -95,14 +151,14 @@ def test_a_finding_shows_all_that_it_says() -> None:
     text = result_text(_result(Status.FAILED, finding))
 
     assert text.splitlines() == [
-        "  error DDP501 unused-parameters: 2 of 4 parameters unused",
-        "    where     train.py:31, rank 1",
-        "    seen      a.weight  (rank 0)",
-        "    expected  a gradient",
-        "    fix       remove it",
-        "              - a",
-        "              + b",
-        "    more      ddpdoctor explain DDP501",
+        "error DDP501 unused-parameters: 2 of 4 parameters unused",
+        "  where     train.py:31, rank 1",
+        "  seen      a.weight  (rank 0)",
+        "  expected  a gradient",
+        "  fix       remove it",
+        "            - a",
+        "            + b",
+        "  more      ddpdoctor explain DDP501",
     ]
 
 
@@ -110,23 +166,71 @@ def test_what_is_pasted_is_never_wrapped_and_long_lists_are_cut() -> None:
     """A command of 300 characters stays one line; the ninth piece of evidence is shown with --verbose."""
     command = "x" * 150 + " " + "y" * 150
     finding = replace(FINDING, fix=Fix("paste", command), evidence=(Evidence("one"),) * 12)
-    short, long = (result_text(_result(Status.FAILED, finding), width=60, verbose=verbose) for verbose in (False, True))
+    result = _result(Status.FAILED, finding)
+    short, long = (result_text(result, Style(60), verbose=verbose) for verbose in (False, True))
 
     assert command in short
     assert "... 4 more, --verbose shows them" in short
     assert long.count("seen") == 12
 
 
-def test_the_summary_groups_what_was_not_run_by_its_reason() -> None:
-    """Faults first, then reasons with what they kept from running, then one line of counts."""
-    results = (_result(Status.FAILED, FINDING), *(_result(Status.NOT_RUN, reason="no --model given"),) * 5)
-    lines = summary_text(Report(results, ("train.py raised",), 1.0)).splitlines()
+def test_the_end_is_short_and_says_what_would_show_more() -> None:
+    """The verdict, how much was looked at, and a line for each thing that the user could give; no reason by itself."""
+    absent = replace(_result(Status.NOT_RUN, reason="no --model given"), wants="model")
+    other = _result(Status.NOT_RUN, reason="MASTER_ADDR is not set")
+    lines = closing_text(Report((_result(Status.PASSED), absent, absent, other), (), 1.0)).splitlines()
 
     assert lines == [
-        "cannot use: train.py raised",
-        "not run, because no --model given: 5 of model",
-        "1 error; checks: 1 with findings, 5 not run; 1.0 s",
+        "Nothing wrong was found.",
+        "1 of 4 checks ran, in 1.0 s. --verbose says why the others did not.",
+        "To have more looked at, give:",
+        "  --model FILE.py:NAME    a function that builds your model (2 checks)",
+        "  -- torchrun train.py    your own command: its first steps are rehearsed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (Report((_result(Status.FAILED, FINDING, FINDING),)), "2 errors found."),
+        (
+            Report((_result(Status.FAILED, replace(FINDING, severity=Severity.NOTE)),)),
+            "Nothing wrong was found; 1 note.",
+        ),
+        (Report((_result(Status.NOT_RUN),)), "Nothing was looked at."),
+        (
+            Report((_result(Status.NOT_RUN),), ("--model raised",)),
+            "Nothing was looked at: 1 target could not be examined.",
+        ),
+        (
+            Report((_result(Status.PASSED),), ("--model raised",)),
+            "Incomplete: 1 target could not be examined; nothing wrong in what was looked at.",
+        ),
+        (
+            Report((_result(Status.FAILED, FINDING), replace(_result(Status.NOT_RUN), wants=TIME))),
+            "1 error found; incomplete: the time ran out before 1 check (--timeout).",
+        ),
+        (
+            Report((_result(Status.CRASHED),)),
+            "Incomplete: 1 check crashed, which is a fault of the check; nothing wrong in what was looked at.",
+        ),
+    ],
+)
+def test_the_verdict_is_a_plain_sentence(report: Report, said: str) -> None:
+    """What was found, or what kept ddpdoctor from looking."""
+    assert verdict(report) == said
+
+
+def test_severity_alone_is_coloured() -> None:
+    """Taken out, the colours leave the same text; without colour there is none."""
+    result = _result(Status.FAILED, FINDING)
+    report = Report((result, _result(Status.PASSED)))
+    coloured, plain = (
+        [result_text(result, style), closing_text(report, style)] for style in (Style(colour=True), PLAIN)
+    )
+
+    assert [re.findall("\x1b\\[31m\x1b\\[1m(.*?)\x1b\\[0m", text) for text in coloured] == [["error"], ["1 error"]]
+    assert [re.sub("\x1b\\[[0-9]*m", "", text) for text in coloured] == plain
 
 
 @pytest.mark.parametrize(
@@ -137,10 +241,14 @@ def test_the_summary_groups_what_was_not_run_by_its_reason() -> None:
         (Report((_result(Status.FAILED, replace(FINDING, severity=Severity.NOTE)),)), Severity.WARNING, 0),
         (Report((_result(Status.FAILED, FINDING),), ("fault",)), Severity.ERROR, 2),
         (Report((_result(Status.CRASHED),), ("fault",)), Severity.ERROR, 3),
+        (Report((_result(Status.NOT_RUN), _result(Status.PASSED))), Severity.NOTE, 0),
+        (Report((_result(Status.NOT_RUN),)), Severity.ERROR, 2),
+        (Report((_result(Status.NOT_RUN),), rehearsed=Rehearsed("train", 2, 3, 12, 1.0)), Severity.ERROR, 0),
+        (Report((_result(Status.PASSED), replace(_result(Status.NOT_RUN), wants=TIME))), Severity.ERROR, 2),
     ],
 )
 def test_exit_status(report: Report, fail_on: Severity, status: int) -> None:
-    """0 nothing at the level, 1 findings, 2 an unusable target, 3 a crash."""
+    """0 nothing at the level, 1 findings, 2 an unusable target, nothing looked at, or too little time; 3 a crash."""
     assert report.exit_status(fail_on) == status
 
 
@@ -174,7 +282,7 @@ def test_a_secret_reaches_no_report(shape: str, secret: str, finding: Finding) -
     finding = replace(finding, message=text, fix=Fix(text, text), evidence=(Evidence(text, text, text),))
     report = redacted(Report((_result(Status.FAILED, finding, reason=text),), (text,)))
 
-    printed = as_json(report, Severity.NOTE, {}) + as_junit(report, Severity.NOTE) + summary_text(report)
+    printed = as_json(report, Severity.NOTE, {}) + as_junit(report, Severity.NOTE) + closing_text(report)
     assert secret not in printed
     assert secret not in result_text(report.results[0], verbose=True)
 

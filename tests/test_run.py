@@ -7,20 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from helpers import Command, Port, Run, Script
 
-from ddpdoctor.watch.recorder import STACK_SIGNAL
+from ddpdoctor.watch.settings import STACK_SIGNAL
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.host.facts import Facts
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Port = Callable[[], str]
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 HEAD = """
@@ -28,6 +26,7 @@ import os, signal, sys, time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+import torch._dynamo  # once, where else each rank that is forked does so at its first step
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -70,6 +69,7 @@ def train():
         for (inputs,) in batches:
             step(model, optimizer, inputs)
     os.write(1, b"rank %d is done\\n" % dist.get_rank())  # whole, whatever the other rank writes
+    del model, optimizer  # freed after its group, a model that ran over gloo a moment ago makes torch 2.13 hang
     dist.destroy_process_group()
 """
 HEALTHY = HEAD + BODY + TAIL
@@ -88,22 +88,8 @@ def train():
 )
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], str]:
-    """Give a function that writes a script and gives its path."""
-
-    def write(text: str) -> str:
-        (tmp_path / "train.py").write_text(text)
-        return str(tmp_path / "train.py")
-
-    return write
-
-
-Script = Callable[[str], str]
-
-
 def guilty(text: str, line: str) -> int:
-    """Give the number of the line that begins so."""
+    """Return the number of the line that begins so."""
     return next(number for number, each in enumerate(text.splitlines(), 1) if each.strip().startswith(line))
 
 
@@ -111,47 +97,61 @@ def guilty(text: str, line: str) -> int:
 class TestRun:
     """ddpdoctor run -- COMMAND."""
 
-    def test_a_healthy_training_prints_what_it_prints_alone(self, ddpdoctor: Run, script: Script) -> None:
-        """Output and status are the command's; the watch says nothing."""
-        done = ddpdoctor("run", "--", sys.executable, *TORCHRUN, script(HEALTHY))
+    def test_a_healthy_training_prints_what_it_prints_alone(
+        self, torchrun: Command, ddpdoctor: Run, script: Script
+    ) -> None:
+        """Output and status are the command's; the watch says at its end, on standard error, what it watched."""
+        done = ddpdoctor("run", "--", *torchrun, script(HEALTHY))
 
         assert done.returncode == 0, done.stderr
         assert sorted(done.stdout.splitlines()) == ["rank 0 is done", "rank 1 is done"]
-        assert "ddpdoctor" not in done.stderr
+        assert [line for line in done.stderr.splitlines() if "ddpdoctor" in line] == [
+            "ddpdoctor: Nothing wrong was found. Watched 2 ranks, 24 steps of each."
+        ]
+
+    def test_a_command_that_trains_nothing_is_not_called_healthy(self, ddpdoctor: Run) -> None:
+        """No rank was there: the watch says so, unless it is to be quiet."""
+        loud, quiet = (ddpdoctor("run", *options, "--", "true") for options in ((), ("-q",)))
+
+        assert (loud.returncode, quiet.returncode) == (0, 0)
+        assert "there was no rank to watch" in loud.stderr
+        assert "Nothing wrong" not in loud.stderr
+        assert quiet.stderr == ""
 
     def test_a_silent_fault_is_told_with_its_line_and_in_the_report(
-        self, ddpdoctor: Run, script: Script, tmp_path: Path, free_port: Port
+        self, python: str, ddpdoctor: Run, script: Script, tmp_path: Path
     ) -> None:
         """A forgotten set_epoch is found at the loop; the status stays that of the command."""
         report = tmp_path / "report.json"
-        done = ddpdoctor("run", "--report", str(report), "--", *alone(script(NO_SET_EPOCH)), PORT=free_port())
+        done = ddpdoctor("run", "-q", "--report", str(report), "--", python, script(NO_SET_EPOCH))
         told = json.loads(report.read_text())
         place, watched = told["results"][0]["findings"][0]["place"], told["facts"]["watched"]
 
         assert done.returncode == 0
         assert {rank: counts["steps"] for rank, counts in watched.items()} == {"0": 24, "1": 24}
         assert all(0 < counts["seconds_comparing"] < 1 for counts in watched.values())
-        assert "DDP604 set-epoch-not-called" in done.stderr
+        assert told["verdict"] == "1 warning found."
+        assert done.stderr.startswith("ddpdoctor: warning DDP604 set-epoch-not-called")
         assert place["line"] == guilty(NO_SET_EPOCH, "for (inputs,) in batches")
 
     def test_a_finding_ends_the_training_where_that_is_asked_for(
-        self, ddpdoctor: Run, script: Script, free_port: Port
+        self, python: str, ddpdoctor: Run, script: Script
     ) -> None:
         """Each rank raises the finding at its next batch, and the status is not 0."""
         slow = NO_SET_EPOCH.replace("range(3)", "range(400)").replace(
             "            step(", "            time.sleep(0.02); step("
         )
-        done = ddpdoctor("run", "--on-finding", "raise", "--", *alone(script(slow)), PORT=free_port())
+        done = ddpdoctor("run", "--on-finding", "raise", "--", python, script(slow))
 
         assert done.returncode == 1
         assert "FaultFoundError" in done.stderr
 
     def test_a_hang_is_explained_in_time_and_ended_where_that_is_asked_for(
-        self, ddpdoctor: Run, script: Script
+        self, torchrun: Command, ddpdoctor: Run, script: Script
     ) -> None:
         """A barrier of rank 0 alone: who waits where, under which condition; of the end nothing is said."""
         path = script(STUCK)
-        command = (sys.executable, *TORCHRUN, path)
+        command = (*torchrun, path)
         done = ddpdoctor("run", "--hang-after", "3", "--on-finding", "raise", "--", *command)
 
         assert done.returncode == 1
@@ -160,9 +160,9 @@ class TestRun:
         assert "if dist.get_rank() == 0" in done.stderr
         assert set(re.findall(r"DDP\d+", done.stderr)) == {"DDP723"}
 
-    def test_ranks_of_mp_spawn_are_watched(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
+    def test_ranks_of_mp_spawn_are_watched(self, python: str, ddpdoctor: Run, script: Script) -> None:
         """Children that import everything anew, as forked ones are in the other tests."""
-        done = ddpdoctor("run", "--", sys.executable, script(NO_SET_EPOCH), METHOD="spawn", PORT=free_port())
+        done = ddpdoctor("run", "--", python, script(NO_SET_EPOCH), METHOD="spawn")
 
         assert done.returncode == 0, done.stderr
         assert "DDP604" in done.stderr
@@ -192,10 +192,13 @@ class TestRun:
         ("arguments", "said"),
         [
             (("run",), "Missing argument 'COMMAND...'"),
-            (("run", "--", "no-such-command-at-all"), "no-such-command-at-all: No such file or directory"),
+            (("run", "--", "no-such-command-at-all"), "there is no command no-such-command-at-all"),
             (("run", "--report", "/no/such/folder/r.json", "--", "true"), "there is no folder /no/such/folder"),
             (("run", "--hang-after", "0", "--", "true"), "Invalid value for '--hang-after'"),
-            (("check", "--only", "DDP604", "--", "no-such-command-at-all"), "no-such-command-at-all: No such file"),
+            (
+                ("check", "--only", "DDP604", "--", "no-such-command-at-all"),
+                "there is no command no-such-command-at-all",
+            ),
         ],
     )
     def test_bad_input_is_one_clear_line(self, ddpdoctor: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -248,10 +251,10 @@ def last():
     time.sleep(1.5)
 atexit.register(last)
 import torch, faulthandler
-from ddpdoctor.watch.recorder import Recorder
+from ddpdoctor.watch.rank.recorder import Recorder
 from ddpdoctor.watch.settings import Settings
 Recorder(Settings(session={str(tmp_path)!r})).become_rank(0)
-from ddpdoctor.watch.recorder import STACK_SIGNAL
+from ddpdoctor.watch.settings import STACK_SIGNAL
 faulthandler.unregister(STACK_SIGNAL)  # as the interpreter does at its end
 """
         with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
@@ -274,7 +277,7 @@ def state():
     found = {(str(owner), name): id(value) for owner in owners for name, value in vars(owner).items()
              if callable(value) and name != "_dynamo"}
     return found, len(optimizer._global_optimizer_pre_hooks)
-import ddpdoctor, ddpdoctor.watch.hooks.errors
+import ddpdoctor, ddpdoctor.watch.rank.hooks.errors
 import torch.distributed.elastic.multiprocessing.errors
 before = state()
 ddpdoctor.install()
@@ -304,9 +307,7 @@ assert state()[1] == before[1]
 class TestRehearsal:
     """ddpdoctor check -- COMMAND."""
 
-    def test_a_forgotten_set_epoch_is_found_and_no_file_is_left(
-        self, ddpdoctor: Run, script: Script, free_port: Port
-    ) -> None:
+    def test_a_forgotten_set_epoch_is_found_and_no_file_is_left(self, ddpdoctor: Run, script: Script) -> None:
         """A hundred epochs are cut to a few short ones, and nothing that it saves is left."""
         text = (
             NO_SET_EPOCH.replace("range(3)", "range(100)")
@@ -323,78 +324,100 @@ class TestRehearsal:
         folder = Path(path).parent
         for name in ("latest.pt", "best.pt"):
             (folder / name).write_bytes(b"the user's")
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path), cwd=folder, PORT=free_port())
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path), cwd=folder)
 
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
         assert (folder / "latest.pt").read_bytes() == (folder / "best.pt").read_bytes() == b"the user's"
         assert sorted(each.name for each in folder.iterdir()) == ["best.pt", "latest.pt", "train.py"]
 
-    def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
+    def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script) -> None:
         """It ends a training at its second step; a rehearsal goes on, and finds the forgotten set_epoch, too."""
-        done = ddpdoctor("check", "--", *alone(script(with_spare(NO_SET_EPOCH))), PORT=free_port())
+        done = ddpdoctor("check", "--", *alone(script(with_spare(NO_SET_EPOCH))))
         found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
 
         assert done.returncode == 1
         assert "spare.weight, spare.bias" in done.stdout
         assert found == {"DDP501", "DDP604"}
 
-    def test_an_unused_parameter_of_one_rank_is_found(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
+    def test_an_unused_parameter_of_one_rank_is_found(self, ddpdoctor: Run, script: Script) -> None:
         """The other rank waits for its gradient and cannot go on with it: that is told, and nothing else."""
         text = with_spare(NO_SET_EPOCH)
         text = text.replace("self.used(x)", "self.used(x) + (self.spare(x) if dist.get_rank() else 0)")
-        done = ddpdoctor("check", "--", *alone(script(text)), PORT=free_port())
+        done = ddpdoctor("check", "--", *alone(script(text)))
         found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
 
         assert found == {"DDP501"}
 
-    def test_a_pass_that_needs_all_of_its_batches_gets_them(
-        self, ddpdoctor: Run, script: Script, free_port: Port
-    ) -> None:
+    def test_a_pass_that_needs_all_of_its_batches_gets_them(self, ddpdoctor: Run, script: Script) -> None:
         """A pass that counts, before the training and between its epochs, is not cut short; the training still is."""
         count = "assert sum(len(inputs) for (inputs,) in batches) == 32"
         text = NO_SET_EPOCH.replace("    for epoch in", f"    {count}\n    for epoch in").replace(
             "    os.write(1", f"    {count}\n    os.write(1"
         )
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)), PORT=free_port())
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)))
 
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
 
-    def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
-        """Nothing is found, and the status is 0."""
-        done = ddpdoctor("check", "--only", "DDP604,DDP501", "--", *alone(script(HEALTHY)), PORT=free_port())
+    def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script) -> None:
+        """Nothing is found, the status is 0, and the report says how far the rehearsal came and what looked at it."""
+        path = script(HEALTHY.replace("range(3)", "range(100)"))
+        done = ddpdoctor("check", "--only", "DDP604,DDP501", "--", *alone(path))
+        verdict, rehearsal, scope, *_ = done.stdout.splitlines()
 
         assert done.returncode == 0, done.stdout + done.stderr
+        assert verdict == "Nothing wrong was found."
+        assert f"The rehearsal of {' '.join(alone(path))} went well: 2 ranks, 3 epochs, 12 steps of each" in rehearsal
+        assert scope.startswith("1 of 2 checks ran")
+
+    @pytest.mark.parametrize(
+        ("early", "timeout", "seen"),
+        [("time.sleep(60)", 4, None), ("", 12, {"ranks": 2, "steps": 1})],
+        ids=["before a rank joined", "in the training"],
+    )
+    def test_a_rehearsal_has_the_time_that_the_user_gives_it(
+        self, ddpdoctor: Run, script: Script, early: str, timeout: int, seen: dict[str, int] | None
+    ) -> None:
+        """What does not end in --timeout is called that, with how far it came; it is no success."""
+        slow = HEALTHY.replace("            step(", "            step(model, optimizer, inputs); time.sleep(60); step(")
+        path = script(slow.replace("import torch\n", f"{early}\nimport torch\n", 1))
+        done = ddpdoctor("check", "--only", "DDP604", "--timeout", str(timeout), "--format", "json", "--", *alone(path))
+        report = json.loads(done.stdout)
+
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "ran out of time" in report["faults"][0]
+        assert "--timeout" in report["faults"][0]
+        assert timeout - 5 < report["seconds"] < timeout + 10
+        assert seen is None or report["rehearsed"] == report["rehearsed"] | seen
+        assert (report["rehearsed"] is None) is (seen is None)
 
     def test_nccl_is_rehearsed_over_gloo_where_there_is_no_gpu(
-        self, ddpdoctor: Run, script: Script, facts: Facts, free_port: Port
+        self, ddpdoctor: Run, script: Script, facts: Facts
     ) -> None:
         """The script's mistake is found all the same, and a line says what was done otherwise."""
         if facts.gpus.devices:
             pytest.skip("this machine has a GPU")
         path = script(NO_SET_EPOCH.replace('init_process_group("gloo"', 'init_process_group("nccl"'))
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path), PORT=free_port())
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path))
 
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
-        assert "ran over gloo, where the script says nccl" in done.stderr
+        assert "ran over gloo, where the script says nccl" in done.stdout
 
     def test_a_script_that_needs_a_gpu_is_not_rehearsed_without_one(
-        self, ddpdoctor: Run, script: Script, facts: Facts, free_port: Port
+        self, ddpdoctor: Run, script: Script, facts: Facts
     ) -> None:
         """One line says so, with the script's own; nothing else is concluded from its failure."""
         if facts.gpus.devices:
             pytest.skip("this machine has a GPU")
         text = HEALTHY.replace("nn.Linear(8, 2)", "nn.Linear(8, 2).cuda()")
-        done = ddpdoctor(
-            "check", "--only", "DDP604,cpu-only-torch", "--", *alone(path := script(text)), PORT=free_port()
-        )
+        done = ddpdoctor("check", "--only", "DDP604,cpu-only-torch", "--", *alone(path := script(text)))
 
         assert done.returncode == 2, done.stdout + done.stderr
         assert "is not rehearsed: it needs a GPU, and this machine has none" in done.stdout
         assert f"{path}:{guilty(text, 'model = Dist')}" in done.stdout
-        assert "nothing found" in done.stdout
+        assert done.stdout.startswith("Nothing was looked at: 1 target could not be examined.")
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -404,17 +427,18 @@ class TestRehearsal:
         ],
     )
     def test_a_command_that_shows_nothing_is_said_to(
-        self, ddpdoctor: Run, script: Script, text: str, said: str, free_port: Port
+        self, ddpdoctor: Run, script: Script, text: str, said: str
     ) -> None:
         """It is not passed: status 2, with the reason."""
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)), PORT=free_port())
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)))
 
         assert done.returncode == 2
         assert said in done.stdout
+        assert "Nothing wrong" not in done.stdout
 
 
 def with_spare(text: str) -> str:
-    """Give a training whose model has a layer that forward forgets."""
+    """Return a training whose model has a layer that forward forgets."""
     return text.replace("nn.Linear(8, 2)", "WithSpare()").replace(
         "def step(",
         "class WithSpare(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
@@ -425,7 +449,7 @@ def with_spare(text: str) -> str:
 
 
 def alone(path: str) -> tuple[str, str]:
-    """Give the command of a script that forks its two ranks: torch is imported once."""
+    """Return the command of a script that forks its two ranks: torch is imported once."""
     return sys.executable, path
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers import Script
 
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 MODEL = """
 import sys, torch
 from torch.utils.data import DataLoader, TensorDataset
-from ddpdoctor.watch.install import attached
+from ddpdoctor.watch.rank.install import attached
 
 class Net(torch.nn.Module):
     def __init__(self):
@@ -74,31 +75,35 @@ if __name__ == "__main__":
     sys.stdout.write(f"rank {arguments.process_index} watched {attached() is not None}\\n")
 """
 )
+# Ranks without a variable of their job know each other by their parent, which that of a warm rank is not.
+COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+Train = Callable[..., "subprocess.CompletedProcess[str]"]
 CASES = [
-    pytest.param(
-        name, text, launcher, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"needs {name}"), id=name
-    )
-    for name, text, launcher in (("lightning", LIGHTNING, ()), ("transformers", TRANSFORMERS, TORCHRUN))
+    pytest.param(name, text, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"needs {name}"), id=name)
+    for name, text in (("lightning", LIGHTNING), ("transformers", TRANSFORMERS))
 ]
 
 
-def trained(folder: Path, text: str, launcher: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a training on two ranks; its report is report.json."""
-    (folder / "train.py").write_text(text)
-    command = (sys.executable, *launcher, str(folder / "train.py"), str(folder / "report.json"), *arguments)
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=100)
+@pytest.fixture
+def train(python: str, script: Script, tmp_path: Path) -> Train:
+    """Return what runs a training on two ranks, which Lightning starts by itself; its report is report.json."""
+
+    def run(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        launcher = (python,) if text == LIGHTNING else COLD_TORCHRUN
+        command = (*launcher, script(text), str(tmp_path / "report.json"), *arguments)
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100)
+
+    return run
 
 
 @pytest.mark.usefixtures("no_process_left")
-@pytest.mark.parametrize(("name", "text", "launcher"), CASES)
+@pytest.mark.parametrize(("name", "text"), CASES)
 class TestCallbacks:
     """One line in the user's script, with the real framework on two ranks."""
 
-    def test_a_healthy_training_is_let_alone(
-        self, tmp_path: Path, name: str, text: str, launcher: tuple[str, ...]
-    ) -> None:
+    def test_a_healthy_training_is_let_alone(self, train: Train, name: str, text: str) -> None:
         """It trains, nothing is said, and after it torch is as before."""
-        done = trained(tmp_path, text, launcher)
+        done = train(text)
 
         assert done.returncode == 0, f"{name}: {done.stderr}"
         assert "watched False" in done.stdout
@@ -106,10 +111,10 @@ class TestCallbacks:
         assert "ddpdoctor:" not in done.stderr
 
     def test_an_error_is_explained_in_its_traceback_and_in_the_report(
-        self, tmp_path: Path, name: str, text: str, launcher: tuple[str, ...]
+        self, train: Train, tmp_path: Path, name: str, text: str
     ) -> None:
         """Parameters by their names, also where the framework has put its own message in torch's place."""
-        done = trained(tmp_path, text, launcher, "unused")
+        done = train(text, "unused")
         results = json.loads((tmp_path / "report.json").read_text())["results"]
         [finding] = next(each["findings"] for each in results if each["slug"] == "unused-parameters")
 

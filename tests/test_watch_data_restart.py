@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-from ddpdoctor.registry import load_checks
+from helpers import CHECKS
+
+from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import DataSeen, EpochStarted, Event, Joined, OrderSeen, Sampler, Site, Wrapped
-from ddpdoctor.watch.judge import Judge
 
 LOOP = Site("/train.py", 30, "train")
 
@@ -34,8 +35,8 @@ def life(pid: int, rank: int, since: float, *epochs: int) -> Iterator[Event]:
 
 
 def found(*lives: Iterator[Event]) -> list[str]:
-    """Give the slugs of what is found in these processes, read one after the other."""
-    judge = Judge(load_checks())
+    """Return the slugs of what is found in these processes, read one after the other."""
+    judge = Dispatcher(CHECKS)
     return [each.check.slug for events in lives for seen in events for each in judge.see(seen)]
 
 
@@ -48,4 +49,4 @@ def test_a_restart_at_different_epochs_is_found() -> None:
     """Rank 0 resumes at epoch 5, and rank 1 at epoch 0."""
     lives = life(1, 0, 1.0, 0), life(2, 1, 1.1, 0), life(3, 0, 9.0, 5), life(4, 1, 9.1, 0)
 
-    assert found(*lives) == ["sampler-epoch-differs"]
+    assert found(*lives) == ["sampler-epochs-differ"]

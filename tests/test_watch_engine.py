@@ -2,10 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.check import Card, Check, Instrument, watch
-from ddpdoctor.model import Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.watch import flight, ledger, stacks
+from ddpdoctor.checks.collectives._hangs import Hang, hang_of
+from ddpdoctor.facets import Ailment, Check, Instrument, watch
+from ddpdoctor.findings import Evidence, Finding, Fix, Place, Severity, Status
+from ddpdoctor.source.ranks import rank_condition
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (
     Doing,
     EpochStarted,
@@ -28,13 +27,11 @@ from ddpdoctor.watch.events import (
     Stalled,
     Started,
 )
-from ddpdoctor.watch.judge import Judge
-from ddpdoctor.watch.optimizers import is_sampled
-from ddpdoctor.watch.patch import patch
-from ddpdoctor.watch.recorder import STACK_SIGNAL
+from ddpdoctor.watch.monitor import flight
+from ddpdoctor.watch.rank.model.steps import is_sampled
+from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.settings import VARIABLE, Rehearsal, Settings, inherited
 from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind, condition, kind
 from ddpdoctor.watch.wire import packed, unpacked
 
 WORDS = st.text(max_size=20)
@@ -44,7 +41,7 @@ EPOCHS = st.builds(
     EpochStarted, pid=st.integers(1, 99), time=st.floats(0, 1e10), rank=st.none() | st.integers(0, 9), site=SITES,
     loader=st.integers(0, 9), number=st.integers(0, 9), training=st.booleans(), dataset=WORDS,
     length=st.none() | st.integers(0, 99), batches=st.none() | st.integers(0, 99), batch_size=st.none(),
-    workers=st.integers(0, 4), iterable=st.booleans(), sampler=SAMPLERS, keeper=WORDS,
+    workers=st.integers(0, 4), iterable=st.booleans(), sampler=SAMPLERS, owning_library=WORDS,
 )  # fmt: skip
 
 
@@ -61,34 +58,34 @@ class TestLedger:
         path = tmp_path / "7.events"
         line = json.dumps(packed(Started(pid=7, time=1.0, program="train.py"))).encode()
         path.write_bytes(line + b"\n" + line[:20])
-        reader = ledger.Reader(path)
+        reader = event_log.Reader(path)
 
         assert len(list(reader.new())) == 1
         path.write_bytes(line + b"\n" + line + b"\n")
         assert len(list(reader.new())) == 1
         assert not list(reader.new())
 
-    @given(st.integers(0, 3 * ledger.RING))
+    @given(st.integers(0, 3 * event_log.RING))
     def test_the_last_communications_are_kept_in_order(self, count: int) -> None:
         """The ring holds as many as it has room for, each with its number in its group."""
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
-            writer = ledger.Writer(folder)
+            writer = event_log.Writer(folder)
             for number in range(count):
                 writer.communication(float(number), "all_reduce", "ab"[number % 2], f"[{number % 3}]", None)
-            reader = ledger.Reader(Path(folder) / f"{os.getpid()}.events")
+            reader = event_log.Reader(Path(folder) / f"{os.getpid()}.events")
             list(reader.new())
             found = reader.communications()
 
-        kept = range(max(0, count - ledger.RING), count)
+        kept = range(max(0, count - event_log.RING), count)
         assert [each.time for each in found] == list(map(float, kept))
         assert [each.number for each in found] == [number // 2 + 1 for number in kept]
         assert reader_counts(found) == [f"[{number % 3}]" for number in kept]
 
 
 def reader_counts(found: tuple[Any, ...]) -> list[str]:
-    """Give the shapes of communications."""
+    """Return the shapes of communications."""
     return [each.shapes for each in found]
 
 
@@ -119,7 +116,7 @@ class TestPatch:
 
         class Base:
             def method(self) -> int:
-                """Give one."""
+                """Return one."""
                 return 1
 
         class Below(Base):
@@ -128,7 +125,7 @@ class TestPatch:
         done = patch(Below, "method", lambda original: lambda self: original(self) + 1)
 
         assert Below().method() == 2
-        assert Below.method.__doc__ == "Give one."
+        assert Below.method.__doc__ == "Return one."
         done.undo()
         assert Below().method() == 1
         assert "method" not in vars(Below)
@@ -154,7 +151,7 @@ class TestPatch:
         assert owner.function is theirs
 
 
-CARD = Card("ACME100", Severity.WARNING)
+AILMENT = Ailment("ACME100", Severity.WARNING)
 
 
 class TestJudge:
@@ -171,7 +168,7 @@ class TestJudge:
             return [found]
 
         check = Check("ACME100", "acme", "data", Severity.WARNING, "t", "p", (facet,), "here")
-        judge = Judge([check])
+        judge = Dispatcher([check])
         events = [Joined(pid=rank, time=1.0, rank=rank, world_size=2, backend="gloo") for rank in range(2)]
         found = [each for event in events for each in judge.see(event)]
 
@@ -191,44 +188,13 @@ class TestJudge:
         def sound(event: Joined) -> list[Finding]:
             return [Finding(f"process {event.pid}", (Evidence("seen"),), Fix("mend"))]
 
-        judge = Judge([Check("ACME100", "acme", "data", Severity.WARNING, "t", "p", (broken, sound), "here")])
+        judge = Dispatcher([Check("ACME100", "acme", "data", Severity.WARNING, "t", "p", (broken, sound), "here")])
         events = [Joined(pid=pid, time=1.0, rank=pid, world_size=2, backend="gloo") for pid in range(2)]
 
         assert [each.finding.message for event in events for each in judge.see(event)] == ["process 0", "process 1"]
         assert asked == [0]
-        assert judge.faults == ["ACME100 acme failed itself: ZeroDivisionError: of its own"]
-
-
-class TestStacks:
-    """faulthandler's text is read."""
-
-    def test_of_a_process_that_sleeps_with_the_gil_held_elsewhere(self, tmp_path: Path) -> None:
-        """The main thread's frames, innermost first, though other threads are listed before it."""
-        stack = tmp_path / "stack"
-        program = (
-            "import faulthandler, sys, threading, time\n"
-            "file = open(sys.argv[1], 'w')\n"
-            "file.write(f'{threading.main_thread().ident:x}\\n'); file.flush()\n"
-            f"faulthandler.register({int(STACK_SIGNAL or 0)}, file=file, all_threads=True)\n"
-            "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
-            "def inner():\n    print('up', flush=True)\n    time.sleep(60)\n"
-            "inner()\n"
-        )
-        with subprocess.Popen(
-            [sys.executable, "-c", program, str(stack)], stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(0.2)
-            found = stacks.stacks({process.pid: stack})[process.pid]
-            process.send_signal(signal.SIGKILL)
-
-        assert [frame.function for frame in found] == ["inner", "<module>"]
-
-    @given(st.text())
-    def test_junk_is_no_error(self, text: str) -> None:
-        """Whatever stands behind the first line."""
-        assert isinstance(stacks.parse(f"7f\n{text}"), tuple)
+        assert [(each.code, each.status) for each in judge.crashes] == [("ACME100", Status.CRASHED)]
+        assert "ZeroDivisionError: of its own" in judge.crashes[0].reason
 
 
 @given(
@@ -264,17 +230,17 @@ def standing(*doings: Doing, world_size: int = 2) -> Stalled:
 @pytest.mark.parametrize(
     ("doings", "expected"),
     [
-        ((Doing.WAITING, Doing.STOPPED), Kind.GONE),
-        ((Doing.WAITING, Doing.WORKING), Kind.WORKS),
-        ((Doing.WAITING, Doing.STANDING), Kind.STANDS),
-        ((Doing.WAITING, Doing.ENDED), Kind.LEFT),
-        ((Doing.WAITING, Doing.WAITING), Kind.SAME),
-        ((Doing.WORKING, Doing.DIED), Kind.GONE),
+        ((Doing.WAITING, Doing.STOPPED), Hang.GONE),
+        ((Doing.WAITING, Doing.WORKING), Hang.WORKS),
+        ((Doing.WAITING, Doing.STANDING), Hang.STANDS),
+        ((Doing.WAITING, Doing.ENDED), Hang.LEFT),
+        ((Doing.WAITING, Doing.WAITING), Hang.SAME),
+        ((Doing.WORKING, Doing.DIED), Hang.GONE),
     ],
 )
-def test_what_is_seen_for_sure_decides_first(doings: tuple[Doing, ...], expected: Kind) -> None:
+def test_what_is_seen_for_sure_decides_first(doings: tuple[Doing, ...], expected: Hang) -> None:
     """A rank that is gone explains those that wait, a rank that works makes no fault of it."""
-    assert kind(standing(*doings), Training()) is expected
+    assert hang_of(standing(*doings), Training()) is expected
 
 
 def test_the_condition_on_the_rank_is_found(tmp_path: Path) -> None:
@@ -285,7 +251,7 @@ def test_the_condition_on_the_rank_is_found(tmp_path: Path) -> None:
         "if debug:\n    end()\n"
     )
 
-    assert condition(Site(str(path), 4, "main")) == "r == 0"
-    assert condition(Site(str(path), 6, "main")) == ""
-    assert condition(Site(str(path), 8, "main")) == ""
-    assert condition(Site(str(tmp_path / "gone.py"), 1, "main")) == ""
+    assert rank_condition(str(path), 4) == "r == 0"
+    assert rank_condition(str(path), 6) == ""
+    assert rank_condition(str(path), 8) == ""
+    assert rank_condition(str(tmp_path / "gone.py"), 1) == ""

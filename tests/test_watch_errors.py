@@ -6,26 +6,23 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from helpers import CHECKS, FIXTURES, Command, Port, Run, Script
 
-from ddpdoctor.registry import load_checks
-from ddpdoctor.watch.selftest import watched
+from ddpdoctor.selftest.trainings import watched
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.jobs.pool import Jobs
 
-ALL = load_checks()
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 RAISED = (
-    "attributes-behind-wrapper", "batchnorm-of-one", "lazy-parameters", "mixed-devices", "module-prefix",
-    "no-trainable-parameters", "one-rank-failed", "orig-mod-prefix", "parameters-differ", "ready-twice",
-    "shuffle-with-sampler", "strides-differ", "syncbn-on-cpu", "unknown-keyword", "unused-parameters",
-    "unused-parameters-differ",
+    "attribute-of-wrapped-model", "batchnorm-single-value", "uninitialized-lazy-parameters", "mixed-devices",
+    "module-prefix", "no-trainable-parameters", "one-rank-failed", "orig-mod-prefix", "parameters-differ",
+    "parameter-ready-twice", "sampler-and-shuffle", "strides-differ", "syncbn-on-cpu", "unknown-keyword",
+    "unused-parameters", "unused-parameters-differ",
 )  # fmt: skip
 
 
@@ -33,12 +30,12 @@ RAISED = (
 def test_the_patient_is_explained_and_the_control_is_left_in_peace(slug: str, jobs: Jobs) -> None:
     """One finding, by the check whose ailment it is, at a line of the script; nothing on the healthy twin."""
     folder = FIXTURES / slug.replace("-", "_")
-    found = watched(folder / "patient.py", ALL, jobs)
+    found = watched(folder / "broken.py", CHECKS, jobs)
 
     assert [each.check.slug for each in found] == [slug]
-    assert found[0].finding.place.file == str(folder / "patient.py")
+    assert found[0].finding.place.file == str(folder / "broken.py")
     assert found[0].finding.place.line
-    assert not watched(folder / "control.py", ALL, jobs)
+    assert not watched(folder / "healthy.py", CHECKS, jobs)
 
 
 HEAD = """
@@ -52,7 +49,7 @@ RANK = int(os.environ["RANK"])
 """
 SCRIPTS = {
     "a variable of the rendezvous is missing": (
-        "rendezvous-incomplete",
+        "rendezvous-variable-missing",
         "MASTER_ADDR is not set",
         "WORLD_SIZE=2",
         """
@@ -101,7 +98,7 @@ def test_errors_of_scripts_are_explained(name: str, tmp_path: Path, jobs: Jobs) 
     slug, message, seen, text = SCRIPTS[name]
     script = tmp_path / "train.py"
     script.write_text(HEAD + dedent(text))
-    found = watched(script, ALL, jobs)
+    found = watched(script, CHECKS, jobs)
 
     assert [each.check.slug for each in found] == [slug]
     finding = found[0].finding
@@ -110,9 +107,7 @@ def test_errors_of_scripts_are_explained(name: str, tmp_path: Path, jobs: Jobs) 
     assert finding.place.line == line_of("# guilty", script)
 
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Port = Callable[[], str]
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 ALONE = """
 import os, subprocess, sys
 import torch, torch.distributed as dist
@@ -120,25 +115,11 @@ os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", RANK="0", WORLD_
 """
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[[str], Path]:
-    """Give a function that writes a script and gives its path."""
-
-    def write(text: str) -> Path:
-        (tmp_path / "train.py").write_text(text)
-        return tmp_path / "train.py"
-
-    return write
-
-
-Script = Callable[[str], Path]
-
-
 @pytest.mark.usefixtures("no_process_left")
 class TestOneProcess:
     """What a script of one process, started by hand, is told."""
 
-    def test_who_has_the_port(self, ddpdoctor: Run, script: Script) -> None:
+    def test_who_has_the_port(self, python: str, ddpdoctor: Run, script: Script) -> None:
         """The port, the process that listens on it, the variables as they are, and the interface of gloo."""
         path = script(
             ALONE
@@ -154,25 +135,25 @@ class TestOneProcess:
                     os.wait()
             """)
         )
-        done = ddpdoctor("run", "--", sys.executable, str(path))
+        done = ddpdoctor("run", "--", python, path)
 
         assert "torch.distributed.DistNetworkError" in done.stderr
-        assert re.search(r"ddpdoctor: DDP305 port-in-use: port \d+ is in use", done.stderr)
+        assert re.search(r"ddpdoctor: DDP353 master-port-in-use: port \d+ is in use", done.stderr)
         assert re.search(r"seen: pid \d+ \(.*\) listens on port \d+", done.stderr)
         assert re.search(r"seen: MASTER_ADDR=127.0.0.1, MASTER_PORT=\d+, RANK=0, WORLD_SIZE=1", done.stderr)
         assert "seen: gloo uses" in done.stderr
         assert f"{path}:{line_of('# guilty', path)}" in done.stderr
 
-    def test_the_repair_names_the_very_file(self, ddpdoctor: Run, script: Script, tmp_path: Path) -> None:
+    def test_the_repair_names_the_very_file(self, python: str, ddpdoctor: Run, script: Script, tmp_path: Path) -> None:
         """No rank, no launcher: the command mends the file, and then it loads."""
         net = "net = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
         saved = f"torch.save(torch.nn.DataParallel(net).state_dict(), {str(tmp_path / 'my model.pt')!r})\n"
         path = script("import sys, torch\n" + net + saved + "net.load_state_dict(torch.load(sys.argv[1]))  # guilty\n")
-        done = ddpdoctor("run", "--", sys.executable, str(path), str(tmp_path / "my model.pt"))
+        done = ddpdoctor("run", "--", python, path, str(tmp_path / "my model.pt"))
         command = re.search(r"ddpdoctor repair .*", done.stderr)
         assert command is not None, done.stderr
         repaired = ddpdoctor(*shlex.split(command[0])[1:])
-        again = ddpdoctor("run", "--", sys.executable, str(path), shlex.split(command[0])[-1])
+        again = ddpdoctor("run", "-q", "--", python, path, shlex.split(command[0])[-1])
 
         assert done.returncode == 1
         assert repaired.returncode == 0, repaired.stderr
@@ -193,16 +174,20 @@ def train():
     model(torch.randn(2, 4)).sum().backward()
     model.encode(3)  # guilty
 
-def worker(rank, port):
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def worker(rank):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{os.environ['PORT']}", rank=rank, world_size=2)
     train()
+
+def alone():
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PORT"], RANK="0", WORLD_SIZE="1")
+    dist.init_process_group("gloo")
 """
 MAIN = """
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     train()
 """
-NOTE = "ddpdoctor: DDP516 attributes-behind-wrapper: encode is read from the wrapper DistributedDataParallel"
+NOTE = "ddpdoctor: DDP516 attribute-of-wrapped-model: encode is read from the wrapper DistributedDataParallel"
 SAID = "AttributeError: 'DistributedDataParallel' object has no attribute 'encode'"
 
 
@@ -215,7 +200,7 @@ class TestLaunchers:
     ) -> None:
         """Frames, type and message as without the watch; without @record, the summary has them too."""
         path = script(FAULTY + MAIN)
-        done = ddpdoctor("run", "--", *TORCHRUN, str(path))
+        done = ddpdoctor("run", "--", *COLD_TORCHRUN, path)
         printed = done.stderr.replace("[rank0]: ", "").replace("[rank1]: ", "")
 
         assert done.returncode == 1
@@ -226,41 +211,37 @@ class TestLaunchers:
         assert f"where     {path}:{line_of('# guilty', path)}" in done.stderr
 
     @pytest.mark.parametrize("method", ["spawn", "fork"])
-    def test_the_message_of_mp_spawn(self, ddpdoctor: Run, script: Script, method: str, free_port: Port) -> None:
+    def test_the_message_of_mp_spawn(self, python: str, ddpdoctor: Run, script: Script, method: str) -> None:
         """The parent's exception quotes the child's with its explanation, which is made once."""
-        start = f'mp.start_processes(worker, (sys.argv[1],), 2, start_method="{method}")'
-        path = script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n")
-        done = ddpdoctor("run", "--", sys.executable, str(path), free_port())
+        start = f'mp.start_processes(worker, nprocs=2, start_method="{method}")'
+        done = ddpdoctor("run", "--", python, script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n"))
 
         assert "ProcessRaisedException" in done.stderr
         assert f"{SAID}\n\n{NOTE}" in done.stderr
         assert done.stderr.count("\nddpdoctor: DDP") == 1
         assert "/ddpdoctor/watch/" not in done.stderr
 
-    def test_processes_of_multiprocessing(self, ddpdoctor: Run, script: Script, free_port: Port) -> None:
+    def test_processes_of_multiprocessing(self, python: str, ddpdoctor: Run, script: Script) -> None:
         """As in torch's tutorial: mp.Process, whose children print their traceback themselves."""
-        start = "[each.start() for each in [mp.Process(target=worker, args=(r, sys.argv[1])) for r in range(2)]]"
-        path = script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n")
-        done = ddpdoctor("run", "--", sys.executable, str(path), free_port())
+        start = "[each.start() for each in [mp.Process(target=worker, args=(r,)) for r in range(2)]]"
+        done = ddpdoctor("run", "--", python, script(f"{FAULTY}\nif __name__ == '__main__':\n    {start}\n"))
 
         assert f"{SAID}\n\n{NOTE}" in done.stderr
 
     @pytest.mark.parametrize(
         ("prologue", "said"),
         [
-            ("", SAID),
             ("import faulthandler; faulthandler.enable()", SAID),
             ("sys.excepthook = lambda kind, exc, trace: print('MINE', exc, file=sys.stderr)", "MINE '"),
         ],
-        ids=["nothing", "faulthandler", "an excepthook of its own"],
+        ids=["faulthandler, in development mode", "an excepthook of its own"],
     )
     def test_what_else_looks_at_exceptions(
-        self, ddpdoctor: Run, script: Script, prologue: str, said: str, free_port: Port
+        self, python: str, ddpdoctor: Run, script: Script, prologue: str, said: str
     ) -> None:
-        """The note is there, once, in development mode, too; what the script asked for happens as well."""
-        alone = "os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=sys.argv[1], RANK='0', WORLD_SIZE='1')"
-        path = script(f"{FAULTY}\n{alone}\ndist.init_process_group('gloo')\n{prologue}\ntrain()\n")
-        done = ddpdoctor("run", "--", sys.executable, "-X", "dev", str(path), free_port())
+        """The note is there, once; what the script asked for happens as well."""
+        command = (sys.executable, "-X", "dev") if "faulthandler" in prologue else (python,)
+        done = ddpdoctor("run", "--", *command, script(f"{FAULTY}\nalone()\n{prologue}\ntrain()\n"))
 
         assert said in done.stderr
         assert done.stderr.replace("[rank0]: ", "").count(f"\n{NOTE}") == 1
@@ -276,7 +257,7 @@ class TestLaunchers:
         ids=["killed", "ended", "failed"],
     )
     def test_who_is_to_blame_where_a_rank_only_lost_another(
-        self, ddpdoctor: Run, script: Script, end: str, said: str
+        self, torchrun: Command, ddpdoctor: Run, script: Script, end: str, said: str
     ) -> None:
         """One finding: that of the rank that went first, however it went."""
         loop = f"""
@@ -287,12 +268,12 @@ def train():
             {end}
         model(torch.randn(2, 4)).sum().backward()
 """
-        done = ddpdoctor("run", "--", *TORCHRUN, str(script(FAULTY + loop + MAIN)))
+        done = ddpdoctor("run", "--", *torchrun, script(FAULTY + loop + MAIN))
 
-        assert done.stderr.count("\nddpdoctor:\n") == 1
-        assert said in done.stderr.partition("\nddpdoctor:\n")[2]
+        assert done.stderr.count("\nddpdoctor: error ") == 1
+        assert said in done.stderr.partition("\nddpdoctor: error ")[2]
 
-    def test_an_exception_without_a_place_for_notes(self, ddpdoctor: Run, script: Script) -> None:
+    def test_an_exception_without_a_place_for_notes(self, python: str, ddpdoctor: Run, script: Script) -> None:
         """As all are in Python 3.10: the explanation is printed, once."""
         path = script(
             FAULTY
@@ -302,20 +283,19 @@ def train():
             raise Old({SAID.partition(": ")[2]!r})
             """)
         )
-        done = ddpdoctor("run", "--", sys.executable, str(path))
+        done = ddpdoctor("run", "--", python, path)
 
         assert done.stderr.count(f"\n{NOTE}") == 1
         assert done.stderr.rstrip().count("Old: 'DistributedDataParallel' object") >= 1
 
     def test_an_exception_that_the_script_handles_is_no_failure(
-        self, ddpdoctor: Run, script: Script, free_port: Port
+        self, python: str, ddpdoctor: Run, script: Script
     ) -> None:
         """Nothing is told, and the exception is the same object with the same traceback."""
         path = script(
             FAULTY
             + dedent("""
-            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1], RANK="0", WORLD_SIZE="1")
-            dist.init_process_group("gloo")
+            alone()
             for strict in range(3):
                 try:
                     nn.Linear(2, 2).load_state_dict({"module.weight": torch.ones(2, 2)})
@@ -331,7 +311,7 @@ def train():
                 print("went on")
             """)
         )
-        done = ddpdoctor("run", "--", sys.executable, str(path), free_port())
+        done = ddpdoctor("run", "-q", "--", python, path)
 
         assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
         assert "ddpdoctor" not in done.stderr
@@ -361,6 +341,6 @@ assert sys.excepthook.__module__ == "torch.distributed.distributed_c10d"
     assert done.returncode == 0, done.stderr
 
 
-def line_of(text: str, script: Path) -> int:
-    """Give the number of the first line that holds this text."""
-    return next(number for number, line in enumerate(script.read_text().splitlines(), 1) if text in line)
+def line_of(text: str, script: str | Path) -> int:
+    """Return the number of the first line that holds this text."""
+    return next(number for number, line in enumerate(Path(script).read_text().splitlines(), 1) if text in line)

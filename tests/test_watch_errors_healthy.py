@@ -7,14 +7,13 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from helpers import CHECKS
 
-from ddpdoctor.registry import load_checks
-from ddpdoctor.watch.selftest import watched
+from ddpdoctor.selftest.trainings import watched
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.jobs.pool import Jobs
 
-ALL = load_checks()
 HEAD = """
 import os, sys, time
 import torch
@@ -122,4 +121,4 @@ def test_nothing_is_found(name: str, tmp_path: Path, jobs: Jobs) -> None:
     script = tmp_path / "train.py"
     script.write_text(HEAD + dedent(BORNE[name]))
 
-    assert not watched(script, ALL, jobs)
+    assert not watched(script, CHECKS, jobs)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable
+import re
 from pathlib import Path
 
 import pytest
+from helpers import CHECKS, Command, Run, Script
 
-from ddpdoctor.model import Severity
-from ddpdoctor.registry import load_checks
+from ddpdoctor.checks.collectives._hangs import JOINING
+from ddpdoctor.findings import Severity
+from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Doing, Joining, Position, Sibling, Site, Stalled
-from ddpdoctor.watch.judge import Judge
-from ddpdoctor.watch.verdict import JOINING
 
 SLEEPS_FIRST = """
 import sys, time
@@ -40,7 +38,7 @@ def judged(
     *doings: Doing, world: int, address: str = "localhost:29500", local: int | None = None, busy: bool | None = None
 ) -> list[tuple[str, str, Severity | None, int | None]]:
     """Ask all checks about a training in which those that wait have called init_process_group."""
-    judge = Judge(load_checks())
+    judge = Dispatcher(CHECKS)
     ranks = tuple(at(rank, doing) for rank, doing in enumerate(doings))
     for each in ranks:
         if each.doing is Doing.WAITING:
@@ -77,7 +75,7 @@ def test_a_rank_that_is_at_work_makes_no_fault_of_it() -> None:
     """It will come."""
     found = judged(Doing.WAITING, Doing.WORKING, world=2)
 
-    assert [(each[0], each[2]) for each in found] == [("slow-rank-work", Severity.NOTE)]
+    assert [(each[0], each[2]) for each in found] == [("slow-rank", Severity.NOTE)]
 
 
 def test_a_rank_that_died_is_told_as_such() -> None:
@@ -109,14 +107,67 @@ def test_ranks_that_can_be_on_another_host_or_at_work_are_a_note(
 
 @pytest.mark.usefixtures("no_process_left")
 def test_a_spawned_rank_that_told_nothing_is_found_as_a_process(
-    ddpdoctor: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    python: str, ddpdoctor: Run, script: Script, tmp_path: Path
 ) -> None:
     """mp.spawn gives no variables: known is the process beside the one that waits, and that it can still come."""
-    (script := tmp_path / "train.py").write_text(SLEEPS_FIRST)
     store = str(tmp_path / "store")
-    done = ddpdoctor("run", "--hang-after", "3", "--", sys.executable, str(script), store)
+    done = ddpdoctor("run", "--hang-after", "3", "--", python, script(SLEEPS_FIRST), store)
 
     assert done.returncode == 0
-    assert f"DDP404 {SLUG}: rank 1 of 2 did not come to init_process_group" in done.stderr
+    assert f"DDP363 {SLUG}: rank 1 of 2 did not come to init_process_group" in done.stderr
     assert f"file://{store}" in done.stderr
     assert "stands still, and has told no rank" in done.stderr
+
+
+MEETS = """
+import sys
+from datetime import timedelta
+import torch.distributed as dist
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=8))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "world", "said"),
+    [
+        ("127.0.0.1:0", 2, True),
+        ("tcp://[::1]:0", 2, True),
+        ("127.0.0.1:0", 1, False),
+        ("127.0.0.1:40", 2, False),
+        ("file:///tmp/store", 2, False),
+        ("", 2, False),
+    ],
+)
+def test_several_ranks_that_are_to_meet_on_port_0_are_told_at_once(address: str, world: int, *, said: bool) -> None:
+    """Once for all ranks, and no other check makes a hang of its own of it; a single rank reaches itself."""
+    judge = Dispatcher(CHECKS)
+    slugs = []
+    for rank in range(world):
+        event = Joining(pid=rank + 1, time=1.0, rank=rank, world_size=world, backend="gloo", address=address)
+        slugs += [found.check.slug for found in judge.see(event)]
+    ranks = tuple(at(rank, Doing.WAITING) for rank in range(world))
+    hang = list(judge.see(Stalled(pid=0, time=2.0, ranks=ranks, world_size=world)))
+
+    assert slugs == ["rendezvous-variable-malformed"] * said
+    assert not said or not hang
+    assert said or hang or world == 1
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize(
+    ("options", "codes"),
+    [(["--master_port=0"], {"DDP352"}), (["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0"], set())],
+    ids=["broken", "healthy"],
+)
+def test_torchruns_port_0_is_told_before_the_time_out(
+    torchrun: Command, ddpdoctor: Run, script: Script, options: list[str], codes: set[str]
+) -> None:
+    """The static rendezvous hands port 0 to the ranks as it is; c10d tells them the port that it got."""
+    launcher = [*(each for each in torchrun if each != "--standalone"), *options]
+    done = ddpdoctor("run", "--hang-after", "3", "--", *launcher, script(MEETS))
+
+    assert done.returncode == len(codes)
+    assert set(re.findall(r"DDP\d{3}", done.stderr)) == codes
+    assert done.stderr.find("DDP352") <= done.stderr.find("time-out")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.watch import leftovers
-from ddpdoctor.watch.leftovers import HELD, held, lock, sweep
+from ddpdoctor.watch import stale_sessions
+from ddpdoctor.watch.stale_sessions import HELD, held, lock, sweep
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the folder of a session of two hours ago that nobody uses."""
+    """Return the folder of a session of two hours ago that nobody uses."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (path := tmp_path / "ddpdoctor-1").mkdir()
     for name in (HELD, "7.events", "7.pulse", "finding"):
@@ -70,7 +70,7 @@ def test_without_a_monitors_file_it_stays(folder: Path) -> None:
 
 def test_a_session_holds_its_lock_to_its_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the run and the monitor beside do; what was left before is gone when it begins."""
-    monkeypatch.setattr(leftovers, "FRESH", -1.0)
+    monkeypatch.setattr(stale_sessions, "FRESH", -1.0)
     (session := folder.parent / "ddpdoctor-2").mkdir()
     with held(session):
         assert not folder.exists()

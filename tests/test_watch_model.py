@@ -1,26 +1,21 @@
-"""Faults of models, optimizers and checkpoints in more shapes than the patients have: found once, at the line."""
+"""Faults of models, optimizers and checkpoints in more shapes than the broken cases have: found once, at the line."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from helpers import CHECKS, FIXTURES, Run, Script
 
-from ddpdoctor.registry import load_checks
-from ddpdoctor.trial import fixture
-from ddpdoctor.watch.selftest import watched
+from ddpdoctor.selftest.trainings import watched
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.jobs.pool import Jobs
 
 HEAD = (Path(__file__).parent / "watch" / "model_head.txt").read_text(encoding="utf-8")
-CHECKS = {check.slug: check for check in load_checks()}
 END = "\ndist.destroy_process_group()\n"
 
 FAULTS = {
@@ -87,7 +82,7 @@ FAULTS = {
         """,
     ),
     "a head is added after wrapping": (
-        "changed-after-wrapping",
+        "parameters-changed-after-wrapping",
         "2.weight, 2.bias",
         """
         class Model(nn.Sequential):
@@ -98,7 +93,7 @@ FAULTS = {
         """,
     ),
     "a part is frozen after wrapping": (
-        "changed-after-wrapping",
+        "parameters-changed-after-wrapping",
         "0.weight was frozen",
         """
         model = DDP(net())  # guilty
@@ -107,7 +102,7 @@ FAULTS = {
         """,
     ),
     "a head is replaced after wrapping": (
-        "changed-after-wrapping",
+        "parameters-changed-after-wrapping",
         "2.weight was replaced",
         """
         model = DDP(net())  # guilty
@@ -141,7 +136,7 @@ FAULTS = {
         """,
     ),
     "the wrapper of the last epoch is wrapped": (
-        "wrapped-again",
+        "wrapped-repeatedly",
         "once by each wrapper",
         """
         model = net()
@@ -152,7 +147,7 @@ FAULTS = {
         """,
     ),
     "a head is replaced after the optimizer was built": (
-        "optimizer-of-other-parameters",
+        "optimizer-holds-other-parameters",
         "the new one is in no optimizer",
         """
         model = net()
@@ -166,7 +161,7 @@ FAULTS = {
         """,
     ),
     "the optimizer holds the frozen part": (
-        "optimizer-of-other-parameters",
+        "optimizer-holds-other-parameters",
         "none of the model's",
         """
         model = net()
@@ -210,7 +205,7 @@ FAULTS = {
         """,
     ),
     "handles in a list that nobody keeps": (
-        "handle-never-waited-for",
+        "async-work-not-waited",
         "all_reduce",
         """
         for _ in range(3):
@@ -229,7 +224,7 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     path.write_text(HEAD + dedent(script) + END)
     guilty = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "# guilty" in text)
 
-    found = watched(path, load_checks(), jobs)
+    found = watched(path, CHECKS, jobs)
 
     assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
     ((_, finding),) = found
@@ -238,14 +233,25 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     assert all(evidence.seen for evidence in finding.evidence)
 
 
-def test_a_rehearsal_asks_the_checks_that_only_watch(
-    ddpdoctor: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
-    """A check without a probe speaks in ``ddpdoctor check -- COMMAND``, and there only."""
-    script = os.path.relpath(fixture(CHECKS["forward-bypasses-ddp"], "patient.py"))
-    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script)
+FORKED = """
+import os, runpy, sys
+import torch._dynamo  # once, where else each rank that is forked does so at its first step
+import torch.multiprocessing as mp
 
-    done = ddpdoctor("check", "--only", "forward-bypasses-ddp", "--", *launch)
+def rank(number):
+    os.environ.update(RANK=str(number), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PORT"])
+    runpy.run_path(sys.argv[1], run_name="__main__")
+
+if __name__ == "__main__":
+    mp.start_processes(rank, nprocs=2, start_method="fork")
+"""
+
+
+def test_a_rehearsal_asks_the_checks_that_only_watch(ddpdoctor: Run, script: Script) -> None:
+    """A check without a probe speaks in ``ddpdoctor check -- COMMAND``, and there only."""
+    training = str(FIXTURES / "forward_bypasses_ddp" / "broken.py")
+
+    done = ddpdoctor("check", "--only", "forward-bypasses-ddp", "--", sys.executable, script(FORKED), training)
 
     assert done.returncode == 1
     assert "DDP560 forward-bypasses-ddp" in done.stdout

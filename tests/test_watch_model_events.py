@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ddpdoctor.model import Severity
-from ddpdoctor.watch.events import Event, Joined, OptimizerSeen, StepSampled, Unwaited, Wrapped
-from ddpdoctor.watch.judge import Found, Judge
+from ddpdoctor.findings import Severity
+from ddpdoctor.watch.dispatcher import Dispatcher, Found
+from ddpdoctor.watch.events import AsyncWorkDropped, Event, Joined, OptimizerSeen, StepSampled, Wrapped
 from ddpdoctor.watch.settings import Settings
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Check
+    from ddpdoctor.facets import Check
 
 
 def _story(pid: int, rank: int, time: float, backend: str = "gloo", **values: Any) -> list[Event]:
-    """Tell how one process joins, wraps a layer and takes two steps; ``values`` are of the second."""
+    """Return how one process joins, wraps a layer and takes two steps; ``values`` are of the second."""
     who: dict[str, Any] = {"pid": pid, "rank": rank, "time": time}
     step = StepSampled(
         **who, optimizer=0, model=0, number=1, gradients=(1.0,), parameters=(2.0,), forwards=1, synced=1,
-        last_synced=True, strays=(), moved=(), hook="", sent=0, idle=0, active=0, unheld=(), left=1, rates=(0.1,),
+        last_synced=True, unmanaged=(), moved=(), hook="", sent=0, idle=0, active=0, unheld=(), left=1, rates=(0.1,),
         closure=False,
     )  # fmt: skip
     return [
@@ -38,7 +38,7 @@ def _story(pid: int, rank: int, time: float, backend: str = "gloo", **values: An
 
 
 def _found(checks: dict[str, Check], *stories: list[Event]) -> list[Found]:
-    judge = Judge(checks.values())
+    judge = Dispatcher(checks.values())
     return [found for story in stories for event in story for found in judge.see(event)]
 
 
@@ -48,7 +48,7 @@ def test_a_model_that_moved_after_wrapping_is_a_warning(checks: dict[str, Check]
 
     ((check, finding),) = _found(checks, *(_story(rank, rank, 1.0, moved=moved) for rank in range(2)))
 
-    assert check.slug == "changed-after-wrapping"
+    assert check.slug == "parameters-changed-after-wrapping"
     assert finding.severity is Severity.WARNING
     assert "weight from cpu to cuda:0" in finding.message
 
@@ -75,7 +75,7 @@ def test_a_dropped_handle_weighs_less_where_a_stream_keeps_the_order(
     backend: str, severity: Severity, checks: dict[str, Check]
 ) -> None:
     """Over NCCL a synchronisation of the device waits for it, too."""
-    dropped = Unwaited(pid=0, rank=0, time=2.0, operation="all_reduce", count=2)
+    dropped = AsyncWorkDropped(pid=0, rank=0, time=2.0, operation="all_reduce", count=2)
 
     ((_, finding),) = _found(checks, [*_story(0, 0, 1.0, backend), dropped])
 
@@ -88,7 +88,7 @@ def test_undo_puts_back_what_the_watch_of_models_replaced(tmp_path: Path) -> Non
     import torch.distributed as dist
     from torch.optim import optimizer
 
-    from ddpdoctor.watch.install import Attached
+    from ddpdoctor.watch.rank.install import Attached
 
     def state() -> list[Any]:
         hooks = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)

@@ -7,12 +7,12 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from helpers import CHECKS
 
-from ddpdoctor.registry import load_checks
-from ddpdoctor.watch.selftest import watched
+from ddpdoctor.selftest.trainings import watched
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.jobs.pool import Jobs
 
 HEAD = (Path(__file__).parent / "watch" / "model_head.txt").read_text(encoding="utf-8")
 END = "\ndist.destroy_process_group()\n"
@@ -443,7 +443,7 @@ def test_nothing_is_found_in_a_healthy_training(script: str, tmp_path: Path, job
     path = tmp_path / "train.py"
     path.write_text(HEAD + dedent(script) + "open(f'{__file__}.{rank}', 'w').close()" + END)
 
-    found = watched(path, load_checks(), jobs)
+    found = watched(path, CHECKS, jobs)
 
     assert [(each.check.slug, each.finding.message) for each in found] == []
     assert sorted(each.suffix for each in tmp_path.glob("train.py*")) == [".0", ".1", ".py"]

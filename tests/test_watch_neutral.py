@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import Command, Port, Run, Script
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Port = Callable[[], str]
 SCRIPT = """
 import hashlib, os, random, signal, sys
 import torch
@@ -70,16 +68,14 @@ def train(workers=0):
     said = f"{rank} {hashlib.sha256(repr(losses).encode()).hexdigest()[:16]} {digest(model, optimizer)} {drawn}\\n"
     os.write(1, said.encode())  # at once: ranks share the pipe
 
-def worker(rank, port, workers):
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def worker(rank, workers):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{os.environ['PORT']}", rank=rank, world_size=2)
     train(workers)
     dist.destroy_process_group()
 """
 WORKERS = "if __name__ == '__main__':\n    train(workers=2)\n"
 RANKS = 'dist.init_process_group("gloo")\ntrain()\ndist.destroy_process_group()\n'
-SPAWNED = (
-    "if __name__ == '__main__':\n    mp.start_processes(worker, (sys.argv[1], {workers}), 2, start_method='{method}')\n"
-)
+SPAWNED = "if __name__ == '__main__':\n    mp.start_processes(worker, ({workers},), 2, start_method='{method}')\n"
 OF_ITS_OWN = """
 import mine
 sys.excepthook = lambda *args: print("mine")
@@ -90,31 +86,41 @@ os.kill(os.getpid(), signal.SIGTERM)
 os.kill(os.getpid(), signal.SIGUSR1)
 print(sys.excepthook.__name__, sys.excepthook.__module__, sys.path[1:2] == [os.environ["HERE"]])
 """
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 CASES = {
-    "workers of a DataLoader": ((sys.executable,), WORKERS),
-    "torchrun": (TORCHRUN, RANKS),
-    "mp.spawn by spawn": ((sys.executable,), SPAWNED.format(method="spawn", workers=0)),
-    "mp.spawn by fork, with workers": ((sys.executable,), SPAWNED.format(method="fork", workers=1)),
-    "a sitecustomize, an excepthook and signal handlers": ((sys.executable,), OF_ITS_OWN),
+    "workers of a DataLoader": WORKERS,
+    "torchrun": RANKS,
+    "mp.spawn by spawn": SPAWNED.format(method="spawn", workers=0),
+    "mp.spawn by fork, with workers": SPAWNED.format(method="fork", workers=1),
+    "a sitecustomize, an excepthook and signal handlers": OF_ITS_OWN,
 }
 
 
+@pytest.fixture(params=CASES)
+def started(request: pytest.FixtureRequest, python: str, torchrun: Command, script: Script) -> Command:
+    """Return the command that starts a training; a sitecustomize is for a Python that starts cold."""
+    text = CASES[request.param]
+    launcher = torchrun if text == RANKS else (sys.executable if text == OF_ITS_OWN else python,)
+    return (*launcher, script(SCRIPT + text))
+
+
 @pytest.mark.usefixtures("no_process_left")
-@pytest.mark.parametrize("name", CASES)
-def test_a_watched_training_gives_the_same_bits(name: str, ddpdoctor: Run, tmp_path: Path, free_port: Port) -> None:
+def test_a_watched_training_gives_the_same_bits(
+    started: Command, ddpdoctor: Run, tmp_path: Path, free_port: Port
+) -> None:
     """What it prints, watched and alone: digests of losses, parameters and optimizer, and the next random numbers."""
-    command, text = CASES[name]
-    (tmp_path / "train.py").write_text(SCRIPT + text)
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text("import builtins, os, sys\nbuiltins.customized = True\n")
-    (tmp_path / "site" / "mine.py").write_text("assert customized\n")
-    environ = {"PYTHONPATH": str(tmp_path / "site"), "HERE": str(tmp_path / "site")}
-    started = [*command, str(tmp_path / "train.py"), free_port()]
+    (site := tmp_path / "site").mkdir()
+    (site / "sitecustomize.py").write_text("import builtins, os, sys\nbuiltins.customized = True\n")
+    (site / "mine.py").write_text("assert customized\n")
+    environ = {"PYTHONPATH": str(site), "HERE": str(site)}
     alone = subprocess.run(
-        started, capture_output=True, text=True, timeout=100, check=False, env={**os.environ, **environ}
+        started,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "PORT": free_port(), **environ},
     )
-    watched = ddpdoctor("run", "--", *started[:-1], free_port(), **environ)
+    watched = ddpdoctor("run", "--", *started, **environ)
 
     assert alone.returncode == 0, alone.stderr
     assert watched.returncode == 0, watched.stderr

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.watch.undo import undo
+from ddpdoctor.watch.rehearsal.file_journal import undo
 
 SCRIPT = """
 import sys
-from ddpdoctor.watch.undo import note_changes
+from ddpdoctor.watch.rehearsal.file_journal import note_changes
 note_changes(sys.argv[1])
 import os, shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ from pathlib import Path
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """Give what a folder holds: names and bytes; None for a folder."""
+    """Return what a folder holds: names and bytes; None for a folder."""
     return {str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes() for path in folder.rglob("*")}
 
 

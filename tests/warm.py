@@ -1,8 +1,9 @@
 """Python processes that start warm: forked from one that has imported torch, as a test's torchrun and its ranks.
 
 ``python warm.py SOCKET`` serves; ``python warm.py SOCKET FILE [ARG]...`` is a process that runs the file as ``python
-FILE ARG...`` does, with its own environment, folder and streams, and ends as that does. WARM_TIMEOUT is the time-out,
-in seconds, of process groups whose script names none.
+FILE ARG...`` does, with its own environment, folder and streams, and ends as that does; under ``ddpdoctor run`` it is
+watched. It is no child of who starts it. Scripts that it starts with ``sys.executable`` start warm, too: that is the
+program ``python`` beside the socket. WARM_TIMEOUT is the time-out, in seconds, of groups whose script names none.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def serve(path: str) -> list[str]:
     import torch.distributed.run
     import torch.nn.parallel
     import torch.utils.data  # noqa: F401 - as all of these: for the processes
+
+    import ddpdoctor.watch.rank.install  # noqa: F401
 
     gc.freeze()  # keeps the collector from copying shared pages in each process
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -84,9 +87,11 @@ def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
     os.environ.update(wanted["environ"])  # type: ignore[call-overload]  # JSON
     os.chdir(str(wanted["folder"]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     set_debug_level_from_env()  # as importing torch.distributed does
     if seconds := os.environ.get("WARM_TIMEOUT"):
         distributed_c10d.default_pg_timeout = timedelta(seconds=float(seconds))
+    sys.executable = str(Path(sys.argv[1]).with_name("python"))
     argv: list[str] = wanted["argv"]  # type: ignore[assignment]  # JSON
     return argv
 
@@ -117,4 +122,8 @@ if len(sys.argv) > 2:
     run(sys.argv[1], sys.argv[2:])
 sys.argv = serve(sys.argv[1])
 sys.path[0] = str(Path(sys.argv[0]).parent)
+if os.environ.get("DDPDOCTOR_WATCH"):  # as sitecustomize does in a process that starts cold
+    from ddpdoctor.watch.rank.install import attach
+
+    attach()
 runpy.run_path(sys.argv[0], run_name="__main__")

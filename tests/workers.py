@@ -11,7 +11,7 @@ import time
 
 
 def world() -> tuple[int, int]:
-    """Give rank and world size."""
+    """Return rank and world size."""
     import torch.distributed as dist
 
     return dist.get_rank(), dist.get_world_size()
@@ -69,12 +69,12 @@ def flood() -> None:
 
 
 def variables(*names: str) -> dict[str, str | None]:
-    """Give environment variables."""
+    """Return environment variables."""
     return {name: os.environ.get(name) for name in names}
 
 
 def unpicklable() -> object:
-    """Give what cannot travel."""
+    """Return what cannot travel."""
     return lambda: None
 
 
@@ -82,7 +82,7 @@ def gather_own() -> list[object]:
     """Gather values of different sizes as the tool does."""
     import torch.distributed as dist
 
-    from ddpdoctor.probe.tensors import gather
+    from ddpdoctor.examine.tensors import gather
 
     return gather({"rank": dist.get_rank() * 11})
 

@@ -1,1 +1,1 @@
-"""Ailments of checkpoints."""
+"""Ailments of checkpoints, and other files that ranks write."""

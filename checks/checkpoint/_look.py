@@ -7,18 +7,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor import NotRun
-from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
+from ddpdoctor.check import CheckpointFile, Format, NotRun, StateDict, subscript
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.keys import Strip
+    from ddpdoctor.check import Strip
 
 MOST_ROWS = 10
 PICKLED = {Format.TORCH, Format.LEGACY}
 
 
 def whole(checkpoint: CheckpointFile) -> CheckpointFile:
-    """Give the file when its contents are told.
+    """Return the file when its contents are told.
 
     Raises:
         NotRun: it is damaged, no checkpoint, or of a format that is not looked into.
@@ -34,7 +33,7 @@ def whole(checkpoint: CheckpointFile) -> CheckpointFile:
 
 
 def state_dicts(checkpoint: CheckpointFile) -> tuple[StateDict, ...]:
-    """Give the state dicts of the file.
+    """Return the state dicts of the file.
 
     Raises:
         NotRun: it has none.
@@ -45,7 +44,7 @@ def state_dicts(checkpoint: CheckpointFile) -> tuple[StateDict, ...]:
 
 
 def named(state_dict: StateDict) -> str:
-    """Name a state dict as the user reaches it."""
+    """Return the name of a state dict as the user reaches it."""
     return subscript("ckpt", state_dict.location) if state_dict.location else "the file"
 
 
@@ -62,7 +61,7 @@ def quoted(text: str) -> str:
 
 
 def beside(path: str, word: str) -> str:
-    """Name a new file beside another: ``last.bare.pt``."""
+    """Return the name of a new file beside another: ``last.bare.pt``."""
     file = Path(path)
     return str(file.with_name(f"{file.stem}.{word}{file.suffix}"))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 if TYPE_CHECKING:
-    from ddpdoctor import Evidence
+    from ddpdoctor.check import Evidence
 
 FULL = r"CUDA out of memory\. Tried to allocate|CUDA error: out of memory"
 LOADING = r"torch[/\\]serialization\.py"

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.checkpoint.keys import CERTAIN, wrappers_in
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import WRAPPER_NAMES, Log, Record, wrappers_in
 
 if TYPE_CHECKING:
-    from ddpdoctor import Evidence
+    from ddpdoctor.check import Evidence
 
 HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"
 SILENT = r"_IncompatibleKeys\(missing_keys=\[(?P<missing>[^\[\]]*)\], unexpected_keys=\[(?P<unexpected>[^\[\]]*)\]"
@@ -53,18 +52,18 @@ class Refusal:
 
     @property
     def wrapped(self) -> bool:
-        """Say whether missing keys carry a wrapper's name that no layer has."""
-        return any(segment in CERTAIN for key in self.missing for segment in wrappers_in(key))
+        """Whether missing keys carry a wrapper's name that no layer has."""
+        return any(segment in WRAPPER_NAMES for key in self.missing for segment in wrappers_in(key))
 
     @property
     def one_sided_compiled(self) -> bool:
-        """Say whether all that is told are keys of one side, and all of them carry the name torch.compile gives."""
+        """Whether all that is told are keys of one side, and all of them carry the name torch.compile gives."""
         keys = self.missing or self.unexpected
         return bool(keys) and not (self.missing and self.unexpected) and all("_orig_mod." in key for key in keys)
 
     @property
     def one_sided(self) -> bool:
-        """Say whether all that is told are keys with ``module.``, which the other side of this model lacks."""
+        """Whether all that is told are keys with ``module.``, which the other side of this model lacks."""
         wrapped = self.model in WRAPPED
         keys = self.missing if wrapped else self.unexpected
         others = self.unexpected if wrapped else self.missing
@@ -98,7 +97,7 @@ def refusal(record: Record, match: re.Match[str], log: Log) -> Refusal:
 
 
 def _begins(record: Record, log: Log) -> bool:
-    """Say whether keys without the head of the error are the first that the log has."""
+    """Whether keys without the head of the error are the first that the log has."""
     first = log.first(LOUD)
     return first is not None and first[0] is record
 

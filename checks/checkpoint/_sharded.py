@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 if TYPE_CHECKING:
     from ._refusal import Refusal
 
+FSDP_KEY = re.compile(r"_fsdp_wrapped_module\.|_fpw_module\.|(?:^|\.)_?flat_param(?:_\d+)?(?:$|\.)")
 SHARDED = r"FSDPStrategy|strategies[/\\]fsdp\.py|FullyShardedDataParallel|fully_shard\b|\bDTensor\b|strategy=['\"]fsdp"
 
 

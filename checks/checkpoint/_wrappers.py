@@ -7,19 +7,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import Facet, probe, sign
-from ddpdoctor.checkpoint.compare import Difference, explain, outermost, wrapped_keys
-from ddpdoctor.checkpoint.keys import Strip, assumed, is_averaged, is_flat
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import (
+    Evidence,
+    Facet,
+    Finding,
+    Fix,
+    KeyDifference,
+    Log,
+    Place,
+    Record,
+    Severity,
+    Strip,
+    assumed_strip,
+    closest_difference,
+    is_averaged,
+    is_flat,
+    outermost,
+    probe,
+    wrapped_keys,
+)
 
 from ._look import few, named, repair_command, state_dicts
-from ._reason import Reason, reason
-from ._refusal import PARTS, REFUSED, refusal
+from ._reason import Reason, on_refusal, reason
+from ._refusal import refusal
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint import CheckpointFile, StateDict
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import CheckpointFile, ModelExam, StateDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +56,7 @@ class Wrapper:
 
 
 def facets(wrapper: Wrapper) -> tuple[Facet, Facet, Facet]:
-    """Give what recognises the wrapper: in a file by itself, beside the model, in a log."""
+    """Return what recognises the wrapper: in a file by itself, beside the model, in a log."""
 
     @probe
     def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001
@@ -54,7 +67,7 @@ def facets(wrapper: Wrapper) -> tuple[Facet, Facet, Facet]:
     def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
         yield from _from_model(checkpoint, model, wrapper)
 
-    @sign(REFUSED, beside=PARTS)
+    @on_refusal(wrapper.reason)
     def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
         yield from _from_log(record, match, log, wrapper)
 
@@ -65,7 +78,7 @@ def _from_file(checkpoint: CheckpointFile, wrapper: Wrapper) -> Iterator[Finding
     """Note each state dict whose keys carry the wrapper's prefix, when there is no model to compare with."""
     for state_dict in state_dicts(checkpoint):
         keys = state_dict.keys
-        strip = assumed(keys)
+        strip = assumed_strip(keys)
         if is_averaged(keys) or any(map(is_flat, keys)) or outermost(strip, keys) not in wrapper.segments:
             continue
         changed = [key for key in keys if strip(key) != key]
@@ -82,7 +95,7 @@ def _from_file(checkpoint: CheckpointFile, wrapper: Wrapper) -> Iterator[Finding
 def _from_model(checkpoint: CheckpointFile, model: ModelExam, wrapper: Wrapper) -> Iterator[Finding]:
     """Report the prefix when the model's own keys prove it to be one."""
     state_dicts(checkpoint)
-    found = explain(checkpoint, model.state)
+    found = closest_difference(checkpoint, model.state)
     if not found or not found.same_network or is_averaged(found.state_dict.keys):
         return
     keys = found.state_dict.keys
@@ -94,14 +107,14 @@ def _from_model(checkpoint: CheckpointFile, model: ModelExam, wrapper: Wrapper) 
         yield _too_few(checkpoint, found, own, wrapper)
 
 
-def _spelled_out(found: Difference, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the options of the repair when the model's keys are not all in the file."""
-    if assumed(keys) == found.file_strip:
+def _spelled_out(found: KeyDifference, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options of the repair when the model's keys are not all in the file."""
+    if assumed_strip(keys) == found.file_strip:
         return ()
     return tuple(option for segment in found.file_strip.front for option in ("--strip", f"{segment}."))
 
 
-def _too_many(checkpoint: CheckpointFile, found: Difference, wrapper: Wrapper, options: tuple[str, ...]) -> Finding:
+def _too_many(checkpoint: CheckpointFile, found: KeyDifference, wrapper: Wrapper, options: tuple[str, ...]) -> Finding:
     keys = found.state_dict.keys
     changed = [key for key in keys if found.file_strip(key) != key]
     evidence = [Evidence(few(changed), few(map(found.file_strip, changed)), checkpoint.path)]
@@ -118,7 +131,7 @@ def _too_many(checkpoint: CheckpointFile, found: Difference, wrapper: Wrapper, o
     )
 
 
-def _too_few(checkpoint: CheckpointFile, found: Difference, own: tuple[str, ...], wrapper: Wrapper) -> Finding:
+def _too_few(checkpoint: CheckpointFile, found: KeyDifference, own: tuple[str, ...], wrapper: Wrapper) -> Finding:
     changed = [key for key in own if found.model_strip(key) != key]
     child = "".join(f".{segment}" for segment in found.model_strip.front)
     return Finding(
@@ -145,9 +158,7 @@ def _mend(checkpoint: CheckpointFile, state_dict: StateDict, strip: Strip, wrapp
 def _from_log(record: Record, match: re.Match[str], log: Log, wrapper: Wrapper) -> Iterator[Finding]:
     """Report the prefix when taking it out makes what load_state_dict found missing and unexpected the same keys."""
     refused = refusal(record, match, log)
-    why, in_file, in_model = reason(refused)
-    if why is not wrapper.reason:
-        return
+    _, in_file, in_model = reason(refused)
     strip, keys = (in_file, refused.unexpected) if in_file.segments else (in_model, refused.missing)
     changed = [key for key in keys if strip(key) != key]
     whose = "the checkpoint" if in_file.segments else "the model"

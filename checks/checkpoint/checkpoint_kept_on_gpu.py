@@ -1,13 +1,22 @@
 """The loaded checkpoint is still held on the GPU after load_state_dict.
 
+## What happens
+
 A checkpoint that was loaded onto the GPU takes as much memory as model and optimizer together. As long as a variable
-holds it (`ckpt = torch.load(...)` in a function that goes on to train), that memory is not free, and a training that
-fits when it starts afresh ends with "CUDA out of memory" in the first steps after a resume, on each GPU by itself.
+holds it (`ckpt = torch.load(...)` in a function that goes on to train), that memory is not free. A training that fits
+when it starts afresh ends with "CUDA out of memory" in the first steps after a resume, on each GPU by itself.
 
-How to be sure: `torch.cuda.memory_allocated()` before the load, after `load_state_dict` and after `del ckpt`. No
-process of another rank is on the GPU; else it is checkpoint-load-on-gpu0. The log alone does not decide it.
+## How to be sure
 
-How to mend it: load with `map_location="cpu"`, and `del ckpt` when everything is loaded.
+Print `torch.cuda.memory_allocated()` before the load, after `load_state_dict` and after `del ckpt`.
+`nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv` shows no process of another rank on the GPU;
+where it shows one, the cause is checkpoint-loaded-on-gpu0. The log alone does not decide it.
+
+## How to mend it
+
+Load with `map_location="cpu"`, and `del ckpt` when everything is loaded.
+
+## Versions and sources
 
 Holds for all versions of torch. Source: PyTorch documentation, "torch.load" and "CUDA semantics, memory management".
 """
@@ -17,16 +26,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
 
-CARD = Card("DDP822", Severity.ERROR)
+AILMENT = Ailment("DDP822", Severity.ERROR)
 
 
-@sign(FULL, role=Role.SYMPTOM, beside=(RESUMED,), explains=("cuda-oom", "cuda-oom-one-rank"))
+@log_pattern(FULL, context=(RESUMED,), supersedes=("cuda-oom",))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Suspect it where a GPU is full shortly after a resume, and no other process is on it."""
     shown = resumed(record, log)
@@ -43,10 +50,10 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             "+del ckpt",
         ),
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "the loaded checkpoint is still held on the GPU",
-                "torch.load without map_location on every rank (checkpoint-load-on-gpu0)",
+                "torch.load without map_location on every rank (checkpoint-loaded-on-gpu0)",
                 "the training needs more memory than the GPU has (cuda-oom)",
             ),
             "nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv",

@@ -1,21 +1,31 @@
 """The keys of the checkpoint carry the names under which FSDP holds the modules that it wraps.
 
-FullyShardedDataParallel (FSDP1) keeps a wrapped module as its child `_fsdp_wrapped_module` (`_fpw_module` before torch
-1.13). Its `state_dict()` takes that name out of the keys, but `dict(model.named_parameters())` of a model with wrapped
-layers keeps it: `layers.0._fsdp_wrapped_module.weight`. Loaded into a plain model, these keys are missing on one side
-and unexpected on the other.
+## What happens
 
-To be sure, `ddpdoctor inspect last.pt` names the prefix. Nobody calls a layer of theirs so, so it is certain.
+FullyShardedDataParallel (FSDP1) keeps a wrapped module as its child `_fsdp_wrapped_module` (`_fpw_module` before
+torch 1.13). Its `state_dict()` takes that name out of the keys, but `dict(model.named_parameters())` of a model with
+wrapped layers keeps it: `layers.0._fsdp_wrapped_module.weight`. When such a file is loaded into a plain model, the
+plain names are missing and the prefixed ones unexpected.
+
+## How to be sure
+
+`ddpdoctor inspect last.pt` names the prefix. No layer of a user's model has this name, so the answer is certain. In a
+log, the keys of the error hold `_fsdp_wrapped_module.`, `_fpw_module.` or `_flat_param`.
+
+## How to mend it
 
 Save the full state dict, whose keys are those of the plain model:
-`torch.distributed.checkpoint.state_dict.get_model_state_dict` with `StateDictOptions(full_state_dict=True,
-cpu_offload=True)`, called on all ranks, saved by rank 0. To mend a file that exists, without loading it:
+`torch.distributed.checkpoint.state_dict.get_model_state_dict` with
+`StateDictOptions(full_state_dict=True, cpu_offload=True)`, called on all ranks, saved by rank 0. To mend a file that
+exists, without loading it:
 
     ddpdoctor repair last.pt -o last.bare.pt
     ddpdoctor repair last.pt --in-place          # ddpdoctor repair last.pt --undo takes it back
 
-Holds for FSDP1 of every torch; `get_model_state_dict` exists since 2.2. FSDP2 (`fully_shard`) changes no key. Seen
-with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.checkpoint".
+## Versions and sources
+
+Holds for FSDP1 of all versions of torch; `get_model_state_dict` exists since 2.2. FSDP2 (`fully_shard`) changes no
+key. Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.checkpoint".
 """
 
 from __future__ import annotations
@@ -23,16 +33,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity
 
 from ._look import few
-from ._reason import Reason, reason
-from ._refusal import LOUD, PARTS, refusal
+from ._reason import Reason, on_refusal
+from ._refusal import refusal
+from ._sharded import FSDP_KEY
 from ._wrappers import Wrapper, facets
 
-CARD = Card("DDP803", Severity.ERROR, known_as=("fsdp-state-dict-type-mismatch",))
+AILMENT = Ailment("DDP803", Severity.ERROR)
 ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
     Wrapper(
         ("_fsdp_wrapped_module", "_fpw_module"),
@@ -45,14 +54,11 @@ ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
 )
 
 
-@sign(LOUD, beside=PARTS)
+@on_refusal(Reason.FLAT)
 def by_what_fsdp_adds(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise flat parameters and FSDP's own classes, where no renaming makes the keys equal."""
     refused = refusal(record, match, log)
-    why = reason(refused)[0]
     names = [key for key in (*refused.missing, *refused.unexpected) if FSDP_KEY.search(key)]
-    if why is Reason.SHARDED or not names:
-        return
     yield Finding(
         "the checkpoint and the model hold their parameters in different ways of FSDP: one of them has "
         + (FSDP_KEY.search(names[0]) or names)[0].strip("."),
@@ -66,6 +72,3 @@ def by_what_fsdp_adds(record: Record, match: re.Match[str], log: Log) -> Iterato
         ),
         record.place,
     )
-
-
-FSDP_KEY = re.compile(r"_fsdp_wrapped_module\.|_fpw_module\.|(?:^|\.)_?flat_param(?:_\d+)?(?:$|\.)")

@@ -1,17 +1,28 @@
 """The checkpoint is a whole training state; the weights stand in it under a key.
 
+## What happens
+
 A file saved for resuming holds a dict such as {"model": ..., "optimizer": ..., "epoch": 12}. Passed to
-`load_state_dict` as it is, it raises "Missing key(s) in state_dict: ... Unexpected key(s) in state_dict: "model",
-"optimizer", "epoch"". With `strict=False` it raises nothing and loads nothing, and the training starts from random
+`load_state_dict` as it is, it raises 'Missing key(s) in state_dict: ... Unexpected key(s) in state_dict: "model",
+"optimizer", "epoch"'. With `strict=False` it raises nothing and loads nothing, and the training starts from random
 weights.
 
-To be sure, `ddpdoctor inspect last.pt` shows what the file holds, and where.
+## How to be sure
 
-Load the inner dict: `model.load_state_dict(ckpt["model"])`, or let `ddpdoctor.load_state_dict(model, "last.pt")` find
-it. `ddpdoctor repair` mends the keys of every state dict in the file, wherever it stands. This is a note: a training
-state is a good thing to have, as long as the script that loads it knows where the weights stand.
+`ddpdoctor inspect last.pt` shows what the file holds, and under which keys.
+`ddpdoctor check --checkpoint last.pt --model train.py:build_model` names the inner dict whose keys are those of the
+model. For a file it is a note: such a file is useful, as long as the script that loads it knows where the weights
+are. In a log, where `load_state_dict` got the whole dict, it is an error.
 
-Holds for every torch; seen with torch 2.13 CPU. Source: PyTorch tutorials, "Saving and Loading a General Checkpoint".
+## How to mend it
+
+Load the inner dict, `model.load_state_dict(ckpt["model"])`, or let `ddpdoctor.load_state_dict(model, "last.pt")` find
+it. `ddpdoctor repair` mends the keys of every state dict in the file, wherever it is.
+
+## Versions and sources
+
+Holds for all versions of torch; seen with torch 2.13 CPU. Source: PyTorch tutorials, "Saving and Loading a General
+Checkpoint".
 """
 
 from __future__ import annotations
@@ -20,20 +31,30 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.checkpoint import CheckpointFile, StateDict, subscript
-from ddpdoctor.checkpoint.compare import explain
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import (
+    Ailment,
+    CheckpointFile,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Place,
+    Record,
+    Severity,
+    StateDict,
+    closest_difference,
+    probe,
+    subscript,
+)
 
 from ._look import PICKLED, few, load_lines, quoted, state_dicts, strip_lines
-from ._reason import Reason, reason
-from ._refusal import PARTS, REFUSED, refusal
+from ._reason import Reason, on_refusal
+from ._refusal import refusal
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP805", Severity.NOTE, known_as=("checkpoint-nested-dict",))
+AILMENT = Ailment("DDP805", Severity.NOTE)
 
 
 @probe
@@ -48,7 +69,7 @@ def alone(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  
 def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[Finding]:
     """Find which of the inner dicts is the model's."""
     state_dicts(checkpoint)
-    found = explain(checkpoint, model.state)
+    found = closest_difference(checkpoint, model.state)
     if checkpoint.format in PICKLED and found and found.same_network and found.state_dict.location:
         own = f"; {found.matching} of its keys are the model's"
         yield _finding(checkpoint, found.state_dict, strip_lines(found.file_strip), own)
@@ -81,12 +102,10 @@ def _finding(
     )
 
 
-@sign(REFUSED, beside=PARTS)
+@on_refusal(Reason.NESTED)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise the keys of a training state among the unexpected ones."""
     refused = refusal(record, match, log)
-    if reason(refused)[0] is not Reason.NESTED:
-        return
     inner = next((key for key in WEIGHTS if key in refused.unexpected), "model")
     yield Finding(
         f"load_state_dict got the whole training state; the weights stand in it under {inner}",

@@ -1,16 +1,27 @@
 """The file is no checkpoint: a web page, a git-lfs pointer, an empty file.
 
+## What happens
+
 torch.load says "invalid load key, 'v'." for a git-lfs pointer, "invalid load key, '<'." for an HTML page, and
 "EOFError: Ran out of input" for an empty file; other files give other letters.
 
 Usual causes: `git clone` without git-lfs leaves the pointer; a download link answered with a page (a login, a quota,
 a file viewer instead of the raw file); the disk was full when the file was created; the name is that of another file.
 
-To be sure, `ddpdoctor inspect last.pt` says what it is; look at the first bytes: `head -c 200 last.pt`.
+## How to be sure
 
-Fetch the real file: `git lfs pull`; the raw link of the file; `huggingface-cli download`.
+`ddpdoctor inspect last.pt` says what the file is. `head -c 200 last.pt` shows its first bytes: a git-lfs pointer
+begins with "version https://git-lfs", a page with "<".
 
-Holds for every torch; seen with torch 2.13 CPU. Source: git-lfs specification, "The Pointer".
+## How to mend it
+
+Fetch the real file: `git lfs install && git lfs pull` for a pointer, the raw link of the file for a page,
+`huggingface-cli download` for a file of the Hugging Face hub. A plain pickle that torch.save did not write is read by
+`pickle.load`, which runs what it says; write it with torch.save.
+
+## Versions and sources
+
+Holds for all versions of torch; seen with torch 2.13 CPU. Source: git-lfs specification, "The Pointer".
 """
 
 from __future__ import annotations
@@ -20,12 +31,21 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.checkpoint import CheckpointFile, Format
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import (
+    Ailment,
+    CheckpointFile,
+    Evidence,
+    Finding,
+    Fix,
+    Format,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+)
 
-CARD = Card("DDP808", Severity.ERROR)
+AILMENT = Ailment("DDP808", Severity.ERROR)
 
 
 @probe
@@ -66,7 +86,7 @@ def _fix(checkpoint: CheckpointFile) -> Fix:
             return Fix("name the file that torch.save wrote, or fetch it again", f"ls -l {shlex.quote(str(path))}")
 
 
-@sign(
+@log_pattern(
     r"invalid load key, '([v<])'\.|Unsupported operand (118|60)\b"
     r"|Error while deserializing header: (?:HeaderTooLarge|header too large)"
 )
@@ -77,7 +97,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield _finding(record, match, kind)
 
 
-@sign(r"EOFError: Ran out of input")
+@log_pattern(r"EOFError: Ran out of input")
 def empty_in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise an empty file by torch.load in the traceback; other pickles run out, too."""
     if re.search(r"torch[/\\]serialization\.py", record.text):

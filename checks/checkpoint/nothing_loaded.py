@@ -1,15 +1,25 @@
 """load_state_dict(strict=False) loaded nothing, or next to nothing.
 
-With `strict=False` keys that the module does not have are passed over, and those that the file does not have keep what
-they were initialised with. A prefix that a wrapper added to every key (`module.`, `_orig_mod.`), a state dict that lies
-deeper in the file, or the file of another network is then no error: the training goes on from random weights.
+## What happens
 
-How to be sure: of the keys that were given at most one in a hundred is one of the module's. ddpdoctor looks at the last
-load into each kind of module, when the first optimizer steps or the training ends: a script that tries several
-prefixes is left alone once one of them fits.
+With `strict=False`, `load_state_dict` passes over keys that the module does not have, and leaves what the file does
+not have as it was initialised. Then none of these is an error: a prefix that a wrapper added to every key (`module.`,
+`_orig_mod.`), a state dict that lies deeper in the file, the file of another network. The training goes on from
+random weights.
 
-How to mend it: give the file the keys of the model, with the command of the finding; and leave `strict=False` to loads
-that are meant to be partial, after a look at what it returns.
+## How to be sure
+
+Print what `load_state_dict` returns: nearly all keys are missing or unexpected. ddpdoctor (`ddpdoctor run`) reports a
+load where at most one in a hundred of the given keys is one of the module's. It looks at the last load into each kind
+of module, when the first optimizer steps or the training ends, so a script that tries several prefixes is not
+reported once one of them fits.
+
+## How to mend it
+
+Give the file the keys of the model, with the command of the finding. Use `strict=False` only for loads that are meant
+to be partial, and check what it returns.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Module.load_state_dict".
 """
@@ -19,19 +29,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Ended, Loaded, OptimizerSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Ended,
+    Evidence,
+    Finding,
+    Fix,
+    Loaded,
+    OptimizerSeen,
+    Severity,
+    Training,
+    place,
+    watch,
+)
 
 from ._look import few, repair_command
 from ._reason import CONTAINERS, Reason, reason
 from ._refusal import Refusal
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.keys import Strip
+    from ddpdoctor.check import Strip
 
-CARD = Card("DDP850", Severity.ERROR, known_as=("state-dict-silently-ignored",))
+AILMENT = Ailment("DDP850", Severity.ERROR)
 FEW = 0.01  # of the keys
 
 
@@ -69,7 +88,7 @@ def _finding(load: Loaded) -> Finding:
     )
 
 
-def _because(why: Reason, in_file: Strip, in_model: Strip) -> str:
+def _because(why: Reason | None, in_file: Strip, in_model: Strip) -> str:
     if in_file.segments:
         return f": those of the file carry {in_file}"
     if in_model.segments:
@@ -77,7 +96,7 @@ def _because(why: Reason, in_file: Strip, in_model: Strip) -> str:
     return ": the state dict lies deeper in what was given" if why is Reason.NESTED else ""
 
 
-def _fix(load: Loaded, why: Reason, in_file: Strip, in_model: Strip) -> Fix:
+def _fix(load: Loaded, why: Reason | None, in_file: Strip, in_model: Strip) -> Fix:
     path = load.path or "last.pt"
     if in_file.segments:
         command, new = repair_command(path)

@@ -1,17 +1,27 @@
 """The checkpoint is a whole pickled module, not a state dict.
 
+## What happens
+
 `torch.save(model)` pickles the model with the names of its classes. torch.load then imports these classes from where
-they were when it was saved: after a move or a rename of the code it raises "ModuleNotFoundError" or "Can't get
-attribute", and attributes that newer code sets in `__init__` are not there. A model that was saved inside DDP takes
-DDP and its process group along. Since torch 2.6, torch.load refuses such a file unless weights_only=False is passed,
-which runs whatever the pickle says.
+they were when it was saved. After a move or a rename of the code it raises "ModuleNotFoundError" or "Can't get
+attribute", and attributes that newer code sets in `__init__` are not there. A model that was saved inside DDP
+includes DDP and its process group. Since torch 2.6, torch.load refuses such a file unless weights_only=False is
+passed, which runs whatever the pickle says.
 
-To be sure, `ddpdoctor inspect last.pt` names the class without importing anything.
+## How to be sure
 
-Save `model.state_dict()`. Turn an existing file into one where the code of the model is still importable, and where
-you trust who wrote it: weights_only=False runs code from the file.
+`ddpdoctor inspect last.pt` names the class, and what the pickle imports, without importing anything.
 
-Holds for every torch; weights_only became True by default in 2.6. Seen with torch 2.13 CPU. Source: PyTorch
+## How to mend it
+
+Save `model.state_dict()`, or `model.module.state_dict()` of a wrapped model. An existing file can be turned into a
+state dict where the code of the model is still importable: load it with `weights_only=False` and save the state dict,
+with the command of the finding. Do so only where you trust who wrote the file, since weights_only=False runs code
+from it.
+
+## Versions and sources
+
+Holds for all versions of torch; weights_only became True by default in 2.6. Seen with torch 2.13 CPU. Source: PyTorch
 documentation, "Saving and Loading Models".
 """
 
@@ -19,20 +29,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
-from ddpdoctor.checkpoint import CheckpointFile, subscript
+from ddpdoctor.check import Ailment, CheckpointFile, Evidence, Finding, Fix, Place, Severity, probe, subscript
 
 from ._look import beside, few, pasted, quoted, whole
 
-CARD = Card("DDP810", Severity.WARNING)
+AILMENT = Ailment("DDP810", Severity.WARNING)
 WRAPPERS = {"DataParallel", "DistributedDataParallel"}
 PLAIN = ("torch._utils.", "collections.", "builtins.")
 
 
 @probe
 def in_the_file(checkpoint: CheckpointFile) -> Iterator[Finding]:
-    """Name the class of each pickled module."""
+    """Yield the name of the class of each pickled module."""
     for module in whole(checkpoint).modules[:1]:
         place = subscript("ckpt", module.location)
         new = beside(checkpoint.path, "state")
@@ -61,6 +69,6 @@ def in_the_file(checkpoint: CheckpointFile) -> Iterator[Finding]:
 
 
 def _classes(checkpoint: CheckpointFile) -> list[str]:
-    """Give the classes of modules, the user's own first."""
+    """Return the classes of modules, the user's own first."""
     kinds = [name for name in checkpoint.globals if not name.startswith(PLAIN) and not name.endswith("Storage")]
     return sorted(kinds, key=lambda name: name.startswith("torch."))

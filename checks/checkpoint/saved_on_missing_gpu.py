@@ -1,13 +1,24 @@
 """The checkpoint was saved from a GPU that this machine does not have.
 
-A tensor is saved with its device, and torch.load puts it back there. A file of cuda:3 cannot be loaded so where there
-are two GPUs, or none: "Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2". Usual on
-a smaller machine, on the laptop where a model is looked at, and under a launcher that shows each rank one GPU.
+## What happens
 
-How to be sure: the message has both numbers.
+A tensor is saved with its device, and torch.load puts it back there. A file of cuda:3 cannot be loaded this way where
+there are two GPUs, or none: "Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2".
+It is usual on a smaller machine, on the laptop where a model is looked at, and under a launcher that shows each rank
+one GPU.
 
-How to mend it: map_location. `map_location="cpu"` is right for every machine and every rank: load_state_dict copies
-onto the device where the model's parameters are.
+## How to be sure
+
+The message has both numbers, the device that the file names and the number of devices that the process sees; or it
+says that `torch.cuda.is_available()` is False. `python -c "import torch; print(torch.cuda.device_count())"`, started
+in the same way as the script, prints the second one.
+
+## How to mend it
+
+Pass `map_location="cpu"` to torch.load. It is right for every machine and every rank: `load_state_dict` copies onto
+the device where the model's parameters are.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: torch/serialization.py, _validate_device; torch.load documentation,
 "map_location".
@@ -18,14 +29,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP829", Severity.ERROR)
+AILMENT = Ailment("DDP829", Severity.ERROR)
 
 
-@sign(
+@log_pattern(
     r"Attempting to deserialize object on (?:a )?(\w+) device (?:(\d+) but torch\.\w+\.device_count\(\) is (\d+)"
     r"|but torch\.\w+\.is_available\(\) is False)"
 )

@@ -1,22 +1,32 @@
 """The checkpoint file is cut off or broken.
 
-The directory of a zip archive, which is what torch.save writes since 1.6, stands at its end: a file that was cut off
-at any point has none, and torch.load raises "PytorchStreamReader failed reading zip archive: failed finding central
-directory", or "not a ZIP archive" where less than 22 bytes are there; of the first bytes alone, "PK", weights_only=True
-says "Unsupported operand 80". A safetensors file says at its start how long it is; one of the format before torch 1.6
-ends too early.
+## What happens
+
+torch.save writes a zip archive since torch 1.6, and the directory of the archive is at its end. A file that was
+truncated at any point has none, and torch.load raises "PytorchStreamReader failed reading zip archive: failed finding
+central directory", or "not a ZIP archive" where there are less than 22 bytes. Of the first two bytes alone, "PK",
+weights_only=True says "Unsupported operand 80". A safetensors file says at its start how long it is; a file of the
+format before torch 1.6 ends too early.
 
 Usual causes: the disk or the quota was full, the job was killed while it saved, a download or a copy was interrupted,
 or several ranks wrote the same path at once. A wrong CRC-32 means that other bytes were read than were written:
-torch.load does not look at it (seen with torch 2.13) and loads the wrong bytes in silence.
+torch.load does not check it (seen with torch 2.13) and loads the wrong bytes without an error.
 
-To be sure, `ddpdoctor inspect last.pt` says how the file is broken; compare size and checksum with the original:
-`sha256sum last.pt`; `unzip -t last.pt` checks every record.
+## How to be sure
 
-No tool brings back what is not there: fetch the file again, or go back to the last whole checkpoint. Then write so
-that it cannot happen: on rank 0 only, into a temporary file, renamed when it is complete.
+`ddpdoctor inspect last.pt` says how the file is broken. Compare size and checksum with the original,
+`sha256sum last.pt`; `unzip -t last.pt` checks every record. Where only one rank failed and `ddpdoctor inspect` finds
+the file whole now, another rank was still writing it.
 
-Holds for every torch; seen with torch 2.13 CPU. Source: PyTorch documentation, "Serialization semantics".
+## How to mend it
+
+No tool brings back bytes that are not there: fetch the file again, or go back to the last whole checkpoint. From now
+on write on rank 0 only, into a temporary file, and rename it when it is complete; a barrier lets the other ranks wait
+before they read.
+
+## Versions and sources
+
+Holds for all versions of torch; seen with torch 2.13 CPU. Source: PyTorch documentation, "Serialization semantics".
 """
 
 from __future__ import annotations
@@ -24,12 +34,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.checkpoint import CheckpointFile, Format
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    CheckpointFile,
+    Evidence,
+    Finding,
+    Fix,
+    Format,
+    Log,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+)
 
-CARD = Card("DDP807", Severity.ERROR, known_as=("checkpoint-file-truncated",))
+AILMENT = Ailment("DDP807", Severity.ERROR)
 HOLES = {
     Format.TORCH: "the directory of the archive at its end, and every record as it was written",
     Format.LEGACY: "all tensors up to the end of the file",
@@ -73,13 +94,13 @@ BROKEN = (
     r"|SafetensorError: [^\n]{0,60}(?:MetadataIncompleteBuffer|incomplete metadata|InvalidHeaderDeserialization)"
     r"|Unsupported operand 80\b"  # the P of PK, which an archive begins with: it had no third byte yet
 )
-RACE = Doubt(
+RACE = Ambiguity(
     ("another rank was still writing the file: no barrier after torch.save", "the file is cut off or broken for good"),
     "ddpdoctor inspect last.pt  # whole by now: it was being written",
 )
 
 
-@sign(BROKEN, beside=(DISK_FULL,), explains=("weights-only-refused",))
+@log_pattern(BROKEN, context=(DISK_FULL,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise what torch.load and safetensors raise; a disk that was full; one rank alone: the file was growing."""
     full = log.first(DISK_FULL)
@@ -96,11 +117,11 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             + ("\n+dist.barrier()\n torch.load(path)" if race else ""),
         ),
         record.place,
-        doubt=RACE if race else None,
+        ambiguity=RACE if race else None,
     )
 
 
-@sign(r"(?m)^EOFError(?:$|: Ran out of input)", explains=("remote-rank-died-or-network",))
+@log_pattern(r"(?m)^EOFError(?:$|: Ran out of input)")
 def of_an_empty_file(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """torch.load takes what is no archive for a pickle, and finds that there is none."""
     if not any(re.search(r"torch[/\\]serialization\.py$", frame.file) for frame in record.frames):
@@ -110,5 +131,5 @@ def of_an_empty_file(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "a whole file"),),
         Fix("write it on one rank, under another name; rename it when it is whole, and let the others wait", diff=SAVE),
         record.place,
-        doubt=RACE,
+        ambiguity=RACE,
     )

@@ -1,17 +1,26 @@
 """The checkpoint's pickle names what torch.load with weights_only=True refuses.
 
+## What happens
+
 A pickle can import and call anything. With weights_only=True, torch.load allows tensors, plain containers and a short
 list of names, and raises "Weights only load failed ... Unsupported global: GLOBAL argparse.Namespace was not an
 allowed global by default" for others: arguments, NumPy scalars (a loss or a metric that was never turned into a
 float), paths, enums, classes of a framework.
 
-To be sure, `ddpdoctor inspect last.pt` lists what the file would import;
-`torch.serialization.get_unsafe_globals_in_checkpoint("last.pt")` (torch 2.5 and later) lists the same names, without
-loading. This check asks the list of the installed torch, and runs nothing of the file.
+## How to be sure
 
-Save plain values: `float(loss)`, `vars(args)`, `str(path)`. For a file that exists, allow the very names that it
-needs, when they are harmless classes: `torch.serialization.safe_globals([argparse.Namespace])` (torch 2.5 and later).
-weights_only=False runs whatever the file says; it is for files that you wrote yourself.
+`ddpdoctor inspect last.pt` lists what the file imports;
+`torch.serialization.get_unsafe_globals_in_checkpoint("last.pt")` (torch 2.5 and later) lists the same names, without
+loading. This check compares the names with the list of the installed torch, and runs nothing of the file. Names that
+run commands or open files are an error: do not load such a file.
+
+## How to mend it
+
+Best first: save plain values, `float(loss)`, `vars(args)`, `str(path)`. For a file that exists, allow the very names
+that it needs, when they are harmless classes: `torch.serialization.safe_globals([argparse.Namespace])` (torch 2.5 and
+later). weights_only=False runs whatever the file says; use it only for files that you wrote yourself.
+
+## Versions and sources
 
 Holds for torch 2.6 and later, where weights_only=True is the default; before, the file loads, and what it names is
 run. Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.load" and "Serialization semantics".
@@ -23,18 +32,27 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.outcome import Returned
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Returned,
+    Severity,
+    log_pattern,
+    probe,
+)
 
 from ._look import PICKLED, few, quoted, whole
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint import CheckpointFile
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.check import CheckpointFile, Jobs
 
-CARD = Card("DDP809", Severity.WARNING, known_as=("weights-only-unpickling",))
+AILMENT = Ailment("DDP809", Severity.WARNING)
 DEFAULT_SINCE = (2, 6)
 RUNNERS = {"commands", "nt", "os", "posix", "pty", "runpy", "socket", "subprocess", "sys", "webbrowser"}
 KEYS = {"builtins.getattr", "builtins.setattr", "functools.partial", "operator.attrgetter", "operator.methodcaller"}
@@ -60,7 +78,7 @@ def by_the_installed_torch(checkpoint: CheckpointFile, jobs: Jobs) -> Iterator[F
 
 
 def refused(names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Give torch's version and those of the names that it does not allow; runs in a rank, loads nothing."""
+    """Return torch's version and those of the names that it does not allow; runs in a rank, loads nothing."""
     import torch
     from torch import _weights_only_unpickler as allowing
 
@@ -129,7 +147,7 @@ BLOCKED = r"unsupported GLOBAL \S+ whose module \S+ is blocked"
 GLOBAL = r"(?:Unsupported (?:global|class)|unsupported GLOBAL)[^\n]{0,12} ([A-Za-z_][\w.]*\.\w+)"
 
 
-@sign(REFUSED, beside=(GLOBAL, NO_PICKLE))
+@log_pattern(REFUSED, context=(GLOBAL, NO_PICKLE))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name what the pickle asks for, where the message goes on so far; a file that is no pickle is another ailment."""
     if log.first(NO_PICKLE):

@@ -1,16 +1,25 @@
 """Tensors of sizes [0] or [1] are what DeepSpeed ZeRO-3 leaves of a partitioned parameter.
 
+## What happens
+
 Under ZeRO stage 3 each rank holds a part of every parameter, and the module's own parameters are empty placeholders.
-`model.state_dict()` called on such a model saves the placeholders, and the real model refuses them: "size mismatch for
-layers.0.weight: copying a param with shape torch.Size([1]) from checkpoint, the shape in current model is
+`model.state_dict()` called on such a model saves the placeholders, and the real model refuses them: "size mismatch
+for layers.0.weight: copying a param with shape torch.Size([1]) from checkpoint, the shape in current model is
 torch.Size([8192, 1024])" ([0] since DeepSpeed 0.4). The reverse, `load_state_dict` called on a partitioned model, has
 [0] on the side of the current model.
 
-How to be sure: all sizes on one side are [0] or [1], where the other side has matrices.
+## How to be sure
 
-How to mend it: save through the engine, `engine.save_checkpoint` or `save_16bit_model`
-(`stage3_gather_16bit_weights_on_model_save`), and load through it; the weights of a file of placeholders are lost,
-those in a folder of the engine are put together by `zero_to_fp32.py`.
+All sizes on one side are [0] or [1], where the other side has matrices. Placeholders on the side of the checkpoint
+mean a wrong save; on the side of the current model they mean a wrong load.
+
+## How to mend it
+
+Save through the engine, `engine.save_checkpoint` or `save_16bit_model` (`stage3_gather_16bit_weights_on_model_save`),
+and load through it, or before `deepspeed.initialize`. The weights of a file of placeholders are lost; those in a
+folder of the engine are put together by `zero_to_fp32.py`.
+
+## Versions and sources
 
 Holds for DeepSpeed ZeRO-3 with torch 2.2 to 2.13. Source: DeepSpeed documentation, "ZeRO", saving weights.
 """
@@ -20,25 +29,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ._reason import PLACEHOLDERS, Reason, are_placeholders, reason
-from ._refusal import HEAD, LOUD, PARTS, SHAPE, Shape, refusal
+from ._reason import PLACEHOLDERS, Reason, are_placeholders, on_refusal
+from ._refusal import HEAD, PARTS, SHAPE, Shape, refusal
 
-CARD = Card("DDP827", Severity.ERROR)
+AILMENT = Ailment("DDP827", Severity.ERROR)
 
 
-@sign(LOUD, beside=PARTS)
+@on_refusal(Reason.PLACEHOLDERS)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise placeholders among the shapes that do not fit."""
     refused = refusal(record, match, log)
-    if reason(refused)[0] is Reason.PLACEHOLDERS:
-        yield _finding(record, next(re.finditer(SHAPE, record.text), match), refused.shapes)
+    yield _finding(record, next(re.finditer(SHAPE, record.text), match), refused.shapes)
 
 
-@sign(SHAPE, beside=PARTS)
+@log_pattern(SHAPE, context=PARTS)
 def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise them where the head of the error is missing from the log."""
     shapes = tuple(Shape(*found.groups()) for _, found in log.find(SHAPE))

@@ -1,14 +1,23 @@
 """A checkpoint of DeepSpeed ZeRO was saved by another number of ranks.
 
+## What happens
+
 ZeRO writes one file of optimizer states for each data-parallel rank, and by default reads them back on as many: "The
 checkpoint being loaded used a DP world size of 32 but the current world size is 128. Automatic adjustment of ZeRO's
-optimizer state partitioning with a new world size is not currently supported". The weights themselves do not depend on
-the number of ranks.
+optimizer state partitioning with a new world size is not currently supported". The weights themselves do not depend
+on the number of ranks.
 
-How to be sure: both numbers stand in the message; the folder has a `zero_pp_rank_N_...` file for each rank that saved.
+## How to be sure
 
-How to mend it: resume on as many ranks; or convert to a universal checkpoint, which any number can load; or take the
-weights alone (`zero_to_fp32.py`, which DeepSpeed puts into the folder) and let the optimizer begin afresh.
+Both numbers are in the message. The folder has a `zero_pp_rank_N_...` file for each rank that saved.
+
+## How to mend it
+
+Best first: resume on as many ranks; or convert to a universal checkpoint
+(`python -m deepspeed.checkpoint.ds_to_universal`), which any number of ranks can load; or take the weights alone
+(`zero_to_fp32.py`, which DeepSpeed puts into the folder) and let the optimizer begin afresh.
+
+## Versions and sources
 
 Holds for DeepSpeed 0.3 and later with torch 2.2 to 2.13. Source: deepspeed/runtime/zero/stage_1_and_2.py, and
 DeepSpeed documentation, "Universal Checkpointing".
@@ -19,17 +28,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP826", Severity.ERROR)
+AILMENT = Ailment("DDP826", Severity.ERROR)
 
 
-@sign(
-    r"The checkpoint being loaded used a DP world size of (\d+) but the current world size is (\d+)",
-    explains=("zero-optimizer-partition-mismatch",),
-)
+@log_pattern(r"The checkpoint being loaded used a DP world size of (\d+) but the current world size is (\d+)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Tell both numbers."""
     saved, here = match[1], match[2]

@@ -1,17 +1,26 @@
 """The optimizer's part in a ZeRO checkpoint has another size than this rank's part.
 
-ZeRO lays the trainable parameters end to end and gives each rank a stretch. The states in a checkpoint fit as long as
-the same parameters are trainable, in the same groups, and as many ranks divide them: "key exp_avg saved
-torch.Size([15013760]) parameter shape torch.Size([597396608])" shows the two lengths. Freezing or unfreezing layers,
-other parameter groups (weight decay), another number of ranks or another ZeRO stage change them.
+## What happens
 
-How to be sure: print `sum(p.numel() for p in model.parameters() if p.requires_grad)` and the number of ranks in both
-runs; the saved length times the ranks that saved gives the trainable elements of then.
+ZeRO lays the trainable parameters end to end and gives each rank a section. The states in a checkpoint fit as long as
+the same parameters are trainable, in the same groups, and as many ranks divide them. Freezing or unfreezing layers,
+other parameter groups (weight decay), another number of ranks or another ZeRO stage change the sections. "key exp_avg
+saved torch.Size([15013760]) parameter shape torch.Size([597396608])" shows the two lengths.
 
-How to mend it: set `requires_grad` and the groups as they were before `deepspeed.initialize`; or load the weights
-only, `engine.load_checkpoint(folder, load_optimizer_states=False)`.
+## How to be sure
 
-Holds for DeepSpeed with torch 2.2 to 2.13. Source: DeepSpeed documentation, "ZeRO", and microsoft/DeepSpeed issue 864.
+Print `sum(p.numel() for p in model.parameters() if p.requires_grad)` and the number of ranks in both runs. The saved
+length times the number of ranks that saved gives the number of trainable elements of that run.
+
+## How to mend it
+
+Best first: set `requires_grad` and the groups as they were, before `deepspeed.initialize`, and use as many ranks; or
+load the weights only, `engine.load_checkpoint(folder, load_optimizer_states=False)`.
+
+## Versions and sources
+
+Holds for DeepSpeed with torch 2.2 to 2.13. Source: DeepSpeed documentation, "ZeRO", and microsoft/DeepSpeed issue
+864.
 """
 
 from __future__ import annotations
@@ -19,14 +28,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP828", Severity.ERROR)
+AILMENT = Ailment("DDP828", Severity.ERROR)
 
 
-@sign(r"key (exp_avg\w*|momentum\w*) saved torch\.Size\(\[(\d+)\]\) parameter shape torch\.Size\(\[(\d+)\]\)")
+@log_pattern(r"key (exp_avg\w*|momentum\w*) saved torch\.Size\(\[(\d+)\]\) parameter shape torch\.Size\(\[(\d+)\]\)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Compare the two lengths."""
     key, saved, here = match[1], int(match[2]), int(match[3])

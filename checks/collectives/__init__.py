@@ -1,1 +1,1 @@
-"""Ailments of collectives, DDP and DataParallel themselves."""
+"""Ailments of collectives, and trainings that hang."""

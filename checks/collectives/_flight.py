@@ -1,9 +1,8 @@
-"""What the flight recorder's dumps of several ranks say, in the words of ddpdoctor.explain.matching."""
+"""What the flight recorder's dumps of several ranks say, in the words of ddpdoctor.logs.flight.compare."""
 
 from __future__ import annotations
 
-from ddpdoctor import Evidence
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Evidence, Record
 
 OTHER_OPERATION = r"^flight recorder: (?P<said>ranks differ in operation [^\n]+)"
 OTHER_TENSORS = r"^flight recorder: (?P<said>ranks differ in tensors [^\n]+)"

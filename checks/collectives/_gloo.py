@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Evidence
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Evidence, Log, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +24,7 @@ class Stand:
     source: str
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return it in words."""
         return f"rank {self.rank} in {self.doing} at {self.where}"
 
     @property
@@ -45,12 +44,12 @@ def stands(log: Log) -> tuple[Stand, ...]:
 
 
 def differ(several: Iterable[Stand]) -> bool:
-    """Say whether they are in more than one place."""
+    """Whether they are in more than one place."""
     return len({(each.doing, each.where) for each in several}) > 1
 
 
 def _doing(record: Record) -> str:
-    """Name the operation: the function of torch.distributed that the user called, or a step of DDP."""
+    """Return the name of the operation: the function of torch.distributed that the user called, or a step of DDP."""
     for frame in record.frames:
         if frame.file.endswith("distributed_c10d.py"):
             return frame.function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 from ._waits import STUCK
 
@@ -16,13 +16,13 @@ BESIDE = (STUCK, ENDED, HEART, SIZES)
 
 
 def alone(record: Record, log: Log) -> bool:
-    """Say whether this is the first such message, in the midst of a training, and nothing says more."""
+    """Whether this is the first such message, in the midst of a training, and nothing says more."""
     first = log.first(HEART)
     sizes = {found[0] for _, found in log.find(SIZES)}
     return (
         first is not None
         and first[0] is record
         and log.first(STUCK) is None
-        and len(sizes) < 2  # noqa: PLR2004 - two sizes differ: rank-divergence
+        and len(sizes) < 2  # noqa: PLR2004 - two sizes differ: ranks-diverge
         and log.before(record, ENDED) is None
     )

@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Claim, Marker, Record, log_pattern
 
 DETECTED = r"Detected mismatch between collectives on ranks"
 SIDE = re.compile(
@@ -18,8 +18,8 @@ METRICS = re.compile(r"sync_dist|sync_ddp|_ResultCollection|logger_connector|log
 BUCKET = 10_000  # elements: gradients come in buckets of a million, metrics in a handful
 
 
-class Kind(enum.Enum):
-    """What does not fit."""
+class Mismatch(enum.Enum):
+    """What does not fit: of each exactly one check speaks."""
 
     ORDER = "another operation, or another number"
     SHAPE = "the same operation on another size"
@@ -56,21 +56,26 @@ def sides(text: str) -> tuple[Side, ...]:
     )[:2]
 
 
-def kind(record: Record) -> Kind:
-    """Say what does not fit."""
+def on_mismatch(mismatch: Mismatch) -> Marker:
+    """Mark what is shown this mismatch."""
+    return log_pattern(DETECTED, claim=Claim(mismatch_of, (mismatch,)))
+
+
+def mismatch_of(record: Record) -> Mismatch:
+    """Return what does not fit."""
     both = sides(record.text)
     if METRICS.search(record.text):
-        return Kind.METRICS
+        return Mismatch.METRICS
     if len(both) < 2 or both[0].op != both[1].op or both[0].seq != both[1].seq:  # noqa: PLR2004 - two sides
-        return Kind.ORDER
+        return Mismatch.ORDER
     one, other = (math.prod(side.shape) for side in both)
     flat = both[0].op == "ALLREDUCE" and all(len(side.shape) == 1 for side in both)
     if flat and not _by_hand(record) and min(one, other) >= BUCKET and one != other:
-        return Kind.BRANCH
-    return Kind.SHAPE
+        return Mismatch.BRANCH
+    return Mismatch.SHAPE
 
 
 def _by_hand(record: Record) -> bool:
-    """Say whether the user's own code called the collective: gradients are reduced by torch or a framework."""
+    """Whether the user's own code called the collective: gradients are reduced by torch or a framework."""
     callers = [frame for frame in record.frames if not re.search(r"torch[/\\]distributed", frame.file)]
     return bool(callers) and callers[-1].is_users

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ddpdoctor import Evidence
-from ddpdoctor.probe.outcome import Died, Outcome, Raised, Returned, Stuck
+from ddpdoctor.check import Died, Evidence, Outcome, Raised, Returned, Stuck
 
 
 def failures(outcomes: tuple[Outcome, ...]) -> tuple[Evidence, ...]:
-    """Give the evidence of the ranks that did not return, those that failed by themselves first."""
+    """Return the evidence of the ranks that did not return, those that failed by themselves first."""
     order = sorted(outcomes, key=lambda outcome: isinstance(outcome, Stuck))
     return tuple(
         Evidence(_said(outcome), "the rank returns", f"rank {outcome.rank}")
@@ -17,7 +16,7 @@ def failures(outcomes: tuple[Outcome, ...]) -> tuple[Evidence, ...]:
 
 
 def wrong_answers(outcomes: tuple[Outcome, ...]) -> tuple[Evidence, ...]:
-    """Give the evidence of the ranks that returned what ``exercise`` found wrong."""
+    """Return the evidence of the ranks that returned what ``exercise`` found wrong."""
     return tuple(
         Evidence(f"{name} gave {text}", "the right answer", f"rank {outcome.rank}")
         for outcome in outcomes

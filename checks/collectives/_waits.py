@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 if TYPE_CHECKING:
-    from ddpdoctor import Evidence
+    from ddpdoctor.check import Evidence
 
 STUCK = r"\bcollective operation timeout:"
 ENTRY = re.compile(
@@ -32,7 +32,7 @@ class Wait:
     limit: int = 0
 
     def __str__(self) -> str:
-        """Name the collective."""
+        """Return the name of the collective."""
         number = "" if self.seq is None else f" {self.seq}"
         size = "" if self.given is None else f", {self.given} elements"
         return f"collective{number} ({self.op}{size})" if self.op else "a collective"
@@ -71,7 +71,7 @@ def group_size(wait: Wait) -> int:
 
 
 def one_group(log: Log, several: list[Wait]) -> bool:
-    """Say whether the lines are of one group: no rank waits in several, and its number in the group is its own."""
+    """Whether the lines are of one group: no rank waits in several, and its number in the group is its own."""
     numbers: dict[int | None, set[int | None]] = {}
     for record, _ in log.find(STUCK):
         wait = _wait(record)

@@ -1,6 +1,6 @@
 """What the watchdogs of ProcessGroupNCCL say when a collective times out, and what the ranks' lines show together.
 
-Several checks share the message; each log tells one story, so exactly one of them speaks.
+Several checks share the message; each log tells one story, of which exactly one of them speaks.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Claim, Log, Marker, Record, Role, log_pattern
 
 from ._waits import STUCK, Wait, group_size, one_group
 from ._waits import waits as read_waits
 
 if TYPE_CHECKING:
-    from ddpdoctor import Evidence
+    from ddpdoctor.check import Evidence
 
 STATUS = (
     r"PG (?:ID )?(?P<group>\d+)\b[^\]\n]*Rank (?P<rank>\d+)\][^\n]*"
@@ -31,17 +31,18 @@ BESIDE = (STUCK, STATUS, PREPARING, PREPARED, PEER_TO_PEER, SAVING)
 AFTERMATH = (
     "collective-timeout",
     "watchdog-heartbeat-stuck",
-    "remote-rank-died-or-network",
+    "peer-connection-lost",
     "rank0-exited-store-gone",
 )
 EARLY = 10  # collectives: a group's first ones carry no training yet
 ALIKE = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE", "BARRIER"}
 
 
-class Kind(enum.Enum):
-    """What the lines of all ranks show."""
+class Timeout(enum.Enum):
+    """What the lines of all ranks show: of each exactly one check speaks."""
 
     SLOW = "a rank prepares data"
+    RANK_ZERO = "rank 0 alone is in another collective of the same number"
     DIFFERENT = "the ranks are in different collectives of the same number"
     BEHIND = "the ranks are in collectives of different numbers"
     SAVING = "the collective is part of saving a checkpoint"
@@ -54,20 +55,20 @@ class Kind(enum.Enum):
 class Story:
     """What happened, which ranks it is about, and what shows it."""
 
-    kind: Kind
+    timeout: Timeout
     waits: tuple[Wait, ...]
     ranks: tuple[int, ...] = ()
     evidence: tuple[Evidence, ...] = ()
 
     @property
     def waiting(self) -> str:
-        """Say who waits where."""
+        """Who waits where."""
         ranks = sorted(wait.rank for wait in self.waits if wait.rank is not None)
         return f"{named(ranks) if ranks else 'a rank'} wait{'' if len(ranks) > 1 else 's'} in {self.waits[0]}"
 
     @property
     def is_rank_zero_alone(self) -> bool:
-        """Say whether rank 0 is in one operation and all the others, two or more, in another."""
+        """Whether rank 0 is in one operation and all the others, two or more, in another."""
         zero = {wait.op for wait in self.waits if wait.rank == 0}
         others = [wait.op for wait in self.waits if wait.rank != 0]
         return bool(zero) and len(others) > 1 and len(set(others)) == 1 and not zero & set(others)
@@ -78,16 +79,21 @@ def named(ranks: list[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def told(record: Record, log: Log, *kinds: Kind) -> Story | None:
-    """Give the log's story where it is one of these and the record is the first time-out: it is told once."""
+def on_timeout(timeout: Timeout, *, role: Role = Role.CAUSE) -> Marker:
+    """Mark what is shown the first time-out of a log, where the log's story is this one."""
+    return log_pattern(STUCK, role=role, context=BESIDE, claim=Claim(timeout_of, (timeout,)))
+
+
+def timeout_of(record: Record, log: Log) -> Timeout | None:
+    """Return what the log shows; None for a time-out that is not its first, since a story is told once."""
     first = log.first(STUCK)
-    if first is None or first[0] is not record:
-        return None
+    return story_of(log).timeout if first and first[0] is record else None
+
+
+def story_of(log: Log) -> Story:
+    """Return what the log tells of its time-outs."""
     waits = read_waits(log)
-    for tell in TELLERS:
-        if story := tell(log, waits):
-            return story if story.kind in kinds else None
-    return Story(Kind.UNKNOWN, waits) if Kind.UNKNOWN in kinds else None
+    return next(filter(None, (tell(log, waits) for tell in TELLERS)), Story(Timeout.UNKNOWN, waits))
 
 
 def _slow(log: Log, waits: tuple[Wait, ...]) -> Story | None:
@@ -103,7 +109,8 @@ def _slow(log: Log, waits: tuple[Wait, ...]) -> Story | None:
         elapsed = (int(hours[1]) * 3600 if hours else 0) + int(bar["minutes"]) * 60 + int(bar["seconds"])
         percent = re.search(r"\d+%\|", record.text)
         if record is waits[0].record or elapsed >= 0.8 * limit > 0 or (percent and not done):
-            return Story(Kind.SLOW, waits, evidence=(record.proof(bar, "data prepared before the group's first step"),))
+            proof = record.proof(bar, "data prepared before the group's first step")
+            return Story(Timeout.SLOW, waits, evidence=(proof,))
     return None
 
 
@@ -113,7 +120,8 @@ def _different(log: Log, waits: tuple[Wait, ...]) -> Story | None:
         same = [wait for wait in waits if wait.seq == seq and wait.op in ALIKE and wait.rank is not None]
         what = {(wait.op, wait.given) for wait in same}
         if len(what) > 1 and one_group(log, same):
-            return Story(Kind.DIFFERENT, tuple(same), evidence=tuple(wait.proof for wait in same[:4]))
+            story = Story(Timeout.DIFFERENT, tuple(same), evidence=tuple(wait.proof for wait in same[:4]))
+            return replace(story, timeout=Timeout.RANK_ZERO) if story.is_rank_zero_alone else story
     return None
 
 
@@ -124,7 +132,7 @@ def _behind(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     if len(numbers) > 1 and one_group(log, numbered):
         late = min(number for number in numbers if number is not None)
         ranks = tuple(wait.rank for wait in numbered if wait.seq == late and wait.rank is not None)
-        return Story(Kind.BEHIND, tuple(numbered), ranks, tuple(wait.proof for wait in numbered[:4]))
+        return Story(Timeout.BEHIND, tuple(numbered), ranks, tuple(wait.proof for wait in numbered[:4]))
     lagging = {
         int(found["rank"]): record.proof(found, f"collective {waits[0].seq} begun")
         for record, found in log.find(STATUS)
@@ -133,12 +141,12 @@ def _behind(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     lagging = {rank: proof for rank, proof in lagging.items() if rank not in {wait.rank for wait in waits}}
     if not lagging:
         return None
-    return Story(Kind.BEHIND, waits, tuple(sorted(lagging)), (waits[0].proof, *list(lagging.values())[:3]))
+    return Story(Timeout.BEHIND, waits, tuple(sorted(lagging)), (waits[0].proof, *list(lagging.values())[:3]))
 
 
 def _saving(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     found = log.first(SAVING)
-    return Story(Kind.SAVING, waits, evidence=(waits[0].proof, found[0].proof(found[1]))) if found else None
+    return Story(Timeout.SAVING, waits, evidence=(waits[0].proof, found[0].proof(found[1]))) if found else None
 
 
 def _transport(log: Log, waits: tuple[Wait, ...]) -> Story | None:
@@ -147,7 +155,7 @@ def _transport(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     numbers = {wait.seq for wait in waits}
     if channel is None or len(waits) < 2 or not numbers <= {1, 2}:  # noqa: PLR2004 - a pair, and the first two
         return None
-    return Story(Kind.TRANSPORT, waits, evidence=(waits[0].proof, channel[0].proof(channel[1], "the transfer ends")))
+    return Story(Timeout.TRANSPORT, waits, evidence=(waits[0].proof, channel[0].proof(channel[1], "the transfer ends")))
 
 
 def _absent(_: Log, waits: tuple[Wait, ...]) -> Story | None:
@@ -159,7 +167,7 @@ def _absent(_: Log, waits: tuple[Wait, ...]) -> Story | None:
     missing = tuple(sorted(set(range(sizes[0])) - here))
     if not missing or len(missing) >= len(here):
         return None
-    return Story(Kind.ABSENT, waits, missing, tuple(wait.proof for wait in waits[:2]))
+    return Story(Timeout.ABSENT, waits, missing, tuple(wait.proof for wait in waits[:2]))
 
 
 TELLERS: tuple[Callable[[Log, tuple[Wait, ...]], Story | None], ...] = (

@@ -1,14 +1,24 @@
 """The ranks call different collectives, or the same ones in another order.
 
+## What happens
+
 With TORCH_DISTRIBUTED_DEBUG=DETAIL torch compares the operation of all ranks before it starts: "Detected mismatch
 between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint(... OpType=ALLGATHER ...), but Rank
-1 is running collective: ... OpType=REDUCE". Without it the same mistake is a hang or garbage. torch before 2.1 prints
-one side only ("is running inconsistent collective"); the other ranks' logs have the rest.
+1 is running collective: ... OpType=REDUCE". Without it the same mistake is a hang, or wrong numbers. torch before 2.1
+prints one side only ("is running inconsistent collective"); the other ranks' logs have the rest.
 
-How to be sure: the line of the traceback on each of the two ranks: they are the two places to compare.
+## How to be sure
 
-How to mend it: no collective in a branch that one rank takes alone; the same order on all ranks, also of new_group
-and of groups used in turn.
+Compare the line of the traceback on each of the two ranks.
+`TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...` names the two collectives and their lines;
+`ddpdoctor explain` finds the same in the dumps of the flight recorder of both ranks.
+
+## How to mend it
+
+Let every rank call the same collectives in the same order. Put no collective in a branch that one rank takes alone.
+The order counts for `new_group`, too, and for groups that are used in turn.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; torch.distributed documentation, "Debugging".
 """
@@ -18,31 +28,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import sign, watch
-from ddpdoctor.explain.records import Record
-from ddpdoctor.watch.events import Stalled, place
-from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind as Hang
-from ddpdoctor.watch.verdict import first_mismatch, seen, short, table
-from ddpdoctor.watch.verdict import kind as hang
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Record,
+    Severity,
+    Stalled,
+    log_pattern,
+    place,
+)
 
 from ._flight import OTHER_OPERATION, proofs
-from ._mismatch import DETECTED, Kind, kind, sides
-from ._watchdog import AFTERMATH
+from ._hangs import Hang, first_mismatch, on_hang, seen, short, table
+from ._mismatch import Mismatch, on_mismatch, sides
 
-CARD = Card("DDP717", Severity.ERROR)
+AILMENT = Ailment("DDP717", Severity.ERROR)
 FIX = Fix(
     "compare the two ranks' lines, and have every rank call the same collectives in the same order",
     command="TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...",
 )
 
 
-@sign(DETECTED, explains=AFTERMATH)
+@on_mismatch(Mismatch.ORDER)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The operations or their numbers differ."""
-    if kind(record) is not Kind.ORDER:
-        return
     both = sides(record.text)
     one_sided = len(both) < 2  # noqa: PLR2004 - two sides
     yield Finding(
@@ -50,7 +62,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "one operation on all ranks"),),
         FIX,
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             ("another operation or order on the other ranks", "the same operation with another shape"),
             "grep 'is running' LOGS_OF_ALL_RANKS   # each rank prints its own side",
         )
@@ -59,7 +71,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(r"NCCL WARN Mismatched collective detected", explains=AFTERMATH)
+@log_pattern(r"NCCL WARN Mismatched collective detected")
 def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """NCCL 2.4 to 2.6 say it themselves."""
     yield Finding(
@@ -70,17 +82,16 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(OTHER_OPERATION, explains=AFTERMATH)
+@log_pattern(OTHER_OPERATION)
 def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The flight recorders of two ranks have different operations under one number."""
     yield Finding(match["said"], proofs(record, "one operation on all ranks"), FIX, record.place)
 
 
-@watch(Stalled)
-def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
-    """Name the first collectives of two ranks that do not match."""
-    pair = first_mismatch(event) if hang(event, training) is Hang.ORDER else None
-    if pair:
+@on_hang(Hang.ORDER)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield the name of the first collectives of two ranks that do not match."""
+    if pair := first_mismatch(event):
         (rank, ours), (other, theirs) = pair
         yield Finding(
             f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "

@@ -1,16 +1,25 @@
 """The ranks call the same collective with tensors of different sizes.
 
+## What happens
+
 all_reduce, all_gather and reduce_scatter want the same shape and dtype on every rank. A last batch that is shorter, a
 number of detections that differs, an uneven shard: NCCL then hangs, or mixes up numbers. With
 TORCH_DISTRIBUTED_DEBUG=DETAIL torch says so: "Collectives differ in the following aspects: Tensor Tensor shapes:
 34112vs 34113" (or dtypes, or devices). NCCL over sockets says "message truncated : receiving 4096 bytes instead of
 2048".
 
-How to be sure: print the tensor's shape on each rank in the line of the traceback. A difference of one is an uneven
-shard.
+## How to be sure
 
-How to mend it: pad to the largest size (all_reduce the maximum first) and cut afterwards, `all_gather_object` for
-things of any size, `drop_last=True` for batches.
+Print the tensor's shape on each rank in the line of the traceback. A difference of one is an uneven shard. Where the
+log has only the numbers of bytes, start with `TORCH_DISTRIBUTED_DEBUG=DETAIL`: torch then raises at the first
+collective that does not fit.
+
+## How to mend it
+
+Best first: pad to the largest size (all_reduce the maximum first) and cut afterwards; `all_gather_object` for things
+of any size; `drop_last=True` for batches.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; NCCL, src/transport/net_socket.cc.
 """
@@ -20,20 +29,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign, watch
-from ddpdoctor.explain.records import Record
-from ddpdoctor.watch.events import Stalled, place
-from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind as Hang
-from ddpdoctor.watch.verdict import first_mismatch, seen, short, table
-from ddpdoctor.watch.verdict import kind as hang
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Record,
+    Severity,
+    Stalled,
+    log_pattern,
+    place,
+)
 
 from ._flight import OTHER_TENSORS, proofs
-from ._mismatch import DETECTED, Kind, kind, sides
-from ._watchdog import AFTERMATH
+from ._hangs import Hang, first_mismatch, on_hang, seen, short, table
+from ._mismatch import Mismatch, on_mismatch, sides
 
-CARD = Card("DDP716", Severity.ERROR)
+AILMENT = Ailment("DDP716", Severity.ERROR)
 FIX = Fix(
     "pad to the largest size before the collective, and cut afterwards",
     diff="+size = torch.tensor([x.shape[0]], device=x.device)\n"
@@ -43,23 +56,20 @@ FIX = Fix(
 )
 
 
-@sign(DETECTED, explains=AFTERMATH)
+@on_mismatch(Mismatch.SHAPE)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The operation is the same, its tensors are not."""
-    if kind(record) is Kind.SHAPE:
-        yield Finding(
-            "the ranks call one collective with different tensors: " + "; ".join(map(str, sides(record.text))),
-            (record.proof(match, "the same shape and dtype on all ranks"),),
-            FIX,
-            record.place,
-        )
+    yield Finding(
+        "the ranks call one collective with different tensors: " + "; ".join(map(str, sides(record.text))),
+        (record.proof(match, "the same shape and dtype on all ranks"),),
+        FIX,
+        record.place,
+    )
 
 
-@sign(
+@log_pattern(
     r"NET/Socket : (?:peer \S+ )?message truncated : receiving (\d+) bytes instead of (\d+)"
-    r"|collective mismatch error,? local size (\d+) remote (?:size )?(\d+)",
-    role=Role.SYMPTOM,
-    explains=AFTERMATH,
+    r"|collective mismatch error,? local size (\d+) remote (?:size )?(\d+)"
 )
 def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """NCCL sees another number of bytes than it asked for."""
@@ -69,7 +79,7 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "as many bytes on both sides"),),
         FIX,
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "the ranks call a collective with different sizes",
                 "NCCL_ALGO, NCCL_PROTO or NCCL's version differ between hosts",
@@ -79,17 +89,16 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(OTHER_TENSORS, explains=AFTERMATH)
+@log_pattern(OTHER_TENSORS)
 def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The flight recorders of two ranks have one operation on different tensors."""
     yield Finding(match["said"], proofs(record, "the same size and dtype on all ranks"), FIX, record.place)
 
 
-@watch(Stalled)
-def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
-    """Name the first collective to which two ranks gave different shapes."""
-    pair = first_mismatch(event) if hang(event, training) is Hang.SHAPES else None
-    if pair:
+@on_hang(Hang.SHAPES)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield the name of the first collective to which two ranks gave different shapes."""
+    if pair := first_mismatch(event):
         (rank, ours), (other, theirs) = pair
         yield Finding(
             f"{ours.operation} at {short(ours.site)}: rank {rank} gives shape {ours.shapes}, "
@@ -107,7 +116,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         )
 
 
-@sign(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)", role=Role.SYMPTOM, explains=AFTERMATH)
+@log_pattern(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Gloo gets more bytes than it made room for."""
     yield Finding(
@@ -115,7 +124,7 @@ def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "as many bytes on both sides"),),
         FIX,
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             ("the ranks call a collective with different sizes", "the ranks call different collectives"),
             "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...   # raises at the first collective that does not fit",
         ),

@@ -1,16 +1,36 @@
 """A collective timed out, and the log does not show why.
 
+## What happens
+
 Every rank has to enter a collective. When one does not come, the others wait until the group's time-out (NCCL 10
 minutes, 30 before torch 2.2; gloo 30) and then end: "Watchdog caught collective operation timeout:
 WorkNCCL(SeqNum=...", or gloo's "Timed out waiting 1800000ms for recv operation to complete". These lines come from
-the ranks that waited. The cause is in the one that did not come, and everything that a rank can do wrong ends here.
+the ranks that waited. The cause is in the one that did not come, and almost every fault of a rank can end here.
 
 What decides, in this order: an earlier error of any rank; ranks that print no such line; numbers (SeqNum, OpType,
 sizes) that differ between the ranks; whether it is the first collective of all; work on rank 0 that takes longer than
 the time-out.
 
-How to be sure: `TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1`, and `ddpdoctor explain` on the
-dumps; or, while it hangs, `py-spy dump --pid` on every rank. `ddpdoctor run -- torchrun ...` does it by itself.
+## How to be sure
+
+Start again with `ddpdoctor run -- torchrun ...`, which compares what each rank calls while it hangs. Without it, set
+`TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1` and run `ddpdoctor explain` on the dumps of all
+ranks; or run `py-spy dump --pid PID` on every rank while they wait: the one that is not in the collective is the
+cause.
+
+## How to mend it
+
+Mend the rank that did not come. The log alone does not show which one it is, so the fix depends on what its stack
+shows:
+
+- it died or hangs in data loading, I/O or a lock: mend that;
+- it is in another branch, or has another number of batches: let all ranks call the same collectives;
+- it works longer than the time-out: do that work before the training, or pass `timeout=` to `init_process_group`;
+- all ranks are in the collective: test the network and the GPUs,
+  `ddpdoctor check --only network,gpu,nccl-collectives-fail`. Where it is the first collective of all, try
+  NCCL_P2P_DISABLE=1.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; gloo, transport/tcp/unbound_buffer.cc.
 """
@@ -20,22 +40,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign, watch
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Stalled, place
-from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind as Hang
-from ddpdoctor.watch.verdict import kind as hang
-from ddpdoctor.watch.verdict import seen, short, table
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Role,
+    Severity,
+    Stalled,
+    log_pattern,
+    place,
+)
 
 from ._flight import ALONE, TOGETHER, proofs
 from ._gloo import LATE as TIMED_OUT
 from ._gloo import differ, stands
+from ._hangs import Hang, on_hang, seen, short, table
 from ._waits import STUCK
-from ._watchdog import AFTERMATH, BESIDE, EARLY, Kind, told
+from ._watchdog import EARLY, Timeout, on_timeout, story_of
 
-CARD = Card("DDP710", Severity.ERROR, known_as=("nccl-timeout-unspecified",))
+AILMENT = Ailment("DDP710", Severity.ERROR)
 FIX = Fix(
     "find the rank that did not come: have every rank write down its last collectives",
     command="TORCH_NCCL_TRACE_BUFFER_SIZE=20000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 ddpdoctor run -- torchrun ...",
@@ -68,27 +95,21 @@ WATCH = "ddpdoctor run -- torchrun ...  # compares what each rank calls"
 ASK = "py-spy dump --pid PID   # of every rank, while they wait: the one that is not in the collective"
 
 
-@sign(STUCK, role=Role.SYMPTOM, beside=BESIDE, explains=AFTERMATH)
+@on_timeout(Timeout.UNKNOWN, role=Role.GENERIC)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report who waits where, when no other check can say more."""
-    story = told(record, log, Kind.UNKNOWN)
-    if story:
-        early = story.waits[0].seq is not None and story.waits[0].seq <= EARLY
-        yield Finding(
-            f"{story.waiting}; the log does not show which rank did not come",
-            (record.proof(match, "every rank enters the collective"), *(wait.proof for wait in story.waits[1:3])),
-            FIX,
-            record.place,
-            doubt=Doubt(FIRST if early else LATE, ASK),
-        )
+    story = story_of(log)
+    early = story.waits[0].seq is not None and story.waits[0].seq <= EARLY
+    yield Finding(
+        f"{story.waiting}; the log does not show which rank did not come",
+        (record.proof(match, "every rank enters the collective"), *(wait.proof for wait in story.waits[1:3])),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(FIRST if early else LATE, ASK),
+    )
 
 
-@sign(
-    r"Some NCCL operations have failed or timed out",
-    role=Role.SYMPTOM,
-    beside=(STUCK, FAILED),
-    explains=AFTERMATH,
-)
+@log_pattern(r"Some NCCL operations have failed or timed out", role=Role.GENERIC, context=(STUCK, FAILED))
 def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read the watchdog's last words where the lines above them, which tell more, are lost."""
     if log.first(STUCK) or log.first(FAILED):
@@ -98,23 +119,25 @@ def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> 
         (record.proof(match, "the watchdog's line above it, which names the operation"),),
         FIX,
         record.place,
-        doubt=Doubt((*LATE, "NCCL itself failed"), "grep -E 'Watchdog caught|NCCL WARN|Error' LOGS_OF_ALL_RANKS"),
+        ambiguity=Ambiguity(
+            (*LATE, "NCCL itself failed"), "grep -E 'Watchdog caught|NCCL WARN|Error' LOGS_OF_ALL_RANKS"
+        ),
     )
 
 
-@sign(TIMED_OUT, role=Role.SYMPTOM, explains=AFTERMATH)
+@log_pattern(TIMED_OUT, role=Role.GENERIC)
 def in_logs_of_gloo(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Tell gloo's time-out, and compare where the ranks waited: their tracebacks' lines say it."""
     several = stands(log)
     apart = differ(several)
     said = f"this rank waited {int(match[1]) / 1000:g} s in a collective for another rank, which did not come"
-    doubt = Doubt(LATE, ASK)
+    ambiguity = Ambiguity(LATE, ASK)
     if apart:
         said = "the ranks waited in different places: " + "; ".join(map(str, several[:SHOWN]))
-        doubt = Doubt(APART, WATCH)
+        ambiguity = Ambiguity(APART, WATCH)
     elif several[1:]:
         said = f"{len(several)} ranks waited in {several[0].doing} at {several[0].where}, and nothing arrived"
-        doubt = Doubt((RECEIVING if several[0].doing == "recv" else UNLIKE, *STALLED), WATCH)
+        ambiguity = Ambiguity((RECEIVING if several[0].doing == "recv" else UNLIKE, *STALLED), WATCH)
     yield Finding(
         said,
         (
@@ -123,11 +146,11 @@ def in_logs_of_gloo(record: Record, match: re.Match[str], log: Log) -> Iterator[
         ),
         Fix("let the watch compare what the ranks call, while they wait", command="ddpdoctor run -- torchrun ..."),
         record.place,
-        doubt=doubt,
+        ambiguity=ambiguity,
     )
 
 
-@sign(r"Application timeout caused pair closure", role=Role.SYMPTOM, beside=(TIMED_OUT,), explains=AFTERMATH)
+@log_pattern(r"Application timeout caused pair closure", role=Role.GENERIC, context=(TIMED_OUT,))
 def in_what_gloo_says_after_it(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Gloo closes all connections of a rank whose time-out struck; its next collective says no more than that."""
     if not log.first(TIMED_OUT):
@@ -136,11 +159,11 @@ def in_what_gloo_says_after_it(record: Record, match: re.Match[str], log: Log) -
             (record.proof(match, "every rank enters the collective"),),
             FIX,
             record.place,
-            doubt=Doubt(LATE, ASK),
+            ambiguity=Ambiguity(LATE, ASK),
         )
 
 
-@sign(TOGETHER, role=Role.SYMPTOM, explains=AFTERMATH)
+@log_pattern(TOGETHER, role=Role.GENERIC)
 def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """All ranks of which there is a dump have come."""
     yield Finding(
@@ -148,14 +171,14 @@ def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         proofs(record, "it ends when all ranks have come"),
         Fix(
             "test the network and the GPUs under this job",
-            command="ddpdoctor check --only network,gpu,nccl-collectives",
+            command="ddpdoctor check --only network,gpu,nccl-collectives-fail",
         ),
         record.place,
-        doubt=Doubt((*LATE[3:], FIRST[0], "a GPU still works on what was issued before"), ASK),
+        ambiguity=Ambiguity((*LATE[3:], FIRST[0], "a GPU still works on what was issued before"), ASK),
     )
 
 
-@sign(ALONE, role=Role.SYMPTOM, explains=AFTERMATH)
+@log_pattern(ALONE, role=Role.GENERIC)
 def in_one_dump(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """One rank alone knows where it waits, and not for whom."""
     yield Finding(
@@ -163,15 +186,13 @@ def in_one_dump(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         proofs(record, "dumps of all ranks"),
         FIX,
         record.place,
-        doubt=Doubt(LATE, "ddpdoctor explain DUMPS_OF_ALL_RANKS"),
+        ambiguity=Ambiguity(LATE, "ddpdoctor explain DUMPS_OF_ALL_RANKS"),
     )
 
 
-@watch(Stalled)
-def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+@on_hang(Hang.SAME)
+def while_training(event: Stalled) -> Iterator[Finding]:
     """All ranks are in the same line, and still nothing arrives."""
-    if hang(event, training) is not Hang.SAME:
-        return
     first = event.ranks[0]
     groups = {each.rank: each.recent[-1].group for each in event.ranks if each.recent and each.recent[-1].group}
     differ = len(set(groups.values())) > 1
@@ -185,5 +206,5 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         else FIX,
         place(first.site, rank=first.rank),
         table=table(event),
-        doubt=None if differ else Doubt((*LATE[3:], *LATE[1:2]), ASK),
+        ambiguity=None if differ else Ambiguity((*LATE[3:], *LATE[1:2]), ASK),
     )

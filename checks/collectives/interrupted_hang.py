@@ -1,20 +1,31 @@
 """A training that had stopped was interrupted, and the log shows only where each rank stood.
 
-Ctrl-C ends all ranks of a hang, and each prints the line that it stood at: "KeyboardInterrupt" below a traceback. The
-first to end takes its connections along, so that others add "Connection closed by peer": that is a consequence of the
-interruption, and no fault of the network. Where one rank stands in a collective and another one elsewhere, the other
-one is the rank to look at; but a training that went well is in different places, too, when it is interrupted.
+## What happens
 
-A rank that waits inside of a native call, as gloo's collectives do, does not answer to Ctrl-C at all: after 30 seconds
+Ctrl-C ends all ranks of a hang, and each prints the line that it was at: "KeyboardInterrupt" below a traceback. The
+first to end closes its connections, so that others add "Connection closed by peer": that is a consequence of the
+interruption, and no fault of the network. Where one rank is in a collective and another one elsewhere, the other one
+is the rank to look at. A training without any fault is in different places, too, when it is interrupted.
+
+A rank that waits inside a native call, as gloo's collectives do, does not answer to Ctrl-C at all: after 30 seconds
 torchrun ends it, "Unable to shutdown process 4711 via Signals.SIGINT, forcefully exiting via Signals.SIGKILL" (with
-Python 3.11 and later: via 2). A rank that is on its way answers at once.
+Python 3.11 and later: via 2). A rank that is not in such a call answers at once.
 
-How to be sure: start again with the watch, which says during the hang which rank is missing, and what it does.
+## How to be sure
 
-How to mend it: as the watch says.
+The log alone does not decide it. Start again with `ddpdoctor run --hang-after 30 -- torchrun ...`, which says during
+the hang which rank is missing, and what it does.
 
-Holds for torch 2.2 to 2.13. Source: CPython's traceback; torch.distributed.distributed_c10d; torch's autograd/graph.py;
-torch.distributed.elastic.multiprocessing.api.
+## How to mend it
+
+Mend what `ddpdoctor run` names: a rank that is missing from the collective in which another one waits (a branch, a
+loop, a lock, its data), ranks in different collectives, or all ranks in one collective where nothing arrives. If it
+names nothing, the training was not in a hang, and there is nothing to mend.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: CPython's traceback; torch.distributed.distributed_c10d; torch's
+autograd/graph.py; torch.distributed.elastic.multiprocessing.api.
 """
 
 from __future__ import annotations
@@ -23,11 +34,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
-CARD = Card("DDP726", Severity.WARNING)
+AILMENT = Ailment("DDP726", Severity.WARNING)
 INTERRUPT = r"(?m)^(?:[\w.]+\.)?KeyboardInterrupt"
 DEAF = r"Unable to shutdown process \d+ via (?:Signals\.)?(?:SIGINT|2)\b"
 WAITS = re.compile(
@@ -45,12 +54,9 @@ CAUSES = (
 )
 
 
-EXPLAINS = ("remote-rank-died-or-network", "rank0-exited-store-gone")
-
-
-@sign(INTERRUPT, role=Role.SYMPTOM, beside=(DEAF,), explains=EXPLAINS)
+@log_pattern(INTERRUPT, context=(DEAF,))
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
-    """Tell where the ranks stood, where one of them at least stood in communication, and none had failed before."""
+    """Yield where the ranks stood, where one of them at least stood in communication, and none had failed before."""
     interrupted = _interrupted(log)
     if not interrupted or interrupted[0] is not record or _failed_before(record, log):
         return
@@ -63,11 +69,11 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
         tuple(Evidence(each, source=one.proof().source) for each, one in zip(stood, interrupted[:SHOWN], strict=True)),
         WATCH,
         record.place,
-        doubt=Doubt(CAUSES[:3] if deaf else CAUSES, ASK),
+        ambiguity=Ambiguity(CAUSES[:3] if deaf else CAUSES, ASK),
     )
 
 
-@sign(DEAF, role=Role.SYMPTOM, beside=(INTERRUPT,), explains=EXPLAINS)
+@log_pattern(DEAF, context=(INTERRUPT,))
 def by_those_who_did_not_answer(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """No rank says where it stood: all were in a native call."""
     if _interrupted(log) or _failed_before(record, log):
@@ -77,17 +83,17 @@ def by_those_who_did_not_answer(record: Record, match: re.Match[str], log: Log) 
         (record.proof(match, "a rank that is on its way ends at once"),),
         WATCH,
         record.place,
-        doubt=Doubt(CAUSES[:3], ASK),
+        ambiguity=Ambiguity(CAUSES[:3], ASK),
     )
 
 
 def _interrupted(log: Log) -> list[Record]:
-    """Give the ranks' tracebacks of the interruption."""
+    """Return the ranks' tracebacks of the interruption."""
     return [each for each, _ in log.find(INTERRUPT) if each.frames and each.error.endswith("KeyboardInterrupt")]
 
 
 def _failed_before(record: Record, log: Log) -> bool:
-    """Say whether a rank had an error of its own already."""
+    """Whether a rank had an error of its own already."""
     before = log.records[: log.records.index(record)]
     return any(each.error and not each.error.endswith("KeyboardInterrupt") for each in before)
 
@@ -97,7 +103,7 @@ def _deaf(number: int) -> str:
 
 
 def _where(record: Record) -> str:
-    """Say where a rank stood."""
+    """Return where a rank stood."""
     who = "a rank" if record.rank is None else f"rank {record.rank}"
     frame = record.users or record.frames[-1]
     doing = "in communication" if WAITS.search(record.text) else "elsewhere"

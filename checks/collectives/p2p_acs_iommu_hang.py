@@ -1,18 +1,25 @@
 """The first transfer between two GPUs never ends.
 
-The driver reports peer access, NCCL sets up its channels ("via P2P/IPC", "Init COMPLETE"), and the first transfer
-spins for ever, GPUs at 100 %: with PCIe ACS or an IOMMU between the GPUs the packets go astray; on consumer cards
-(RTX 4090) some drivers offer what the cards cannot do. No error is printed; the watchdogs' time-outs, for SeqNum 1 or
-2, are the first words, of all ranks.
+## What happens
 
-How to be sure: with `NCCL_P2P_DISABLE=1` the same training runs. CUDA's simpleP2P sample, or nccl-tests, hang without
-it.
+The driver reports peer access, NCCL sets up its channels ("via P2P/IPC", "Init COMPLETE"), and the first transfer
+never ends, with GPUs at 100 %. With PCIe ACS or an IOMMU between the GPUs the packets do not reach their target; on
+consumer cards (RTX 4090) some drivers offer what the cards cannot do. No error is printed. The first words are the
+watchdogs' time-outs, for SeqNum 1 or 2, of all ranks.
+
+## How to be sure
+
+With `NCCL_P2P_DISABLE=1` the same training runs. CUDA's simpleP2P sample, or nccl-tests, hang without it.
 
 NCCL 2.31 and newer test each pair of GPUs themselves, with NCCL_RUN_DIAGNOSTICS=1: "NCCL DIAG [INFO] p2p: read
 mismatch" names the pair whose transfers come out wrong.
 
-How to mend it: NCCL_P2P_DISABLE=1 at once; for speed, ACS off on the PCIe bridges (BIOS, or setpci), IOMMU off or in
-passthrough (`iommu=pt`), a newer driver.
+## How to mend it
+
+Set NCCL_P2P_DISABLE=1, which helps at once. For full bandwidth, turn ACS off on the PCIe bridges (BIOS, or setpci),
+turn the IOMMU off or into passthrough (`iommu=pt`), or install a newer driver.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13, on hosts with several GPUs. Source: NCCL documentation, "Diagnostics", and
 "Troubleshooting", "PCI Access Control Services (ACS)"; NVIDIA/nccl-tests issue 117.
@@ -23,46 +30,34 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ._waits import STUCK
-from ._watchdog import AFTERMATH, BESIDE, Kind, told
+from ._watchdog import Timeout, on_timeout, story_of
 
-CARD = Card("DDP724", Severity.ERROR)
+AILMENT = Ailment("DDP724", Severity.ERROR)
 FIX = Fix("let NCCL go through host memory", command="export NCCL_P2P_DISABLE=1")
 ASTRAY = "peer-to-peer transfers go astray (PCIe ACS, IOMMU, a card that cannot do them)"
 
 
-@sign(
-    STUCK,
-    role=Role.SYMPTOM,
-    beside=BESIDE,
-    explains=AFTERMATH,
-)
+@on_timeout(Timeout.TRANSPORT)
 def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     """Several ranks wait in the group's first collective, over channels that NCCL set up as peer-to-peer."""
-    if story := told(record, log, Kind.TRANSPORT):
-        yield Finding(
-            f"{story.waiting}, the group's first: the transfer between the GPUs did not end",
-            story.evidence,
-            FIX,
-            record.place,
-            doubt=Doubt(
-                (
-                    ASTRAY,
-                    "a rank that printed nothing was busy or dead",
-                ),
-                "NCCL_P2P_DISABLE=1 torchrun ...   # runs: it was the transfer",
-            ),
-        )
+    story = story_of(log)
+    yield Finding(
+        f"{story.waiting}, the group's first: the transfer between the GPUs did not end",
+        story.evidence,
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (ASTRAY, "a rank that printed nothing was busy or dead"),
+            "NCCL_P2P_DISABLE=1 torchrun ...   # runs: it was the transfer",
+        ),
+    )
 
 
-@sign(
+@log_pattern(
     r"NCCL DIAG \[INFO\] p2p: (read|write) mismatch srcRank=(\d+) [^\n]{0,60}?dstRank=(\d+) "
-    r"(?:[^\n]{0,60}?path=(\w+))?",
-    explains=AFTERMATH,
+    r"(?:[^\n]{0,60}?path=(\w+))?"
 )
 def in_diagnostics(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the pair of GPUs that NCCL found when the group was made."""
@@ -76,11 +71,7 @@ def in_diagnostics(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(
-    r"NCCL DIAG \[INFO\] p2p: (?:only )?(\d+)/(\d+) (?:GPU-to-GPU peer accesses|directed GPU P2P edges)",
-    role=Role.SYMPTOM,
-    explains=AFTERMATH,
-)
+@log_pattern(r"NCCL DIAG \[INFO\] p2p: (?:only )?(\d+)/(\d+) (?:GPU-to-GPU peer accesses|directed GPU P2P edges)")
 def in_the_sum_of_diagnostics(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read how many ways between GPUs failed; lines above it name them, and say how."""
     yield Finding(
@@ -88,7 +79,7 @@ def in_the_sum_of_diagnostics(record: Record, match: re.Match[str]) -> Iterator[
         (record.proof(match, f"{match[2]} of {match[2]}"),),
         FIX,
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (ASTRAY, "a GPU's memory cannot be opened by its peer"), "grep 'NCCL DIAG .INFO. p2p' LOG_OF_RANK_0"
         ),
     )

@@ -1,14 +1,23 @@
 """Rank 0 has ended, and with it the store that the other ranks still ask.
 
+## What happens
+
 The TCPStore lives in rank 0's process, or in torchrun's agent on the first host. When it ends before the others,
-their watchdogs say so for every question that they ask: 'Failed to check the "should dump" flag on TCPStore, (maybe
+their watchdogs say so at every question that they ask it: 'Failed to check the "should dump" flag on TCPStore, (maybe
 TCPStore server has shut down too early)', "recvValue failed on SocketImpl(...)", "sendBytes failed ... Broken pipe".
-None of these lines is the cause. At the end of a training that worked they are noise: rank 0 was a moment faster.
+None of these lines is the cause. At the end of a training that worked they are harmless: rank 0 was a moment faster.
 
-How to be sure: rank 0's log ends before the first of these lines; its last lines tell why.
+## How to be sure
 
-How to mend it: mend rank 0's own error. If there is none, end all ranks together: `dist.barrier()`, then
+Rank 0's log ends before the first of these lines; its last lines tell why. Where the training's last line is before
+them, they are harmless.
+
+## How to mend it
+
+Mend rank 0's own error. If there is none, end all ranks together: `dist.barrier()`, then
 `dist.destroy_process_group()` on every rank.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13 (the "should dump" flag since 2.3). Source: torch's ProcessGroupNCCL.cpp, TCPStore.cpp and
 Utils.hpp.
@@ -19,13 +28,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._heartbeat import ENDED
 
-CARD = Card("DDP725", Severity.WARNING)
+AILMENT = Ailment("DDP725", Severity.WARNING)
 FIX = Fix(
     "read rank 0's last lines; where it ended well, let all ranks end together",
     diff="+torch.distributed.barrier()\n+torch.distributed.destroy_process_group()",
@@ -40,7 +47,7 @@ GONE = (
 )
 
 
-@sign(GONE, role=Role.CONSEQUENCE, beside=(ENDED,))
+@log_pattern(GONE, role=Role.CONSEQUENCE, context=(ENDED,))
 def in_a_training(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Say whose end it is that the line speaks of."""
     if log.before(record, ENDED) is None:
@@ -52,7 +59,7 @@ def in_a_training(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
         )
 
 
-@sign(GONE, role=Role.HARMLESS, beside=(ENDED,))
+@log_pattern(GONE, role=Role.HARMLESS, context=(ENDED,))
 def at_its_end(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """After the training's last line rank 0 was only the first to leave."""
     if ended := log.before(record, ENDED):

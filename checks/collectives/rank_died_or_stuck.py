@@ -1,15 +1,24 @@
 """One rank is gone or hangs, and all the others wait for it.
 
-A rank that was killed, that crashed in native code, or that sits in a lock or in its data loading says nothing; the
-others print the time-outs. Its number is what they leave out: the rank without a watchdog line where all others have
-one, the one missing in Horovod's "[ready ranks: ...]" or listed under its "Stalled ranks:" or "Missing ranks:", the
-one that gloo's monitored barrier or torch's desync report names. "NCCL communicator was aborted" is what the
+## What happens
+
+A rank that was killed, that crashed in native code, or that hangs in a lock or in its data loading prints nothing;
+the others print the time-outs. Its number is what they leave out: the rank without a watchdog line where all others
+have one, the one missing in Horovod's "[ready ranks: ...]" or listed under its "Stalled ranks:" or "Missing ranks:",
+the one that gloo's monitored barrier or torch's desync report names. "NCCL communicator was aborted" is what the
 surviving ranks raise when their group is torn down for it.
 
-How to be sure: that rank's own log; `dmesg -T | grep -iE "killed process|xid"` on its host; `py-spy dump --pid` if
-the process still lives.
+## How to be sure
 
-How to mend it: mend what that rank's log shows. Nothing is wrong on the ranks that wait.
+Read that rank's own log. `dmesg -T | grep -iE "killed process|out of memory|xid|segfault"` on its host shows whether
+the kernel ended it. `py-spy dump --pid PID` shows where it is if the process still lives; a process that is gone
+gives no answer.
+
+## How to mend it
+
+Mend what that rank's log, or its stack, shows. Nothing is wrong on the ranks that wait.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13 and Horovod. Source: torch's ProcessGroupNCCL.cpp, TraceUtils.h and ProcessGroupGloo.cpp;
 Horovod, stall_inspector.cc.
@@ -20,19 +29,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import Role, sign, watch
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.watch.events import Doing, Failed, PeerLost, Stalled, place
-from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import GONE, kind, seen, short, table, where
-from ddpdoctor.watch.verdict import Kind as Hang
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Doing,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Log,
+    PeerLost,
+    Place,
+    Record,
+    Role,
+    Severity,
+    Stalled,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
 
 from ._flight import SILENT, proofs
-from ._waits import STUCK
-from ._watchdog import AFTERMATH, BESIDE, Kind, named, told
+from ._hangs import GONE, Hang, on_hang, seen, short, table, where
+from ._watchdog import Timeout, named, on_timeout, story_of
 
-CARD = Card("DDP720", Severity.ERROR)
+AILMENT = Ailment("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"
 STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
 NOT_PASSED = r"Ranks? (\d[\d, ]*) failed to pass monitoredBarrier in \d+ ms"
@@ -41,18 +63,16 @@ KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 MISSING = r"\[missing ranks: ?([\d, ]+)"
 
 
-@sign(STUCK, role=Role.SYMPTOM, beside=BESIDE, explains=AFTERMATH)
-def by_its_silence(record: Record, log: Log) -> Iterator[Finding]:
+@on_timeout(Timeout.ABSENT)
+def by_its_silence(log: Log) -> Iterator[Finding]:
     """All ranks of the group but a few wait."""
-    if story := told(record, log, Kind.ABSENT):
-        yield _finding(list(story.ranks), f"{story.waiting}, and all others came", story.evidence)
+    story = story_of(log)
+    yield _finding(list(story.ranks), f"{story.waiting}, and all others came", story.evidence)
 
 
-@sign(
+@log_pattern(
     r"waiting for remainder of ranks for more than \d+ seconds|One or more tensors were submitted to be reduced",
-    role=Role.SYMPTOM,
-    beside=(READY, MISSING, STALLED),
-    explains=AFTERMATH,
+    context=(READY, MISSING, STALLED),
 )
 def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Horovod lists who is ready, or who is missing."""
@@ -71,17 +91,15 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
     )
 
 
-@sign(NOT_PASSED, role=Role.SYMPTOM, explains=AFTERMATH)
+@log_pattern(NOT_PASSED)
 def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 says who did not come."""
     ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
     yield _finding(ranks, "it is missing at the barrier", (record.proof(match, "all ranks come to the barrier"),))
 
 
-@sign(
-    r"\[(\d+)\] (?:finished collective #\d+, but didn't join collective #\d+|joined but didn't finish collective #\d+)",
-    role=Role.SYMPTOM,
-    explains=AFTERMATH,
+@log_pattern(
+    r"\[(\d+)\] (?:finished collective #\d+, but didn't join collective #\d+|joined but didn't finish collective #\d+)"
 )
 def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """TORCH_NCCL_DESYNC_DEBUG=1 names the lagging ranks."""
@@ -90,18 +108,13 @@ def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Findi
     )
 
 
-@sign(r"wait timeout after \d+ms, keys: /(?!default_pg/\d+//cpu//)\S*//cpu//", role=Role.SYMPTOM, explains=AFTERMATH)
+@log_pattern(r"wait timeout after \d+ms, keys: /(?!default_pg/\d+//cpu//)\S*//cpu//")
 def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Gloo leaves the address of each rank in the store when a group is made; one did not come (a later group)."""
     yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
 
 
-@sign(
-    r"but received errors while waiting for send/recv from rank 0",
-    role=Role.SYMPTOM,
-    beside=(NOT_PASSED,),
-    explains=AFTERMATH,
-)
+@log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,))
 def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The others came; rank 0 alone, where it came itself, knows who did not."""
     if not log.first(NOT_PASSED):
@@ -112,13 +125,13 @@ def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log:
         )
 
 
-@sign(r"NCCL communicator was aborted|Horovod has been shut down\. This", role=Role.CONSEQUENCE)
+@log_pattern(r"NCCL communicator was aborted|Horovod has been shut down\. This", role=Role.CONSEQUENCE)
 def by_the_survivors(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The group was torn down under this rank."""
     yield _finding([], "the group was torn down", (record.proof(match, "the group lives until the training ends"),))
 
 
-@sign(SILENT, role=Role.SYMPTOM, explains=AFTERMATH)
+@log_pattern(SILENT)
 def by_the_dump_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """A process that lives writes its flight recorder's dump when the others do."""
     who = match["who"]
@@ -126,7 +139,7 @@ def by_the_dump_that_is_not_there(record: Record, match: re.Match[str]) -> Itera
         match["said"],
         proofs(record, f"a dump of {who}"),
         Fix(f"read the log of {who}, and the kernel's on its host", command=KERNEL),
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (f"{who} died (memory, signal, GPU)", "the dump lies on another host, or was not named"),
             "ddpdoctor explain DUMPS_OF_ALL_HOSTS LOGS_OF_ALL_RANKS",
         ),
@@ -134,7 +147,7 @@ def by_the_dump_that_is_not_there(record: Record, match: re.Match[str]) -> Itera
 
 
 def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Finding:
-    """Name the ranks as far as they are known."""
+    """Return the name of the ranks as far as they are known."""
     who = named(ranks[:8]) if ranks else "a rank"
     plural = "are" if len(ranks) > 1 else "is"
     return Finding(
@@ -145,7 +158,7 @@ def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Fi
             command=f"{KERNEL}; py-spy dump --pid PID",
         ),
         Place(rank=ranks[0]) if len(ranks) == 1 else Place(),
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "it was killed or crashed (memory, signal, GPU)",
                 "it hangs or works elsewhere (data loading, I/O, a branch)",
@@ -155,14 +168,11 @@ def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Fi
     )
 
 
-@watch(Stalled)
+@on_hang(Hang.GONE, Hang.STANDS)
 def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
-    """Say which rank is gone, or stands outside of all communication, and who waits for it."""
-    verdict = kind(event, training)
-    if verdict not in {Hang.GONE, Hang.STANDS}:
-        return
-    doings = GONE if verdict is Hang.GONE else (Doing.STANDING,)
-    lost = next(position for position in event.ranks if position.doing in doings)
+    """Yield which rank is gone, or stands outside of all communication, and who waits for it."""
+    gone = [position for position in event.ranks if position.doing in GONE]
+    lost = (gone or event.doing(Doing.STANDING))[0]
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
@@ -178,7 +188,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
-    """Say which rank is gone without a word, where the others fail for want of it."""
+    """Yield which rank is gone without a word, where the others fail for want of it."""
     if event.first is None and event.gone and event.others:
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1
@@ -188,7 +198,7 @@ def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
             tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others),
             Fix(f"find out what ended {who}: the kernel's log and the rank's own", command=REVIVE[Doing.DIED]),
             place(lost.site, rank=lost.rank),
-            doubt=Doubt(
+            ambiguity=Ambiguity(
                 (
                     "the kernel killed it, for want of memory",
                     "it crashed in native code (signal 11 or 6)",

@@ -1,14 +1,22 @@
 """A rank has come to its end while the others still wait for it.
 
-A rank that leaves the script, by `sys.exit`, by a `return` that only it takes, or because its loop was shorter, closes
-its side without a word. The others are in the middle of a step; over gloo they get "Connection closed by peer" at
-best, over NCCL they wait until the time-out of the watchdog.
+## What happens
 
-How to be sure: `ddpdoctor run` sees the process end (its interpreter finished, no exception) while another rank has
-waited in a communication for longer than --hang-after; it compares how many steps and batches each of them did.
+A rank leaves the script by `sys.exit`, by a `return` that only it takes, or because its loop was shorter. It closes
+its connections and prints nothing. The others are in the middle of a step: over gloo they get "Connection closed by
+peer" at best, over NCCL they wait until the time-out of the watchdog.
 
-How to mend it: let all ranks leave together: decide on one rank and broadcast the decision, and give every rank the
-same number of batches (`drop_last=True`, DistributedSampler, or Join for uneven inputs).
+## How to be sure
+
+`ddpdoctor run` sees the process end (its interpreter finished, no exception) while another rank has waited in a
+communication for longer than --hang-after; it compares how many steps and batches each of them did.
+
+## How to mend it
+
+Let all ranks leave together: decide on one rank and broadcast the decision, and give every rank the same number of
+batches (`drop_last=True`, DistributedSampler, or Join for uneven inputs).
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU over gloo. Source: PyTorch documentation, "Distributed
 communication package", torch.distributed.algorithms.Join.
@@ -18,20 +26,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Doing, EpochEnded, PeerLost, Stalled, place
-from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind, kind, seen, short, table
+from ddpdoctor.check import (
+    Ailment,
+    Doing,
+    EpochEnded,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Severity,
+    Stalled,
+    Training,
+    place,
+    watch,
+)
 
-CARD = Card("DDP740", Severity.ERROR)
+from ._hangs import Hang, on_hang, seen, short, table
+
+AILMENT = Ailment("DDP740", Severity.ERROR)
 
 
-@watch(Stalled)
-def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
-    """Say who left, who waits, and how far each of them came."""
-    if kind(event, training) is not Kind.LEFT:
-        return
+@on_hang(Hang.LEFT)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield who left, who waits, and how far each of them came."""
     gone = event.doing(Doing.ENDED)[0]
     waiting = event.doing(Doing.WAITING)[0]
     yield Finding(
@@ -53,7 +70,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
-    """Say who came to the end of the script while another rank was still at work."""
+    """Yield who came to the end of the script while another rank was still at work."""
     batches = {each.batches for each in training.by_rank(EpochEnded).values()}
     if event.first is not None or not event.ended or not event.others or len(batches) > 1:
         return  # a rank of its own error, or loaders of different lengths: told by others

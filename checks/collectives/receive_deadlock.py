@@ -1,12 +1,21 @@
 """All ranks wait to receive, and nobody sends.
 
-`recv` blocks until the message is there, and `send` may block until somebody takes it. Two ranks that both receive
-first wait for each other for ever; a ring in which everybody receives first does the same with any number of ranks.
+## What happens
 
-How to be sure: `ddpdoctor run` shows each rank in `recv` (or `send`) with the peer that it names, and the line.
+`recv` blocks until the message is there, and `send` can block until the other rank takes it. Two ranks that both
+receive first wait for each other without end. A ring in which every rank receives first does the same with any number
+of ranks.
 
-How to mend it: let half of the ranks send first (the even ones, say), or post both sides at once with
-`dist.batch_isend_irecv`, which has no order.
+## How to be sure
+
+`ddpdoctor run` shows each rank in `recv` (or `send`) with the peer that it names, and the line.
+
+## How to mend it
+
+Best first: post both sides at once with `dist.batch_isend_irecv`, where the order does not matter; or let half of the
+ranks (the even ones, say) send first.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU over gloo. Source: PyTorch documentation, "Distributed
 communication package", point-to-point communication.
@@ -16,24 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Stalled, place
-from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.verdict import Kind, kind, seen, short, table
+from ddpdoctor.check import Ailment, Finding, Fix, Position, Severity, Stalled, place
 
-CARD = Card("DDP741", Severity.ERROR)
+from ._hangs import Hang, on_hang, seen, short, table
+
+AILMENT = Ailment("DDP741", Severity.ERROR)
 
 
-@watch(Stalled)
-def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
-    """Say who waits for a message, and from whom."""
-    if kind(event, training) is not Kind.RECEIVES:
-        return
-    told = "; ".join(
-        f"rank {each.rank} waits in {each.operation}{each.recent[-1].shapes.partition(']')[2]} at {short(each.site)}"
-        for each in event.ranks[:4]
-    )
+@on_hang(Hang.RECEIVES)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield who waits for a message, and from whom."""
+    told = "; ".join(_waiting(each) for each in event.ranks[:4])
     yield Finding(
         f"no message is on its way: {told}",
         seen(event),
@@ -46,3 +48,8 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         place(event.ranks[0].site, rank=event.ranks[0].rank),
         table=table(event),
     )
+
+
+def _waiting(position: Position) -> str:
+    peer = position.recent[-1].shapes.partition("]")[2] if position.recent else ""
+    return f"rank {position.rank} waits in {position.operation}{peer} at {short(position.site)}"

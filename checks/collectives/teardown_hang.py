@@ -1,14 +1,23 @@
 """The training is over, and a rank does not end.
 
-At exit every rank destroys its process groups. NCCL aborts or finalizes a communicator together with its peers; a
+## What happens
+
+At exit every rank destroys its process groups. NCCL aborts or finalizes a communicator together with its peers. A
 rank that goes on (writes a last file, uploads, evaluates alone) lets the others wait, and after 480 s or more their
 heartbeat monitors end them: an error exit for a training that was done. Destroying a gloo group while DDP still holds
-it can hang too.
+it can hang, too.
 
-How to be sure: the heartbeat message comes after the training's last line.
+## How to be sure
 
-How to mend it: the slow work before, then on every rank `dist.barrier()` and `dist.destroy_process_group()`, as the
-last thing. The warning "destroy_process_group() was not called before program exit" by itself is harmless.
+The heartbeat message comes after the training's last line. The warning "destroy_process_group() was not called before
+program exit" by itself is harmless.
+
+## How to mend it
+
+Do the slow work first. Then, as the last thing on every rank, call `dist.barrier()` and
+`dist.destroy_process_group()`.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Shutdown"; torch's ProcessGroupNCCL.cpp.
 """
@@ -18,24 +27,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._heartbeat import ENDED, HEART
 
-CARD = Card("DDP719", Severity.ERROR)
+AILMENT = Ailment("DDP719", Severity.ERROR)
 FIX = Fix(
     "end all ranks together",
     diff="+torch.distributed.barrier()\n+torch.distributed.destroy_process_group()",
 )
 
 
-@sign(
-    HEART,
-    beside=(ENDED, HEART),
-    explains=("watchdog-heartbeat-stuck", "rank0-exited-store-gone", "remote-rank-died-or-network"),
-)
+@log_pattern(HEART, context=(ENDED, HEART))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The monitor speaks after the training's last line."""
     first, ended = log.first(HEART), log.before(record, ENDED)
@@ -48,7 +51,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         )
 
 
-@sign(
+@log_pattern(
     r"destroy_process_group\(\) was not called before program exit"
     r"|process group has NOT been destroyed before (?:we destruct ProcessGroupNCCL|it is being destructed)",
     role=Role.HARMLESS,

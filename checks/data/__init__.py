@@ -1,1 +1,1 @@
-"""Ailments of samplers and loaders."""
+"""Ailments of samplers and data loaders."""

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.events import Site
+    from ddpdoctor.check import Site
 
 PASSING_ON = {"enumerate", "tqdm", "track"}  # what gives on all that it is given
 LEAVES = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.While, ast.Try)
 
 
 def runs_to_the_end(site: Site) -> bool:
-    """Say whether the ``for`` loop at a line, and each loop around it in its function, is left only at its end.
+    """Whether the ``for`` loop at a line, and each loop around it in its function, is left only at its end.
 
     A loop that may be left, or skip batches, can take as many on all ranks though the loaders have different numbers.
     """
@@ -33,7 +33,7 @@ def runs_to_the_end(site: Site) -> bool:
 
 
 def _chain(node: ast.AST, line: int) -> list[ast.AST]:
-    """Give what a loop's line stands in, outermost first, from its function on; the loop is the last."""
+    """Return what a loop's line stands in, outermost first, from its function on; the loop is the last."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt) and child.lineno <= line <= (child.end_lineno or 0):
             inner = _chain(child, line)
@@ -46,7 +46,7 @@ def _chain(node: ast.AST, line: int) -> list[ast.AST]:
 
 
 def _gives_all(expression: ast.expr) -> bool:
-    """Say whether what is iterated is the loader itself, or passes on each of its batches."""
+    """Whether what is iterated is the loader itself, or passes on each of its batches."""
     if isinstance(expression, ast.Call):
         name = ast.unparse(expression.func).rpartition(".")[2]
         return name in PASSING_ON and bool(expression.args) and _gives_all(expression.args[0])
@@ -54,7 +54,7 @@ def _gives_all(expression: ast.expr) -> bool:
 
 
 def _within(node: ast.AST) -> Iterator[ast.AST]:
-    """Give all that a statement holds; functions that are defined in it run elsewhere."""
+    """Yield all that a statement holds; functions that are defined in it run elsewhere."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, (ast.FunctionDef, ast.Lambda)):
             yield child

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.watch.events import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Wrapped
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Training, Wrapped
 
 Passed = OrderSeen | EpochEnded
 TELLING = 4  # samples in an order: fewer could agree by chance
@@ -23,12 +22,12 @@ class RankPass:
 
     @property
     def sampler(self) -> Sampler | None:
-        """Give what the sampler says of itself."""
+        """What the sampler says of itself."""
         return self.started.sampler
 
 
 def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
-    """Give the pass of each rank that shares gradients with the event's, by rank, once the last of them has told.
+    """Return the pass of each rank that shares gradients with the event's, by rank, once the last of them has told.
 
     Passes belong together that are the first, second, ... of their rank to train a model at the same line. Nothing is
     given where a library splits the data, or where models are reduced over different groups.
@@ -47,12 +46,12 @@ def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     if any(len(each) <= number for each in told.values()):
         return {}
     passes = {rank: rank_pass(each[number], training) for rank, each in told.items()}
-    found = {rank: each for rank, each in passes.items() if each is not None and not each.started.keeper}
+    found = {rank: each for rank, each in passes.items() if each is not None and not each.started.owning_library}
     return found if len(found) == len(group) else {}
 
 
 def rank_pass(event: Passed, training: Training) -> RankPass | None:
-    """Give what is known of the pass that an event tells of; None where its start or its order is not."""
+    """Return what is known of the pass that an event tells of; None where its start or its order is not."""
     having = {"pid": event.pid, "loader": event.loader}
     started = training.of(EpochStarted, **having, number=event.number)
     orders = training.of(OrderSeen, **having, number=event.number)
@@ -64,7 +63,7 @@ def rank_pass(event: Passed, training: Training) -> RankPass | None:
 
 
 def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] | None:
-    """Give the training pass before, and this one, where both had the same shuffled order; else None.
+    """Return the training pass before, and this one, where both had the same shuffled order; else None.
 
     One pass that was broken off and taken up again is no epoch that repeats another: then a third must follow.
     """
@@ -72,7 +71,7 @@ def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] 
         return None
     passes = training.of(OrderSeen, pid=event.pid, site=event.site, trained=True)
     *earlier, last, this = [None, None, *(rank_pass(each, training) for each in passes[-3:])]
-    if last is None or this is None or last.order.indices != event.indices or this.started.keeper:
+    if last is None or this is None or last.order.indices != event.indices or this.started.owning_library:
         return None
     third = earlier[-1] is not None and earlier[-1].order.indices == event.indices
     if not third and not (last.ended and last.ended.complete):
@@ -83,7 +82,7 @@ def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] 
 
 
 def same_data(ranks: dict[int, RankPass]) -> bool | None:
-    """Say whether an index means the same sample on each rank; None where that cannot be told."""
+    """Whether an index means the same sample on each rank; None where that cannot be told."""
     lengths = {each.started.length for each in ranks.values()}
     contents = {each.data.contents if each.data else "" for each in ranks.values()}
     if len(lengths) > 1 or len(contents - {""}) > 1:
@@ -92,7 +91,7 @@ def same_data(ranks: dict[int, RankPass]) -> bool | None:
 
 
 def splitting(ranks: dict[int, RankPass]) -> dict[int, Sampler]:
-    """Give the samplers by rank, where each takes its own rank's share of all; else nothing."""
+    """Return the samplers by rank, where each takes its own rank's share of all; else nothing."""
     found = {
         rank: each.sampler
         for at, (rank, each) in enumerate(ranks.items())

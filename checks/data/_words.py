@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor import NotRun, Place
+from ddpdoctor.check import NotRun, Place
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
-    from ddpdoctor.probe.loader_facts import Index
+    from ddpdoctor.check import Index, LoaderExam
 
 SHOWN = 8
 
 
 def shown(indices: tuple[Index, ...], number: int = SHOWN) -> str:
-    """Give the first indices."""
+    """Return the first indices."""
     more = ", ..." if len(indices) > number else ""
     return f"[{', '.join(str(index) for index in indices[:number])}{more}]"
 
 
 def counted(number: int, noun: str) -> str:
-    """Give ``1 sample`` or ``3 samples``."""
+    """Return ``1 sample`` or ``3 samples``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def at(loader: LoaderExam, *, sampler: bool = False) -> Place:
-    """Give the place where the sampler or the loader is constructed, as far as it is known."""
+    """Return the place where the sampler or the loader is constructed, as far as it is known."""
     line = (loader.source.sampler if sampler else None) or loader.source.loader
     if line is not None:
         return Place(file=line[0], line=line[1])

@@ -1,19 +1,27 @@
 """A rank has no batch at all.
 
-Its share is empty, or `drop_last=True` drops the only batch since the share is smaller than the batch size.
-If all ranks are empty the loop over batches does nothing and the training "ends" without a step; if only some
-are, the others wait for them in their first backward until the timeout. Usual causes: fewer files than ranks,
-a batch size for the whole data set where that of a rank belongs.
+## What happens
 
-How to be sure: count the batches on each rank. ddpdoctor does, from the sampler or by loading them.
+The rank's share is empty, or `drop_last=True` drops the only batch since the share is smaller than the batch size. If
+all ranks are empty, the loop over batches does nothing and the training "ends" without a step. If only some are, the
+others wait for them in their first backward until the timeout. Usual causes: fewer files than ranks, a batch size for
+the whole data set where that of a rank belongs.
 
-In a running training (`ddpdoctor run`): a pass that was to train came to its end without a batch, though there
-are samples.
+## How to be sure
 
-How to mend it: a smaller batch_size, more (smaller) files, or `drop_last=False`.
+Count the batches on each rank. ddpdoctor does so, from the sampler or by loading them.
 
-Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
-"torch.utils.data.DataLoader".
+In a running training (`ddpdoctor run`), ddpdoctor reports a pass for training that came to its end without a batch,
+though there are samples.
+
+## How to mend it
+
+Choose a smaller batch_size, which a rank's share holds; or provide more (smaller) files, so that each rank has a
+share; or pass `drop_last=False`.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.utils.data.DataLoader".
 """
 
 from __future__ import annotations
@@ -21,18 +29,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import EpochEnded, EpochStarted, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    EpochEnded,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Severity,
+    Training,
+    place,
+    probe,
+    watch,
+)
 
 from ._words import at, counted
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
-    from ddpdoctor.probe.loader_facts import RankLoader
+    from ddpdoctor.check import LoaderExam, RankLoader
 
-CARD = Card("DDP615", Severity.ERROR)
+AILMENT = Ailment("DDP615", Severity.ERROR)
 
 
 @probe
@@ -73,7 +90,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
     """Find a pass for training that gave nothing, though there are samples."""
     started = training.of(EpochStarted, pid=event.pid, loader=event.loader, number=event.number)[-1]
     share = started.sampler.length if started.sampler else None
-    if event.batches or not event.complete or not started.training or started.keeper or not started.length:
+    if event.batches or not event.complete or not started.training or started.owning_library or not started.length:
         return
     size = max(1, (share or started.length) // 2)
     yield Finding(

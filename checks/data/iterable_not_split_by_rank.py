@@ -1,23 +1,28 @@
 """An IterableDataset, or a loader of one's own, yields the same samples on each rank.
 
-An IterableDataset has no sampler: what it yields is its own business, and a DistributedSampler cannot be put
-on it. If its `__iter__` does not look at the rank, each rank reads the same stream: N GPUs compute the same
-gradient, or at best go through everything N times.
+## What happens
 
-How to be sure: compare what the loader yields on each rank. ddpdoctor loads the first batches, with different
-random states on the ranks, and compares digests of the samples. Streams count as the same when they are so
-from the first sample on, or when both ended and hold the same samples in another order; constants and labels,
-which repeat, prove nothing.
+An IterableDataset has no sampler: it alone decides what it yields, and a DistributedSampler cannot be put on it. If
+its `__iter__` does not look at the rank, each rank reads the same stream: N GPUs compute the same gradient, or at
+best go through everything N times.
+
+## How to be sure
+
+Compare what the loader yields on each rank. ddpdoctor loads the first batches, with different random states on the
+ranks, and compares digests of the samples. Streams count as the same when they are so from the first sample on, or
+when both ended and hold the same samples in another order. Constants and labels, which repeat, prove nothing. Not
+reported where Accelerate, Lightning and the like split later; a note where the factory's name says evaluation.
 
 In a running training (`ddpdoctor run`) digests of the first batches that went whole into the model are compared
 between the ranks.
 
-How to mend it: in `__iter__`, take each `world_size`-th sample, beginning with the rank; with workers, each
-`world_size * num_workers`-th. For Hugging Face datasets, `split_dataset_by_node(dataset, rank, world_size)`;
-for webdataset, `nodesplitter=wds.split_by_node`.
+## How to mend it
 
-Not reported where Accelerate, Lightning and the like split later; a note where the factory's name says
-evaluation.
+In `__iter__`, take each `world_size`-th sample, beginning with the rank; with workers, each
+`world_size * num_workers`-th. For Hugging Face datasets, `split_dataset_by_node(dataset, rank, world_size)`; for
+webdataset, `nodesplitter=wds.split_by_node`.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "torch.utils.data.IterableDataset".
@@ -28,19 +33,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_shares import likeness
-from ddpdoctor.watch.events import OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    Severity,
+    Training,
+    likeness,
+    place,
+    probe,
+    watch,
+)
 
 from ._passes import same_pass
 from ._words import SHOWN, at, counted, unless_a_framework_splits
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP608", Severity.ERROR)
+AILMENT = Ailment("DDP608", Severity.ERROR)
 MEND = Fix(
     "let each rank, and each worker, take its part of the stream",
     diff=" def __iter__(self):\n+    info = get_worker_info()\n"

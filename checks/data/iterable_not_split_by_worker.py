@@ -1,17 +1,26 @@
 """An IterableDataset yields the same samples in each worker of a DataLoader.
 
-Each worker has a copy of the data set and iterates over it. If `__iter__` does not ask `get_worker_info()`
-which part is the worker's, each sample is delivered `num_workers` times, often several times in a row: an
-epoch is as many times too long, and its batches are worth less.
+## What happens
 
-How to be sure: compare what the workers yield. ddpdoctor loads the first batches and has each worker tell its
-number and digests of its samples. Workers count as the same when their samples are so from the first on, or
-when all ended and hold the same samples in another order.
+Each worker has a copy of the data set and iterates over it. If `__iter__` does not ask `get_worker_info()` which part
+is the worker's, each sample is delivered `num_workers` times, often several times in a row. An epoch is as many times
+too long, and its batches are worth less.
 
-In a running training (`ddpdoctor run`) digests of the batches that come from the workers in turn are compared,
-for two rounds.
+## How to be sure
 
-How to mend it: in `__iter__`, take each `num_workers`-th sample, beginning with the worker's id.
+Compare what the workers yield. ddpdoctor loads the first batches and has each worker tell its number and digests of
+its samples. Workers count as the same when their samples are so from the first on, or when all ended and hold the
+same samples in another order.
+
+In a running training (`ddpdoctor run`) digests of the batches that come from the workers in turn are compared, for
+two rounds.
+
+## How to mend it
+
+In `__iter__`, take each `num_workers`-th sample, beginning with the worker's id:
+`itertools.islice(self.samples(), info.id, None, info.num_workers)` with `info = get_worker_info()`.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "torch.utils.data.IterableDataset", the examples.
@@ -22,19 +31,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_shares import likeness
-from ddpdoctor.watch.events import OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    Severity,
+    Training,
+    likeness,
+    place,
+    probe,
+    watch,
+)
 
 from ._passes import rank_pass
 from ._words import at, counted
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP609", Severity.ERROR)
+AILMENT = Ailment("DDP609", Severity.ERROR)
 MEND = Fix(
     "let each worker take its part of the stream",
     diff=" def __iter__(self):\n+    info = get_worker_info()\n"

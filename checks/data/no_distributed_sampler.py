@@ -1,24 +1,32 @@
 """Each rank goes through the whole data set.
 
-A DataLoader knows nothing of ranks. Without a DistributedSampler, or another way to give each rank its share,
-N ranks load the same samples: an epoch costs N times the work that it should, and N GPUs train as many epochs
-as they say they do, times N. Where the ranks use the same seed the batches are even identical; then the
+## What happens
+
+A DataLoader knows nothing of ranks. Without a DistributedSampler, or another way to give each rank its share, N ranks
+load the same samples: an epoch costs N times the work that it should, and the training goes through the data N times
+as often as its number of epochs says. Where the ranks use the same seed the batches are even identical; then the
 averaged gradient is that of one rank, and the other N - 1 add nothing.
 
-How to be sure: print the first indices of an epoch, and how many there are, on each rank. ddpdoctor builds
-the loader on each rank, reads an epoch's indices from its sampler, and fetches a few samples to see that an
-index means the same sample on all ranks.
+## How to be sure
 
-In a running training (`ddpdoctor run`) the passes of the ranks that share gradients are compared: nothing
-splits the data, and the ranks draw the same order and use the batches whole, or each goes through all samples.
+Print the first indices of an epoch, and how many there are, on each rank. ddpdoctor builds the loader on each rank,
+reads an epoch's indices from its sampler, and fetches a few samples to see that an index means the same sample on all
+ranks.
 
-How to mend it: `sampler=DistributedSampler(dataset)` instead of `shuffle=True`, and
-`sampler.set_epoch(epoch)` at the start of each epoch.
+In a running training (`ddpdoctor run`) the passes of the ranks that share gradients are compared: nothing splits the
+data, and the ranks draw the same order and use the batches whole, or each goes through all samples.
 
-Not reported: data sets that are split themselves, samplers that draw with replacement (unless all ranks draw
-the same), and what Accelerate, Lightning and the like split later. A loader that does not shuffle can be one
-for evaluation on every rank: then it is a warning that names both causes; where the factory's name says
-evaluation, a note.
+Not reported: data sets that are split themselves, samplers that draw with replacement (unless all ranks draw the
+same), and what Accelerate, Lightning and the like split later. A loader that does not shuffle can be one for
+evaluation on every rank: then it is a warning that names both causes; where the factory's name says evaluation, a
+note.
+
+## How to mend it
+
+Pass `sampler=DistributedSampler(dataset)` instead of `shuffle=True`, and call `sampler.set_epoch(epoch)` at the start
+of each epoch.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "torch.utils.data.distributed.DistributedSampler".
@@ -30,20 +38,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_facts import RankLoader, alike
-from ddpdoctor.probe.loader_shares import SHARED
-from ddpdoctor.watch.events import OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    SHARED,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    RankLoader,
+    Severity,
+    Table,
+    Training,
+    place,
+    probe,
+    same_order,
+    watch,
+)
 
 from ._passes import RankPass, same_data, same_pass
 from ._words import SHOWN, at, counted, shown, unless_a_framework_splits
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP601", Severity.ERROR)
+AILMENT = Ailment("DDP601", Severity.ERROR)
 FEWEST = 4  # samples: equality of fewer is chance
 MEND = Fix(
     "give each rank its share, and tell the sampler each epoch",
@@ -77,7 +97,7 @@ def by_indices(loader: LoaderExam) -> Iterator[Finding]:
 
 
 def _identical(ranks: tuple[RankLoader, ...]) -> bool:
-    return alike([replace(rank.order, indices=rank.samples()) for rank in ranks])
+    return same_order([replace(rank.order, indices=rank.samples()) for rank in ranks])
 
 
 def _whole(rank: RankLoader, everything: int) -> bool:
@@ -94,12 +114,12 @@ def _finding(loader: LoaderExam, *, identical: bool) -> Finding:
     ranks = loader.ranks
     length = ranks[0].length
     sequential = all(rank.sampler is not None and rank.sampler.shuffle is False for rank in ranks)
-    severity, doubt = None, None
+    severity, ambiguity = None, None
     if loader.for_evaluation:
         severity = Severity.NOTE
     elif sequential:
         severity = Severity.WARNING
-        doubt = Doubt(
+        ambiguity = Ambiguity(
             ("a loader for training, without DistributedSampler", "evaluation, meant to be done on each rank"),
             f"grep -n 'DataLoader(' {loader.file or '*.py'}",
         )
@@ -125,7 +145,7 @@ def _finding(loader: LoaderExam, *, identical: bool) -> Finding:
         at(loader),
         severity=severity,
         table=_table(ranks),
-        doubt=doubt,
+        ambiguity=ambiguity,
     )
 
 

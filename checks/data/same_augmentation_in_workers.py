@@ -1,22 +1,29 @@
 """All workers of a DataLoader draw the same random augmentations.
 
-Each worker gets a copy of the data set, and with it of a random generator that the data set holds (`self.rng
-= numpy.random.default_rng(0)`). torch seeds the global generators of torch, of Python's random and of numpy
-anew in each worker, but knows nothing of that one: all workers draw the same numbers in the same order, so
-that neighbouring batches are cropped and flipped alike, and a new epoch repeats them where workers are
-started anew.
+## What happens
 
-How to be sure: fetch the same sample several times in two workers. ddpdoctor starts two workers with the
-loader's own worker_init_fn, and compares what they draw; only forked workers are tried.
+Each worker gets a copy of the data set, and with it of a random generator that the data set holds
+(`self.rng = numpy.random.default_rng(0)`). torch seeds the global generators of torch, of Python's random and of
+numpy anew in each worker, but knows nothing of that one. All workers draw the same numbers in the same order, so that
+neighbouring batches are cropped and flipped alike, and a new epoch repeats them where workers are started anew.
 
-In a running training (`ddpdoctor run`) no worker is disturbed: reported is a generator that the data set holds,
+## How to be sure
+
+Fetch the same sample several times in two workers. ddpdoctor starts two workers with the loader's own worker_init_fn,
+and compares what they draw; only forked workers are tried.
+
+In a running training (`ddpdoctor run`) no worker is disturbed: ddpdoctor reports a generator that the data set holds,
 that `__getitem__` draws from, and that each forked worker has a copy of, without a worker_init_fn.
 
-How to mend it: draw from the global generators, or make the generator in the worker: in a worker_init_fn,
-`dataset.rng = numpy.random.default_rng(torch.initial_seed())`.
+## How to mend it
 
-Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Randomness in
-multi-process data loading".
+Draw from the global generators, or make the generator in the worker: in a worker_init_fn,
+`torch.utils.data.get_worker_info().dataset.rng = numpy.random.default_rng(torch.initial_seed())`.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Randomness in multi-process
+data loading".
 """
 
 from __future__ import annotations
@@ -24,18 +31,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, OrderSeen, Severity, Training, place, probe, watch
 
 from ._passes import rank_pass
 from ._words import at
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP610", Severity.WARNING)
+AILMENT = Ailment("DDP610", Severity.WARNING)
 MEND = Fix(
     "give each worker a generator of its own",
     diff="+def new_generator(worker):\n"

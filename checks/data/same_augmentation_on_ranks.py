@@ -1,15 +1,23 @@
 """All ranks draw the same random augmentations.
 
-A data set that holds a random generator with a fixed seed, or a factory that seeds the global generators
-alike on all ranks, makes each rank crop and flip its samples like the others do theirs. With a
-DistributedSampler the samples differ, so that nothing is wrong: there is only less variety in a step than
-there could be.
+## What happens
 
-How to be sure: fetch the same sample twice on each rank. ddpdoctor gives the ranks different global seeds
-first, as a training that seeds nothing has.
+A data set that holds a random generator with a fixed seed, or a factory that seeds the global generators alike on all
+ranks, makes each rank crop and flip its samples like the others do theirs. With a DistributedSampler the samples
+differ, so nothing is wrong: there is only less variety in a step than there could be.
 
-How to mend it, if you mind: add the rank to the seed of the augmentation (not to that of the sampler, which
-must be the same on all ranks).
+## How to be sure
+
+Fetch the same sample twice on each rank. ddpdoctor gives the ranks different global seeds first, as a training that
+seeds nothing has, and compares what the ranks drew.
+
+## How to mend it
+
+Where you want more variety, add the rank to the seed of the augmentation,
+`numpy.random.default_rng(seed + dist.get_rank())`. Do not add it to the seed of the sampler, which must be the same
+on all ranks.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Reproducibility".
 """
@@ -19,15 +27,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, probe
 
 from ._words import at
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP611", Severity.NOTE)
+AILMENT = Ailment("DDP611", Severity.NOTE)
 
 
 @probe

@@ -1,22 +1,28 @@
 """A DistributedSampler has the wrong rank or the wrong number of replicas.
 
-A DistributedSampler takes each `num_replicas`-th sample, beginning with its `rank`. If two ranks give it the
-same rank they train on the same samples, and a share of the data is never seen; if `num_replicas` is not the
-world size, the shares overlap or leave samples out. Usual causes: the local rank where the global one belongs
-(right on one node, wrong on two), the number of GPUs of a node for the world size, constants left from a
-test.
+## What happens
 
-How to be sure: print `sampler.num_replicas` and `sampler.rank` on each rank. ddpdoctor reads them from the
-loader that each rank built and, where the sources speak of a local rank, builds it once more with each rank
-alone on its node.
+A DistributedSampler takes each `num_replicas`-th sample, beginning with its `rank`. If two ranks give it the same
+rank they train on the same samples, and a share of the data is never seen; if `num_replicas` is not the world size,
+the shares overlap or leave samples out. Usual causes: the local rank where the global one belongs (right on one node,
+wrong on two), the number of GPUs of a node for the world size, constants left from a test.
 
-In a running training (`ddpdoctor run`) the same two numbers are read in the loop, and compared with the place
-of the rank among those that share gradients.
+## How to be sure
 
-How to mend it: leave both arguments out; DistributedSampler takes them from the process group.
+Print `sampler.num_replicas` and `sampler.rank` on each rank. ddpdoctor reads them from the loader that each rank
+built and, where the sources speak of a local rank, builds it once more with each rank alone on its node.
 
-A sampler whose replicas divide the world evenly is right under tensor or pipeline parallelism: then it is a
-warning that names both causes. What goes wrong on several nodes only is a note.
+In a running training (`ddpdoctor run`) the same two numbers are read in the loop, and compared with the place of the
+rank among those that share gradients.
+
+A sampler whose replicas divide the world evenly is right under tensor or pipeline parallelism: then it is a warning
+that names both causes. What goes wrong on several nodes only is a note.
+
+## How to mend it
+
+Leave both arguments out; DistributedSampler takes them from the process group.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "torch.utils.data.distributed.DistributedSampler".
@@ -29,20 +35,31 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe, sign, watch
-from ddpdoctor.explain.records import Record
-from ddpdoctor.watch.events import OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    Record,
+    Severity,
+    Table,
+    Training,
+    log_pattern,
+    place,
+    probe,
+    watch,
+)
 
 from ._passes import same_data, same_pass, told
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
-    from ddpdoctor.probe.loader_facts import RankLoader, Sampler
+    from ddpdoctor.check import LoaderExam, RankLoader, RankSampler
 
-CARD = Card("DDP603", Severity.ERROR)
+AILMENT = Ailment("DDP603", Severity.ERROR)
 MEND = Fix(
     "let the sampler take both from the process group",
     diff="-DistributedSampler(dataset, num_replicas=..., rank=...)\n+DistributedSampler(dataset)",
@@ -58,9 +75,9 @@ def by_its_own_word(loader: LoaderExam) -> Iterator[Finding]:
         return
     replicas = {sampler.replicas for _, sampler in samplers}
     taken = Counter(sampler.rank for _, sampler in samplers)
-    doubt = None
+    ambiguity = None
     if len(replicas) == 1 and 1 < (each := replicas.pop() or 0) < world and taken == _evenly(each, world):
-        doubt = Doubt(
+        ambiguity = Ambiguity(
             ("the number of GPUs of a node, or a constant, for the world size", "tensor or pipeline parallelism"),
             "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
         )
@@ -78,12 +95,12 @@ def by_its_own_word(loader: LoaderExam) -> Iterator[Finding]:
         ),
         MEND,
         at(loader, sampler=True),
-        severity=Severity.WARNING if doubt else None,
+        severity=Severity.WARNING if ambiguity else None,
         table=Table(
             ("rank", "sampler's rank", "num_replicas"),
             tuple((rank, _text(sampler.rank), _text(sampler.replicas)) for rank, sampler in samplers),
         ),
-        doubt=doubt,
+        ambiguity=ambiguity,
     )
 
 
@@ -106,7 +123,7 @@ def on_several_nodes(loader: LoaderExam) -> Iterator[Finding]:
     )
 
 
-def _samplers(ranks: tuple[RankLoader, ...]) -> list[tuple[int, Sampler]]:
+def _samplers(ranks: tuple[RankLoader, ...]) -> list[tuple[int, RankSampler]]:
     found = [(rank.rank, rank.sampler) for rank in ranks if rank.sampler is not None]
     if len(found) < len(ranks) or any(sampler.replicas is None or sampler.rank is None for _, sampler in found):
         raise NotRun("no sampler that splits by rank")
@@ -157,7 +174,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     )
 
 
-@sign(r"Invalid rank (-?\d+), rank should be in the interval \[0, (-?\d+)\]")
+@log_pattern(r"Invalid rank (-?\d+), rank should be in the interval \[0, (-?\d+)\]")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read what the sampler says of the numbers that it was given."""
     replicas = int(match[2]) + 1

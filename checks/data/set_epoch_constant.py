@@ -1,15 +1,23 @@
 """set_epoch is called with the same number in each epoch.
 
-`sampler.set_epoch(0)` within the loop over epochs tells the sampler the same epoch each time, and its order
-stays that of the first. It is the slip of a call that was copied, or of a loop variable called `_`.
+## What happens
 
-How to be sure: ddpdoctor finds that set_epoch does change the order of this loader, and that all calls in the
-sources pass the same literal. A call on a sampler whose name says evaluation does not count.
+`sampler.set_epoch(0)` within the loop over epochs tells the sampler the same epoch each time, and its order stays
+that of the first epoch. Usual causes: a call that was copied, or a loop variable called `_`.
 
-In a running training (`ddpdoctor run`): two epochs had one order, and the sampler, which was told an epoch, had
-the same one in both.
+## How to be sure
 
-How to mend it: pass the variable of the loop.
+ddpdoctor finds that set_epoch does change the order of this loader, and that all calls in the sources pass the same
+literal. A call on a sampler whose name says evaluation does not count.
+
+In a running training (`ddpdoctor run`), ddpdoctor reports two epochs that had one order where the sampler, which was
+told an epoch, had the same one in both.
+
+## How to mend it
+
+Pass the variable of the loop, `sampler.set_epoch(epoch)`, in each epoch.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "torch.utils.data.distributed.DistributedSampler", the warning.
@@ -20,18 +28,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import EpochSet, OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    EpochSet,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    Place,
+    Severity,
+    Training,
+    place,
+    probe,
+    watch,
+)
 
 from ._passes import repeated
 from ._words import shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP613", Severity.WARNING)
+AILMENT = Ailment("DDP613", Severity.WARNING)
 
 
 @probe

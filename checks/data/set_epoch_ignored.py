@@ -1,18 +1,26 @@
 """set_epoch is called, and the order stays the same.
 
-The sampler has a set_epoch, but its order does not depend on it: a class of one's own that seeds its
-generator with a constant, shuffles once when it is made, or keeps the batches that it computed first. Each
-epoch then repeats the order of the first, however often set_epoch is called.
+## What happens
 
-How to be sure: ddpdoctor reads an epoch after set_epoch(1) and one after set_epoch(2). Not reported for
+The sampler has a set_epoch, but its order does not depend on it: a class of one's own that seeds its generator with a
+constant, shuffles once when it is made, or keeps the batches that it computed first. Each epoch then repeats the
+order of the first, however often set_epoch is called.
+
+## How to be sure
+
+ddpdoctor reads an epoch after set_epoch(1) and one after set_epoch(2), and compares the orders. Not reported for
 samplers that do not shuffle, or that shuffle differently each time without being told.
 
-In a running training (`ddpdoctor run`): two epochs had one order though the epoch of a sampler that says that
-it shuffles went on.
+In a running training (`ddpdoctor run`), ddpdoctor reports two epochs that had one order though the sampler says that
+it shuffles, and its epoch has changed.
 
-How to mend it: seed the generator with `self.seed + self.epoch` in `__iter__`, as DistributedSampler does.
+## How to mend it
 
-Source: torch/utils/data/distributed.py; seen with torch 2.13 CPU.
+Seed the generator with `self.seed + self.epoch` in `__iter__`, as DistributedSampler does.
+
+## Versions and sources
+
+Seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py.
 """
 
 from __future__ import annotations
@@ -20,19 +28,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_facts import Order, alike
-from ddpdoctor.watch.events import OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Order,
+    OrderSeen,
+    Severity,
+    Training,
+    place,
+    probe,
+    same_order,
+    watch,
+)
 
 from ._passes import repeated
 from ._words import at, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP605", Severity.WARNING)
+AILMENT = Ailment("DDP605", Severity.WARNING)
 MEND = Fix(
     "make the order depend on the epoch, each time that it is asked for",
     diff=" def __iter__(self):\n+    generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
@@ -48,7 +66,7 @@ def by_telling_it(loader: LoaderExam) -> Iterator[Finding]:
     sampler = ranks[0].sampler
     if sampler is None or not all(len(rank.told) > 1 for rank in ranks):
         raise NotRun("no sampler that takes an epoch")
-    if sampler.shuffle is False or not all(alike((*rank.plain, *rank.told)) for rank in ranks):
+    if sampler.shuffle is False or not all(same_order((*rank.plain, *rank.told)) for rank in ranks):
         return
     if not all(_shuffled(rank.order) for rank in ranks):
         return

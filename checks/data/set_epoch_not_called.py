@@ -1,22 +1,29 @@
 """Every epoch has the same order, because set_epoch is never called.
 
-A DistributedSampler shuffles with a generator that it seeds anew with `seed + epoch`. Only the training
-script can tell it the epoch: without `sampler.set_epoch(epoch)` each epoch repeats the order of the first, so
-that each rank sees the same share in the same batches for ever. Nothing fails; the model gets worse than it
-could.
+## What happens
 
-How to be sure: print the first indices of two epochs. ddpdoctor reads two epochs from the sampler, then two
-after set_epoch(1) and set_epoch(2), and looks for the call in the sources.
+A DistributedSampler shuffles with a generator that it seeds anew with `seed + epoch`. Only the training script can
+tell it the epoch. Without `sampler.set_epoch(epoch)` each epoch repeats the order of the first, so that each rank
+sees the same share in the same batches in every epoch. Nothing fails; the model gets worse than it could.
 
-In a running training (`ddpdoctor run`): two epochs that train had one shuffled order, the first of them ran to
-its end, and set_epoch was not called on the sampler in between.
+## How to be sure
 
-How to mend it: `sampler.set_epoch(epoch)` as the first line of the loop over epochs.
+Print the first indices of two epochs. ddpdoctor reads two epochs from the sampler, then two after set_epoch(1) and
+set_epoch(2), and looks for the call in the sources.
 
-Reported only when the plain epochs are the same, set_epoch does change the order, and neither the target's
-file nor what it imports from the same project says set_epoch, nor a framework that calls it itself
-(Lightning, Accelerate, the Trainer of transformers, Ignite and others). Where these files hold no loop over
-epochs the loop stands elsewhere, and it is a note.
+In a running training (`ddpdoctor run`), ddpdoctor reports two epochs for training that had one shuffled order, where
+the first of them ran to its end, and set_epoch was not called on the sampler in between.
+
+Reported only when the plain epochs are the same, set_epoch does change the order, and neither the target's file nor
+what it imports from the same project says set_epoch, nor a framework that calls it itself (Lightning, Accelerate, the
+Trainer of transformers, Ignite and others). Where these files hold no loop over epochs the loop is elsewhere, and it
+is a note.
+
+## How to mend it
+
+Call `sampler.set_epoch(epoch)` as the first line of the loop over epochs.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "torch.utils.data.distributed.DistributedSampler", the warning.
@@ -27,18 +34,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity
-from ddpdoctor.check import probe, watch
-from ddpdoctor.watch.events import EpochSet, OrderSeen, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    EpochSet,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    Severity,
+    Training,
+    place,
+    probe,
+    watch,
+)
 
 from ._passes import repeated
 from ._words import at, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
+    from ddpdoctor.check import LoaderExam
 
-CARD = Card("DDP604", Severity.WARNING, known_as=("missing-set-epoch",))
+AILMENT = Ailment("DDP604", Severity.WARNING)
 DISTRIBUTED = "DistributedSampler"
 
 
@@ -64,9 +82,9 @@ def by_two_epochs(loader: LoaderExam) -> Iterator[Finding]:
     ]
     if source.commented:
         evidence.append(Evidence(source.commented, "that line, without the comment sign", "sources"))
-    doubt = None
+    ambiguity = None
     if source.epoch_loop is None:
-        doubt = Doubt(
+        ambiguity = Ambiguity(
             ("set_epoch is never called", "it is called in a file that this one does not import"),
             "grep -rn set_epoch --include='*.py' .",
         )
@@ -78,8 +96,8 @@ def by_two_epochs(loader: LoaderExam) -> Iterator[Finding]:
             diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
         ),
         at(loader, sampler=True),
-        severity=Severity.NOTE if doubt else None,
-        doubt=doubt,
+        severity=Severity.NOTE if ambiguity else None,
+        ambiguity=ambiguity,
     )
 
 

@@ -1,24 +1,30 @@
 """The ranks' shares overlap, or leave samples out.
 
-Each rank is to have a share that no other rank has, and together they are to be the whole data set. Shares
-overlap where each rank shuffles by itself before it takes its part, where the ranks see data sets of
-different lengths, or where a sampler of one's own cuts wrongly. Samples on two ranks count twice in the
-gradient, others never.
+## What happens
 
-How to be sure: gather the indices of an epoch from all ranks and count them. ddpdoctor does that, and fetches
-a few samples to see that an index means the same on each rank. Up to world size minus one samples that fill
-up the last round are as they should be (DistributedSampler pads), or a batch for each rank with samplers that
-pad batches.
+Each rank is to have a share that no other rank has, and together they are to be the whole data set. Shares overlap
+where each rank shuffles by itself before it takes its part, where the ranks see data sets of different lengths, or
+where a sampler of one's own cuts wrongly. Samples on two ranks count twice in the gradient, others never.
 
-In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's
-own that say that they split.
+## How to be sure
 
-How to mend it: permute with the same seed on all ranks, then take `order[rank::world_size]`.
+Gather the indices of an epoch from all ranks and count them. ddpdoctor does that, and fetches a few samples to see
+that an index means the same on each rank. Up to world size minus one samples that fill up the last round are right
+(DistributedSampler pads), or a batch for each rank with samplers that pad batches.
 
-A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples
-that no rank has are a note, since a split for validation looks the same.
+In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's own
+that say that they split.
 
-Source: torch/utils/data/distributed.py; seen with torch 2.13 CPU.
+A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples that no
+rank has are a note, since a split for validation looks the same.
+
+## How to mend it
+
+Permute with the same seed on all ranks, then take `order[rank::world_size]`.
+
+## Versions and sources
+
+Seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py.
 """
 
 from __future__ import annotations
@@ -26,20 +32,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe, watch
-from ddpdoctor.probe.loader_shares import Shares, compare, pairs, shared
-from ddpdoctor.watch.events import EpochEnded, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    EpochEnded,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Severity,
+    Shares,
+    Table,
+    Training,
+    compare_shares,
+    each_two,
+    place,
+    probe,
+    shared_part,
+    watch,
+)
 
 from ._passes import same_data, same_pass, splitting
 from ._words import at, counted, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.loader_exam import LoaderExam
-    from ddpdoctor.probe.loader_facts import RankLoader
+    from ddpdoctor.check import LoaderExam, RankLoader
 
-CARD = Card("DDP606", Severity.ERROR)
+AILMENT = Ailment("DDP606", Severity.ERROR)
 MEND = Fix(
     "permute with the same seed on all ranks, then take each its part",
     diff="+generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks\n"
@@ -58,7 +77,7 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
         raise NotRun("no sampler that splits by rank in the right way")
     if loader.same_data() is False:
         return
-    shares = compare([rank.samples() for rank in ranks])
+    shares = compare_shares([rank.samples() for rank in ranks])
     if len(shares.repeated) > _padding(ranks):
         yield _overlap(loader, shares)
     elif missing := _missing(ranks):
@@ -79,7 +98,7 @@ def _split_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
 
 
 def _padding(ranks: tuple[RankLoader, ...]) -> int:
-    """Give how many samples fill up the last round at most."""
+    """Return how many samples fill up the last round at most."""
     sampler = ranks[0].sampler
     if sampler is not None and sampler.standard:
         return len(ranks) - 1
@@ -87,7 +106,7 @@ def _padding(ranks: tuple[RankLoader, ...]) -> int:
 
 
 def _missing(ranks: tuple[RankLoader, ...]) -> tuple[int, ...]:
-    """Give what no rank has in any epoch, if it is more than a batch on each rank."""
+    """Return what no rank has in any epoch, if it is more than a batch on each rank."""
     orders = [order for rank in ranks for order in (*rank.plain, *rank.told)]
     length = ranks[0].length
     if (
@@ -109,10 +128,10 @@ def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
     sampler = ranks[0].sampler
     own = sampler is None or not sampler.standard
     identical = len({rank.samples() for rank in ranks}) == 1
-    doubt, severity = None, None
+    ambiguity, severity = None, None
     if len({rank.subset for rank in ranks}) > 1:
         severity = Severity.NOTE
-        doubt = Doubt(
+        ambiguity = Ambiguity(
             (
                 "random_split without a generator: each rank has a split of its own",
                 "the training seeds all ranks alike before it builds the loader",
@@ -121,7 +140,7 @@ def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
         )
     elif own and not identical:
         severity = Severity.WARNING
-        doubt = Doubt(
+        ambiguity = Ambiguity(
             ("each rank shuffles by itself", "samples are repeated on purpose, such as repeated augmentation"),
             "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
         )
@@ -146,12 +165,12 @@ def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
                 (
                     f"{one.rank} and {other.rank}",
                     len(set(one.samples()) & set(other.samples())),
-                    f"{shared(set(one.samples()), set(other.samples())):.0%}",
+                    f"{shared_part(set(one.samples()), set(other.samples())):.0%}",
                 )
-                for one, other in pairs(ranks)
+                for one, other in each_two(ranks)
             ),
         ),
-        doubt=doubt,
+        ambiguity=ambiguity,
     )
 
 
@@ -165,7 +184,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
         return
     if any(sampler.kind == "DistributedSampler" or sampler.replacement for sampler in samplers.values()):
         return
-    shares = compare(list(drawn.values()))
+    shares = compare_shares(list(drawn.values()))
     if any(len(set(each)) < len(each) or not each for each in drawn.values()):
         return  # a sampler that repeats samples on one rank does so on purpose
     if len(shares.repeated) < MANY * shares.distinct or not _at_other_times(list(drawn.values())):
@@ -186,7 +205,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
 
 
 def _at_other_times(drawn: list[tuple[int, ...]]) -> bool:
-    """Say whether the samples that two ranks have in common came to them at unrelated times of the pass."""
+    """Whether the samples that two ranks have in common came to them at unrelated times of the pass."""
     one, other = ({index: at / len(each) for at, index in enumerate(each)} for each in drawn[:2])
     both = [abs(one[index] - other[index]) for index in one.keys() & other.keys()]
     return bool(both) and sum(both) / len(both) > APART

@@ -1,1 +1,1 @@
-"""Ailments of environment and installation."""
+"""Ailments of environment variables, versions and what is installed."""

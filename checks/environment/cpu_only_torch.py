@@ -1,13 +1,34 @@
 """torch is built without CUDA on a machine with NVIDIA GPUs.
 
-torch.cuda.is_available() is False, init_process_group("nccl") raises "Distributed package doesn't have NCCL built
-in", and training runs on the CPU. Typical: `pip install torch` from an index of CPU wheels, a lock file made on a
-laptop, conda picking a cpu build.
+## What happens
 
-To be sure: `python -c "import torch; print(torch.__version__, torch.version.cuda)"`: `+cpu`, or None.
+torch.cuda.is_available() is False, although the machine has NVIDIA GPUs. A script that asks for a GPU raises "Torch
+not compiled with CUDA enabled". init_process_group("nccl") raises "Distributed package doesn't have NCCL built in".
+A script that falls back to the CPU trains there, without an error and many times slower.
 
-Source: torch.version.cuda is None in builds without CUDA; PyTorch "Start Locally". A build for ROCm is not concerned.
-Holds for all versions of torch.
+Usual causes: `pip install torch` from an index of CPU wheels, a lock file made on a laptop, a cpu build chosen by
+conda. A build for ROCm is not concerned.
+
+## How to be sure
+
+ddpdoctor compares torch.version.cuda with the GPUs that NVML lists. To verify it by hand:
+
+    python -c "import torch; print(torch.__version__, torch.version.cuda)"
+
+A version that ends in `+cpu`, or None as the CUDA version, is a build without CUDA.
+
+## How to mend it
+
+Install a build with CUDA; the driver must support that CUDA (`nvidia-smi` shows the newest that it supports):
+
+    pip uninstall -y torch && pip install torch --index-url https://download.pytorch.org/whl/cu126
+
+Correct the lock file or the index too, so that the next installation does not bring the CPU build back. Where the
+training is meant for the CPU, use the backend gloo.
+
+## Versions and sources
+
+Holds for all versions of torch. Sources: torch.version.cuda is None in builds without CUDA; PyTorch, "Start Locally".
 """
 
 from __future__ import annotations
@@ -16,15 +37,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
-    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.check import Facts, Gpus
 
-CARD = Card("DDP109", Severity.ERROR)
+AILMENT = Ailment("DDP109", Severity.ERROR)
 
 
 @probe
@@ -42,7 +60,7 @@ def build_and_gpus(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
         )
 
 
-@sign(r"Torch not compiled with CUDA enabled", explains=("worker-error-hidden-by-launcher",))
+@log_pattern(r"Torch not compiled with CUDA enabled")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read torch's refusal to use a GPU that its build cannot."""
     yield Finding(

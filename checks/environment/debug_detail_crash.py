@@ -1,17 +1,33 @@
 """TORCH_DISTRIBUTED_DEBUG=DETAIL ends every rank by a segmentation fault.
 
-The variable that is to help with debugging wraps each process group in one that compares all collectives. With torch
-2.13 (CPU build) over gloo, a process then dies by SIGSEGV as soon as DistributedDataParallel wraps a model: no Python
-traceback, and torchrun prints "Signal 11 (SIGSEGV)". It dies in
-Logger.set_construction_data_and_log, which the constructor calls: with one rank as with two, whatever the model, also
-with init_sync=False. Collectives and new_group work under DETAIL, and so does DDP under INFO.
+## What happens
 
-This is proven, not assumed: small ranks wrap a model with the variable set. Nothing is reported where they live.
+The variable is meant to help with debugging: it wraps each process group in one that compares all collectives. With
+torch 2.13 (CPU build) over gloo, a process dies by SIGSEGV as soon as DistributedDataParallel wraps a model. There is
+no Python traceback, and torchrun prints "Signal 11 (SIGSEGV)".
 
-To be sure: start the training with TORCH_DISTRIBUTED_DEBUG=INFO; if it runs, this is the cause.
+The process dies in Logger.set_construction_data_and_log, which the constructor of DDP calls. It dies with one rank as
+with two, with any model, and also with init_sync=False. Collectives and new_group work under DETAIL, and DDP works
+under INFO.
 
-Source: torch.distributed documentation, "Debugging torch.distributed applications", for what it is to do; the crash
-was seen with torch 2.13 (CPU build) over gloo.
+## How to be sure
+
+ddpdoctor starts small ranks that wrap a model, once with the variable and once without. It reports only that the ranks
+die with it and return without it. To verify it by hand, start the training with the variable at INFO. If it runs, this
+is the cause:
+
+    TORCH_DISTRIBUTED_DEBUG=INFO torchrun --nproc_per_node=2 train.py
+
+## How to mend it
+
+Use INFO, which names unused parameters as well; or unset the variable.
+
+    export TORCH_DISTRIBUTED_DEBUG=INFO
+
+## Versions and sources
+
+Seen with torch 2.13 (CPU build) over gloo. Source for what the variable is meant to do: torch.distributed
+documentation, "Debugging torch.distributed applications".
 """
 
 from __future__ import annotations
@@ -19,15 +35,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
-from ddpdoctor.probe.outcome import Died, Returned
+from ddpdoctor.check import Ailment, Died, Evidence, Finding, Fix, NotRun, Place, Returned, Severity, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.check import Facts, Jobs
 
-CARD = Card("DDP107", Severity.ERROR)
+AILMENT = Ailment("DDP107", Severity.ERROR)
 VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
 
 

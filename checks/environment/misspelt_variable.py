@@ -1,16 +1,30 @@
 """An environment variable is misspelt, so nobody reads it.
 
-`export CUDA_VISINLE_DEVICES=1` raises no error: CUDA uses all GPUs, NCCL picks its own interface, torchrun its own
-port. The setting that was meant is silently not in force.
+## What happens
 
-A variable counts as misspelt when it is one slip away (two in long names) from a variable that torch, NCCL, CUDA or
-torchrun reads, is no such variable itself, and differs by more than a plural or a number. Where the right name is set
-as well, the misspelt one is only a left-over, and a note.
+`export CUDA_VISINLE_DEVICES=1` raises no error: CUDA uses all GPUs. With another name misspelt, NCCL chooses its own
+interface, or torchrun its own port. The setting that was meant has no effect, and nothing says so.
 
-To be sure: `env | grep -E 'CUDA|NCCL|MASTER|RANK'`.
+## How to be sure
 
-Sources: torchrun and torch.distributed documentation, NCCL documentation ("Environment Variables"), CUDA C++
-Programming Guide. The vocabulary is that of torch 2.2 to 2.13 and NCCL 2.19 to 2.28.
+ddpdoctor compares the name of each variable with the names that torch, NCCL, CUDA and torchrun read. A name counts as
+misspelt when it is one edit away from a known name (two in long names), is no known name itself, and differs by more
+than a plural or a number. Where the right name is set as well, the misspelt one has no effect, and the finding is a
+note. To look at them by hand:
+
+    env | grep -E 'CUDA|NCCL|MASTER|RANK'
+
+## How to mend it
+
+Set the variable that is read to the same value, and unset the misspelt one. Correct the name where it is set: in the
+job script, the .bashrc or the image.
+
+    export CUDA_VISIBLE_DEVICES=1; unset CUDA_VISINLE_DEVICES
+
+## Versions and sources
+
+The known names are those of torch 2.2 to 2.13 and NCCL 2.19 to 2.28. Sources: torchrun and torch.distributed
+documentation; NCCL documentation, "Environment Variables"; CUDA C++ Programming Guide.
 """
 
 from __future__ import annotations
@@ -19,14 +33,12 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
-from ddpdoctor.probe.vocabulary import misspelt
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, misspelt, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP101", Severity.WARNING)
+AILMENT = Ailment("DDP101", Severity.WARNING)
 
 
 @probe

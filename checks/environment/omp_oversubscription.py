@@ -1,16 +1,34 @@
 """The ranks of this host together use more OpenMP threads than there are cores.
 
-Each rank runs OMP_NUM_THREADS threads for its CPU operations. torchrun sets it to 1 where it is not set; a value from
-a .bashrc or an image stays. Ranks times threads beyond the cores makes the threads wait for each other: data loading
-and CPU training become several times slower.
+## What happens
 
-To be sure: `htop` while training: more running threads than cores, and much time in the kernel.
+Each rank runs OMP_NUM_THREADS threads for its CPU operations. torchrun sets the variable to 1 where it is not set; a
+value from a .bashrc or an image stays. When ranks times threads exceeds the number of cores, the threads wait for each
+other: data loading and CPU training become several times slower.
 
-A note where neither LOCAL_WORLD_SIZE nor GPUs nor --nproc say how many ranks there will be here, and two are assumed.
-Without torchrun (`python -m`, mp.spawn, srun) and with the variable unset, each rank runs a thread for each core.
+Without torchrun (`python -m`, mp.spawn, srun) and with the variable unset, each rank runs one thread for each core.
 
-Source: torchrun documentation
-("Setting OMP_NUM_THREADS"); PyTorch Performance Tuning Guide. Holds for torch 2.2 to 2.13.
+## How to be sure
+
+ddpdoctor multiplies OMP_NUM_THREADS by the number of ranks on this host, and compares the product with the cores that
+CPU affinity and quota leave. It reports more than one and a half threads for each core. Where neither LOCAL_WORLD_SIZE
+nor GPUs nor `--nproc` say how many ranks there will be, it assumes two, and the finding is a note.
+
+To verify it by hand, run `htop` while training: there are more running threads than cores, and much time in the
+kernel.
+
+## How to mend it
+
+Give each rank its share: the cores divided by the ranks. For 16 cores and 4 ranks:
+
+    export OMP_NUM_THREADS=4
+
+Or unset the variable and start with torchrun, which sets 1.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: torchrun documentation ("Setting OMP_NUM_THREADS"); PyTorch Performance Tuning
+Guide.
 """
 
 from __future__ import annotations
@@ -18,13 +36,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP108", Severity.WARNING)
+AILMENT = Ailment("DDP108", Severity.WARNING)
 SLACK = 1.5  # threads for each core that still do little harm
 
 

@@ -1,1 +1,1 @@
-"""Ailments of GPUs and their drivers."""
+"""Ailments of GPUs, their drivers, and which rank sees which."""

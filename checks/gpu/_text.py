@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.gpus import Gpu
+    from ddpdoctor.check import Gpu
 
 
 def named(gpu: Gpu) -> str:
-    """Give index, name and bus id."""
+    """Return index, name and bus id."""
     return f"GPU {gpu.index} ({gpu.name}, {gpu.bus_id})"

@@ -1,13 +1,21 @@
 """Several containers on one machine look like one host to NCCL.
 
+## What happens
+
 NCCL tells hosts apart by the host name and the kernel's boot id. Containers of one machine that share the name (or
 the UTS namespace) count as one host, though each sees only its own GPUs: NCCL then asks NVML for a GPU of the other
 container, and finds none: "nvmlDeviceGetHandleByPciBusId() failed: Not Found".
 
-How to be sure: `hostname` prints the same in two of the containers that run on this machine.
+## How to be sure
 
-How to mend it: one container for all ranks of a machine; or `NCCL_HOSTID` with another value in each container, so
+`hostname` prints the same in two of the containers that run on this machine.
+
+## How to mend it
+
+One container for all ranks of a machine; or `NCCL_HOSTID` with another value in each container, so
 that NCCL uses the network between them.
+
+## Versions and sources
 
 Holds for NCCL 2.5 to 2.30, torch 2.2 to 2.13, where ranks of one machine run in several containers. Source: NCCL,
 getHostHash in src/misc/utils.cc; NCCL documentation, "NCCL_HOSTID".
@@ -18,16 +26,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP233", Severity.ERROR)
+AILMENT = Ailment("DDP233", Severity.ERROR)
 
 
-@sign(
+@log_pattern(
     r"nvmlDeviceGetHandleByPciBusId\([^)\n]{0,99}\) failed: Not Found",
-    explains=("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout"),
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """NVML does not know a GPU that NCCL takes for one of this host."""

@@ -1,17 +1,31 @@
 """A GPU has no memory left.
 
+## What happens
+
 "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ..." The message counts what this
 process holds, what torch keeps in reserve, and names other processes on the same GPU. In data-parallel training look
 at those first: a rank that uses cuda:0 by mistake, a checkpoint that every rank loaded on GPU 0, or somebody else's
 job. Then at the batch of that rank: the longest samples decide, and ranks have different ones.
 
-How to be sure: `nvidia-smi` while it runs: which processes hold memory on that GPU.
+One rank alone is enough: it leaves the training, and the others stay in their collective until they time out, some
+minutes later, or say "Connection closed by localRank 2". The last lines of such a log speak of NCCL only.
 
-How to mend it: one GPU for each rank (`torch.cuda.set_device(local_rank)`), `map_location="cpu"` in torch.load; a
+## How to be sure
+
+`nvidia-smi` while it runs: which processes hold memory on that GPU. Of a log, `ddpdoctor explain` names the ranks that
+ran out of memory; the time-outs of the others are listed as what followed.
+
+## How to mend it
+
+One GPU for each rank (`torch.cuda.set_device(local_rank)`), `map_location="cpu"` in torch.load; a
 smaller batch with gradient accumulation, activation checkpointing; `expandable_segments:True` where much is reserved
-and not allocated.
+and not allocated. Where one rank fails, bound the memory of a step on every rank: cap the length of samples, sort or
+bucket by length. Do not catch the error on one rank only: the others have to skip the step, too.
 
-Source: c10/cuda/CUDACachingAllocator.cpp; PyTorch documentation, "CUDA semantics". Holds for torch 2.2 to 2.13.
+## Versions and sources
+
+Source: c10/cuda/CUDACachingAllocator.cpp and CUDAMallocAsyncAllocator.cpp; NCCL, src/proxy.cc; PyTorch documentation,
+"CUDA semantics". Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations
@@ -19,13 +33,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP216", Severity.ERROR)
+AILMENT = Ailment("DDP216", Severity.ERROR)
 FULL = (
     r"(?:CUDA|HIP) out of memory\. Tried to allocate(?: ([\d.]+ (?:[KMG]iB|bytes)))?|(?:CUDA|HIP) error: out of memory"
+    r"|torch\.(?:cuda\.)?OutOfMemoryError: (?!CUDA|HIP)"  # what the backend cudaMallocAsync says
 )
 NCCL = r"NCCL WARN (?:Cuda|HIP) failure (?:2 )?'out of memory'|NCCL WARN Failed to (?:CUDA|HIP) [mc]alloc"
 OTHERS = r"Process \d+ has ([\d.]+ [KMG]iB) memory in use"
@@ -33,17 +46,9 @@ RESERVED = r"([\d.]+) GiB is reserved by PyTorch but unallocated"
 MUCH = 2  # GiB that torch reserved and does not use: fragments
 
 
-@sign(
-    f"{FULL}|{NCCL}",
-    explains=(
-        "nccl-timeout-unspecified",
-        "nccl-unhandled-cuda-unspecified",
-        "remote-rank-died-or-network",
-        "worker-error-hidden-by-launcher",
-    ),
-)
+@log_pattern(f"{FULL}|{NCCL}")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell what was asked for, and whether others hold memory of the same GPU."""
+    """Yield what was asked for, and whether others hold memory of the same GPU."""
     others, reserved = re.search(OTHERS, record.text), re.search(RESERVED, record.text)
     fragments = reserved is not None and float(reserved[1]) >= MUCH
     yield Finding(

@@ -1,15 +1,23 @@
 """An index in a GPU kernel is out of range.
 
+## What happens
+
 A kernel checked its input and failed: "Assertion `t >= 0 && t < n_classes` failed", then "CUDA error: device-side
 assert triggered" from whatever call comes next, since kernels run asynchronously. From then on every CUDA call of
 that process fails, NCCL's among them ("unhandled cuda error"), and the other ranks wait. Usual causes: a label that
 is not below the number of classes, a token id that is not below the size of the embedding, a gather with wrong
 indices.
 
-How to be sure: the assertion's own line names the condition; CUDA_LAUNCH_BLOCKING=1 lets the traceback stop at the
+## How to be sure
+
+The assertion's own line names the condition; CUDA_LAUNCH_BLOCKING=1 lets the traceback stop at the
 call.
 
-How to mend it: check labels and indices of each batch on the CPU; only some ranks fail, since each has its own data.
+## How to mend it
+
+Check labels and indices of each batch on the CPU; only some ranks fail, since each has its own data.
+
+## Versions and sources
 
 Source: CUDA C++ Programming Guide, "Assertion"; ATen's kernels of nll_loss, Indexing and ScatterGather. Holds for
 torch 2.2 to 2.13.
@@ -20,19 +28,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
-CARD = Card("DDP215", Severity.ERROR)
+AILMENT = Ailment("DDP215", Severity.ERROR)
 ASSERTION = r"block: \[\d+, ?\d+, ?\d+\], thread: \[\d+, ?\d+, ?\d+\] Assertion `([^`\n]+)` failed"
 TRIGGERED = r"device-side assert triggered|cudaErrorAssert\b"
-CONSEQUENCES = (
-    "nccl-unhandled-cuda-unspecified",
-    "nccl-timeout-unspecified",
-    "remote-rank-died-or-network",
-    "worker-error-hidden-by-launcher",
-)
 MEANINGS = (  # a part of the condition, and what it says of the data
     ("n_classes", "a label is not below the number of classes (or negative, and not ignore_index)"),
     ("srcIndex < srcSelectDimSize", "an index is not below the size of the embedding or of the dimension"),
@@ -43,9 +43,9 @@ MEANINGS = (  # a part of the condition, and what it says of the data
 )
 
 
-@sign(f"{ASSERTION}|{TRIGGERED}", beside=(ASSERTION,), explains=CONSEQUENCES)
+@log_pattern(f"{ASSERTION}|{TRIGGERED}", context=(ASSERTION,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Say what the failed condition means for the data."""
+    """Yield what the failed condition means for the data."""
     said = (record, match) if match[1] else log.first(ASSERTION)
     condition = said[1][1] if said else ""
     meaning = next((words for part, words in MEANINGS if part in condition), "a kernel's check of its input failed")

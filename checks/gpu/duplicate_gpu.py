@@ -1,15 +1,23 @@
 """Two ranks use the same GPU.
 
+## What happens
+
 NCCL wants a GPU of its own for each rank, and refuses the second one on a host: "Duplicate GPU detected : rank 1 and
 rank 0 both on CUDA device a4000" (the number is the GPU's PCI address without its points), since NCCL 2.30 "Multiple
 Ranks are using the same GPU/Partition", then ncclInvalidUsage. It comes with the first collective, often a barrier or
 the constructor of DDP, though the mistake is earlier: more ranks than GPUs; no set_device, so that all ranks take
 cuda:0; a rank taken modulo the number of GPUs; or a launcher that showed the same GPU to two workers.
 
-How to be sure: print `torch.cuda.current_device()`, `CUDA_VISIBLE_DEVICES` and `LOCAL_RANK` on each rank.
+## How to be sure
 
-How to mend it: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before the first collective, and as many ranks
+Print `torch.cuda.current_device()`, `CUDA_VISIBLE_DEVICES` and `LOCAL_RANK` on each rank.
+
+## How to mend it
+
+`torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before the first collective, and as many ranks
 on a host as it has GPUs.
+
+## Versions and sources
 
 Holds for NCCL 2.5 to 2.30, torch 2.2 to 2.13. Source: NCCL, src/init.cc.
 """
@@ -19,12 +27,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Place, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
-CARD = Card("DDP230", Severity.ERROR)
-CONSEQUENCES = ("nccl-invalid-usage-unspecified", "remote-rank-died-or-network", "collective-timeout")
+AILMENT = Ailment("DDP230", Severity.ERROR)
 PAIR = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)"
 FIX = Fix(
     "give each rank the GPU of its local rank, and start as many ranks as the host has GPUs",
@@ -33,9 +38,9 @@ FIX = Fix(
 )
 
 
-@sign(PAIR, explains=CONSEQUENCES)
+@log_pattern(PAIR)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Name the ranks and the GPU; all pairs where the log has several."""
+    """Yield the name of the ranks and the GPU; all pairs where the log has several."""
     pairs = {found.groups(): each.proof(found, "a GPU for each rank") for each, found in log.find(PAIR)}
     pairs.setdefault(match.groups(), record.proof(match, "a GPU for each rank"))
     one, other, device = match.groups()
@@ -48,7 +53,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
-@sign(r"Multiple Ranks are using the same GPU/Partition", explains=CONSEQUENCES)
+@log_pattern(r"Multiple Ranks are using the same GPU/Partition")
 def since_nccl_2_30(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the newer wording, which names nobody."""
     yield Finding(

@@ -1,16 +1,34 @@
 """A GPU has had uncorrectable memory errors since it was last reset.
 
-An uncorrectable ECC error destroys what was in that memory. CUDA ends the process that touched it ("uncorrectable
-ECC error encountered"); in a data-parallel training the other ranks then wait for the dead one until their time-out.
-A GPU that had one is likely to have more until it is reset, and if they come back after a reset, it is to be replaced.
+## What happens
+
+An uncorrectable ECC error destroys the data in that part of the memory. CUDA ends the process that reads it
+("uncorrectable ECC error encountered"). In a data-parallel training the other ranks then wait for the dead one until
+their time-out. A GPU that has had such an error is likely to have more until it is reset.
+
+## How to be sure
+
+ddpdoctor reads from NVML the volatile counter of each GPU, which counts since the last reset; it must be 0. To see the
+counters by hand:
+
+    nvidia-smi -q -d ECC,ROW_REMAPPER
 
 NCCL 2.31 and newer compare the counters of all ranks, with NCCL_RUN_RAS_DIAGNOSTICS=1, and print "NCCL DIAG [INFO] ECC:
 uncorrected volatile errors" with the ranks.
 
-To be sure: `nvidia-smi -q -d ECC,ROW_REMAPPER`.
+## How to mend it
 
-Source: NVIDIA GPU Debug Guidelines; NVML, nvmlDeviceGetTotalEccErrors (volatile counters, uncorrected). Holds for all
-versions of torch.
+Stop all processes that use the GPU, and reset it:
+
+    sudo nvidia-smi --gpu-reset -i 0
+
+Until then leave it out by CUDA_VISIBLE_DEVICES, or take the node out of service. If the errors come back after a reset,
+replace the GPU.
+
+## Versions and sources
+
+Holds for all versions of torch. Sources: NVIDIA GPU Debug Guidelines; NVML, nvmlDeviceGetTotalEccErrors (volatile
+counters, uncorrected).
 """
 
 from __future__ import annotations
@@ -19,16 +37,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, probe
 
 from ._text import named
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.check import Gpus
 
-CARD = Card("DDP202", Severity.ERROR)
+AILMENT = Ailment("DDP202", Severity.ERROR)
 
 
 @probe
@@ -44,7 +60,7 @@ def counted(gpus: Gpus) -> Iterator[Finding]:
             )
 
 
-@sign(r"NCCL DIAG \[INFO\] ECC: uncorrected volatile errors on rank\(s\) \{([\d,]+)")
+@log_pattern(r"NCCL DIAG \[INFO\] ECC: uncorrected volatile errors on rank\(s\) \{([\d,]+)")
 def in_diagnostics(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the ranks whose GPUs NCCL found to have had some."""
     ranks = match[1].strip(",").split(",")

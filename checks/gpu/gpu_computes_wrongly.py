@@ -1,13 +1,33 @@
 """A GPU fails a small computation, or gives another result than the CPU.
 
-Each visible GPU multiplies matrices of small whole numbers, where every right result is exact, and copies memory to
-and fro, in a process of its own. A GPU that fails here fails or, worse, computes wrongly in training.
+## What happens
+
+A GPU raises an error in a small computation, gives another result than the CPU, or gives none. In a training it does
+the same or, worse, computes wrong gradients without an error, and DDP averages them into the gradients of all ranks.
 
 Causes: torch is not built for this GPU or driver ("no kernel image is available"), broken hardware, exhausted memory.
 
-To be sure: `dcgmi diag -r 3` (NVIDIA DCGM), or the same job on another machine.
+## How to be sure
 
-Holds for torch 2.2 and later with CUDA.
+ddpdoctor lets each visible GPU multiply matrices of small whole numbers, where every right result is exact, and copy
+memory to the GPU and back. Each GPU does so in a process of its own, within 60 s. The results must equal those of the
+CPU. To verify the hardware by hand, run NVIDIA DCGM's diagnosis, or the same job on another machine:
+
+    dcgmi diag -r 3
+
+## How to mend it
+
+Train on the other GPUs until the cause is removed; for example without GPU 1 of four:
+
+    export CUDA_VISIBLE_DEVICES=0,2,3
+
+With "no kernel image is available", install a torch that is built for the GPU (`ddpdoctor explain
+cuda-arch-not-in-build`). With "out of memory", end what holds the memory (`ddpdoctor explain gpu-memory-taken`). A
+wrong result is a fault of the hardware: have the GPU replaced if it fails again after a reset.
+
+## Versions and sources
+
+Holds for torch 2.2 and later with CUDA. Source: the check's own computation on each GPU, beside the same on the CPU.
 """
 
 from __future__ import annotations
@@ -15,22 +35,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
-from ddpdoctor.probe.gpus import Gpus, visible
-from ddpdoctor.probe.outcome import Died, Raised, Returned
+from ddpdoctor.check import (
+    Ailment,
+    Died,
+    Evidence,
+    Finding,
+    Fix,
+    Gpus,
+    Place,
+    Raised,
+    Returned,
+    Severity,
+    probe,
+    visible_gpus,
+)
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
-    from ddpdoctor.probe.jobs import Jobs
+    from ddpdoctor.check import Facts, Jobs
 
-CARD = Card("DDP213", Severity.ERROR)
+AILMENT = Ailment("DDP213", Severity.ERROR)
 
 
 @probe
 def smoke(facts: Facts, gpus: Gpus, jobs: Jobs) -> Iterator[Finding]:
     """Compute on each visible GPU."""
-    seen = visible(facts.environ.get("CUDA_VISIBLE_DEVICES"), gpus)
+    seen = visible_gpus(facts.environ.get("CUDA_VISIBLE_DEVICES"), gpus)
     for ordinal, index in enumerate(seen):
         (outcome,) = jobs.run(compute, ordinal, ranks=1, backend=None, deadline=60)
         match outcome:

@@ -1,16 +1,24 @@
 """A GPU failed in hardware while the training ran.
 
+## What happens
+
 The CUDA call that touches it ends with "uncorrectable ECC error encountered" or "uncorrectable NVLink error"; the
 driver writes an Xid into the kernel's log (48, 94, 95 and 140: memory; 74, and 144 to 150 where it says "fatal":
 NVLink; 79: the GPU has fallen off the bus; 119 and 120: its firmware), or NV_ERR_RESET_REQUIRED; nvidia-smi says
 "Unable to determine the device handle". The other ranks then wait for that rank until their time-out, or see the
 connection closed.
 
-How to be sure: `sudo dmesg -T | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER` on that host; `ddpdoctor check
+## How to be sure
+
+`sudo dmesg -T | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER` on that host; `ddpdoctor check
 --only gpu` reads the counters.
 
-How to mend it: no change of the script does. Leave the GPU or the node out, reset it, and have it replaced if the fault
+## How to mend it
+
+No change of the script does. Leave the GPU or the node out, reset it, and have it replaced if the fault
 comes back.
+
+## Versions and sources
 
 Source: NVIDIA, "Xid Errors" and "GPU Debug Guidelines"; CUDA Runtime API, error types. Holds for all versions of torch.
 """
@@ -20,11 +28,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP214", Severity.ERROR)
+AILMENT = Ailment("DDP214", Severity.ERROR)
 XIDS = "48|62|64|74|79|92|94|95|119|120|121|140|142|143|158"
 NVLINK = "14[4-9]|150"  # since Blackwell; most of these are no more than reports
 FAULT = (
@@ -36,12 +42,11 @@ FAULT = (
     rf"|[^\n]{{0,200}}caused by previous Xid (?:{XIDS}|{NVLINK})\b)"
     r"|AER: (?:Multiple )?Uncorrect(?:ed|able) [^\n]*error received"
 )
-CONSEQUENCES = ("nccl-unhandled-cuda-unspecified", "nccl-timeout-unspecified", "remote-rank-died-or-network")
 
 
-@sign(FAULT, explains=(*CONSEQUENCES, "worker-error-hidden-by-launcher"))
+@log_pattern(FAULT)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the GPU, where the message does."""
+    """Yield the name of the GPU, where the message does."""
     gpu = match[1] or match[2]
     yield Finding(
         f"GPU {gpu} failed in hardware" if gpu else "a GPU failed in hardware",

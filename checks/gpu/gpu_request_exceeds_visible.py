@@ -1,13 +1,21 @@
 """More GPUs are requested of Lightning than the process can see.
 
+## What happens
+
 `Trainer(devices=2)` or `gpus=2` names GPUs that the process does not have: "You requested gpu: [0, 1] But your machine
 only has: [0]". The machine has fewer, the job was given fewer (Slurm's --gres, Kubernetes' limits), or
 CUDA_VISIBLE_DEVICES hides some; where it has `[]`, torch sees no GPU at all, which is a matter of driver or build.
 
-How to be sure: `python -c "import torch; print(torch.cuda.device_count())"` in the very job.
+## How to be sure
 
-How to mend it: ask the scheduler for the GPUs, or the Trainer for those that are there (`devices="auto"`). Under Slurm
-with --gpus-per-task each task sees one GPU only: that is slurm-gpu-binding.
+`python -c "import torch; print(torch.cuda.device_count())"` in the very job.
+
+## How to mend it
+
+Ask the scheduler for the GPUs, or the Trainer for those that are there (`devices="auto"`). Under Slurm
+with --gpus-per-task each task sees one GPU only: that is slurm-binds-one-gpu.
+
+## Versions and sources
 
 Source: Lightning, accelerator device parsing (`gpus` in 1.x, `devices` since 2.0). Holds for Lightning 1.5 to 2.5 with
 torch 2.2 to 2.13.
@@ -18,16 +26,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._slurm import FOUND, REQUESTED, SLURM, indices
 
-CARD = Card("DDP217", Severity.ERROR)
+AILMENT = Ailment("DDP217", Severity.ERROR)
 
 
-@sign(REQUESTED, beside=(FOUND, SLURM))
+@log_pattern(REQUESTED, context=(FOUND, SLURM))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Compare what was asked for with what is visible."""
     own = re.search(FOUND, record.text)
@@ -48,7 +54,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             else 'nvidia-smi; python -c "import torch; print(torch.version.cuda, torch.cuda.is_available())"',
         ),
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "the machine or the job has one GPU",
                 "CUDA_VISIBLE_DEVICES hides the others",

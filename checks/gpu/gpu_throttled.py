@@ -1,13 +1,28 @@
 """A GPU is slowed down by heat or by its power supply.
 
-In data-parallel training every step waits for the slowest rank: one hot GPU slows all of them. NVML tells why a
-GPU's clocks are reduced: a hardware slow-down (heat or the power brake) can halve them.
+## What happens
 
-Idle clocks, the configured power cap and clocks that an administrator set are not faults and not reported.
+In data-parallel training every step waits for the slowest rank: one hot GPU slows all of them. A hardware slow-down,
+caused by heat or by the power brake, can halve the clocks of a GPU.
 
-To be sure, while training: `nvidia-smi -q -d PERFORMANCE,TEMPERATURE`.
+Idle clocks, the configured power cap and clocks that an administrator has set are no faults and are not reported.
 
-Source: NVML, nvmlDeviceGetCurrentClocksThrottleReasons. Holds for all versions of torch.
+## How to be sure
+
+ddpdoctor reads from NVML why the clocks of each GPU are reduced. It reports four reasons: hardware slow-down, hardware
+thermal slow-down, software thermal slow-down, hardware power brake. To verify it by hand, run this while training:
+
+    nvidia-smi -q -d PERFORMANCE,TEMPERATURE
+
+## How to mend it
+
+Repair the cooling (air flow, dust, fans, the temperature of the room) or the power supply (cables, rating), and look at
+the reasons again under load. Until then leave this GPU out by CUDA_VISIBLE_DEVICES, if the training is faster without
+it.
+
+## Versions and sources
+
+Holds for all versions of torch. Source: NVML, nvmlDeviceGetCurrentClocksThrottleReasons.
 """
 
 from __future__ import annotations
@@ -15,15 +30,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
 
 from ._text import named
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.check import Gpus
 
-CARD = Card("DDP206", Severity.WARNING)
+AILMENT = Ailment("DDP206", Severity.WARNING)
 REASONS = {  # bits of nvmlClocksThrottleReasons
     0x08: "hardware slow-down",
     0x20: "software thermal slow-down",

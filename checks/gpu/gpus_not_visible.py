@@ -1,17 +1,38 @@
 """The machine has NVIDIA GPUs, and a training would see none of them.
 
-The PCI bus shows display controllers of NVIDIA, but NVML cannot be used or CUDA_VISIBLE_DEVICES hides every GPU.
-torch.cuda.is_available() is then False: the training runs on the CPU, a hundred times slower, or NCCL refuses.
+## What happens
 
-Causes, and what tells them apart: libnvidia-ml.so.1 is not there (the driver is not installed, or a container was
-started without `--gpus all`); "RM has detected an NVML/RM version mismatch" (the driver was updated while its old
-kernel module is loaded: reboot); "Driver Not Loaded" (no kernel module); no answer (a GPU has crashed: `dmesg` shows
-Xid lines); or CUDA_VISIBLE_DEVICES is empty or begins with an entry that names no GPU.
+The PCI bus shows display controllers of NVIDIA, but NVML cannot be used, or CUDA_VISIBLE_DEVICES hides every GPU.
+torch.cuda.is_available() is then False. The training runs on the CPU, a hundred times slower, or it ends: NCCL
+refuses, or torch raises "No CUDA GPUs are available" or "Found no NVIDIA driver on your system".
 
-To be sure: `nvidia-smi -L`.
+## How to be sure
 
-Source: NVML documentation, nvmlReturn_t; CUDA C++ Programming Guide, "CUDA Environment Variables". Holds for all
-versions of torch.
+ddpdoctor compares the PCI bus, NVML and CUDA_VISIBLE_DEVICES. An empty variable, or -1, is the usual way to hide the
+GPUs on purpose, and is a note. To verify it by hand:
+
+    nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES"
+
+If GPUs are listed, the variable hides them; if none are, it is the container or the driver. What NVML says tells the
+causes apart:
+
+- libnvidia-ml.so.1 is not there: the driver is not installed, or the container was started without `--gpus all`.
+- "RM has detected an NVML/RM version mismatch": the driver was updated while its old kernel module is loaded.
+- "Driver Not Loaded": there is no kernel module.
+- No answer: a GPU has crashed, and `sudo dmesg | grep -i xid` shows Xid lines.
+
+## How to mend it
+
+- No library: install the driver; start a container with the GPUs, `docker run --gpus all ...`.
+- Version mismatch: reboot, so that the kernel module has the driver's version.
+- Driver not loaded: `sudo modprobe nvidia && nvidia-smi -L`.
+- No answer: look for Xid lines, then reboot.
+- CUDA_VISIBLE_DEVICES: name GPUs that exist, or `unset CUDA_VISIBLE_DEVICES`.
+
+## Versions and sources
+
+Holds for all versions of torch. Sources: NVML documentation, nvmlReturn_t; CUDA C++ Programming Guide, "CUDA
+Environment Variables".
 """
 
 from __future__ import annotations
@@ -20,22 +41,33 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.gpus import ABSENT, visible
+from ddpdoctor.check import (
+    NO_DRIVER,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+    visible_gpus,
+)
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP201", Severity.ERROR)
+AILMENT = Ailment("DDP201", Severity.ERROR)
 
 
 @probe
 def on_the_bus_but_not_in_sight(facts: Facts) -> Iterator[Finding]:
     """Compare the PCI bus, NVML and CUDA_VISIBLE_DEVICES."""
     gpus = facts.gpus
-    if not gpus.on_bus and not gpus.devices and gpus.error in ("", ABSENT):
+    if not gpus.on_bus and not gpus.devices and gpus.error in ("", NO_DRIVER):
         raise NotRun("no NVIDIA GPU on the PCI bus")
     setting = facts.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus.error:
@@ -44,7 +76,7 @@ def on_the_bus_but_not_in_sight(facts: Facts) -> Iterator[Finding]:
             (Evidence(gpus.error, "NVML lists the GPUs", "NVML"),),
             Fix(*_fix(gpus.error)),
         )
-    elif gpus.devices and setting is not None and "MIG-" not in setting and not visible(setting, gpus):
+    elif gpus.devices and setting is not None and "MIG-" not in setting and not visible_gpus(setting, gpus):
         yield Finding(
             f"CUDA_VISIBLE_DEVICES={setting!r} hides all {len(gpus.devices)} GPUs",
             (
@@ -59,7 +91,7 @@ def on_the_bus_but_not_in_sight(facts: Facts) -> Iterator[Finding]:
 
 
 def _fix(error: str) -> tuple[str, str]:
-    if error == ABSENT:
+    if error == NO_DRIVER:
         return "install the driver; in a container, start it with the GPUs", "docker run --gpus all ..."
     if "mismatch" in error:
         return "reboot, so that the kernel module is of the driver's version", "sudo reboot"
@@ -68,10 +100,7 @@ def _fix(error: str) -> tuple[str, str]:
     return "load the driver's kernel module", "sudo modprobe nvidia && nvidia-smi -L"
 
 
-@sign(
-    r"RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system)",
-    explains=("worker-error-hidden-by-launcher",),
-)
+@log_pattern(r"RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read CUDA's refusal; the same words as a warning are harmless where the training is meant for the CPU."""
     yield Finding(
@@ -82,7 +111,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             command='nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES"',
         ),
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "CUDA_VISIBLE_DEVICES is empty or names no GPU of this host",
                 "the container or the job was started without GPUs",

@@ -1,12 +1,31 @@
 """The GPUs that a training would use are of different models.
 
-Data-parallel training waits for the slowest GPU in each step, and the batch must fit into the smallest memory.
-DataParallel even warns of it. Results stay right; time is lost.
+## What happens
 
-To be sure: `nvidia-smi --query-gpu=index,name,memory.total --format=csv`.
+In each step data-parallel training waits for the slowest GPU, and the batch must fit into the smallest memory. The
+results stay right; only time is lost. DistributedDataParallel says nothing about it. DataParallel warns of an
+"imbalance between your GPUs" where one has less than 75 % of the memory or the cores of another.
 
-Source: torch.nn.DataParallel warns of an "imbalance between your GPUs" below 75 % of memory or cores (torch 2.2 to
-2.13).
+## How to be sure
+
+ddpdoctor compares the names of the GPUs that CUDA_VISIBLE_DEVICES leaves visible, as NVML gives them, and shows each
+with its memory. To verify it by hand:
+
+    nvidia-smi --query-gpu=index,name,memory.total --format=csv
+
+## How to mend it
+
+Train on the GPUs that are alike; for example, where GPUs 0 and 1 are of one model:
+
+    export CUDA_VISIBLE_DEVICES=0,1
+
+Or keep all of them, and choose the batch size for the smallest memory. Measure the samples per second of both, and
+take the faster one.
+
+## Versions and sources
+
+The warning of torch.nn.DataParallel is in torch 2.2 to 2.13 (source: torch.nn.DataParallel). That each step waits for
+the slowest rank holds for all versions.
 """
 
 from __future__ import annotations
@@ -15,21 +34,18 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe
-from ddpdoctor.probe.gpus import Gpus, visible
-from ddpdoctor.probe.limits import human
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Gpus, Severity, Table, human_size, probe, visible_gpus
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP207", Severity.NOTE)
+AILMENT = Ailment("DDP207", Severity.NOTE)
 
 
 @probe
 def models(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
     """Compare the names of the GPUs that CUDA_VISIBLE_DEVICES leaves."""
-    seen = visible(facts.environ.get("CUDA_VISIBLE_DEVICES"), gpus)
+    seen = visible_gpus(facts.environ.get("CUDA_VISIBLE_DEVICES"), gpus)
     used = [gpu for gpu in gpus.devices if gpu.index in seen and gpu.lost is None]
     names = Counter(gpu.name for gpu in used)
     if len(names) > 1:
@@ -41,6 +57,6 @@ def models(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
             Fix(f"train on the {names[common]} that are alike", command=f"export CUDA_VISIBLE_DEVICES={alike}"),
             table=Table(
                 ("GPU", "model", "memory"),
-                tuple((gpu.index, str(gpu.name), human(gpu.memory_total)) for gpu in used),
+                tuple((gpu.index, str(gpu.name), human_size(gpu.memory_total)) for gpu in used),
             ),
         )

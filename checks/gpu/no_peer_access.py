@@ -1,17 +1,37 @@
 """GPUs cannot read each other's memory.
 
-NCCL then copies through host memory, which is slower; training is right all the same. Typical: consumer cards, GPUs
-behind different CPU sockets, virtual machines. Code that insists on peer access fails with "peer access is not
-supported between these two devices".
+## What happens
 
-To be sure: `nvidia-smi topo -p2p r`.
+NCCL copies through host memory between these GPUs, which is slower; the results are right all the same. Usual causes:
+consumer cards, GPUs behind different CPU sockets, virtual machines.
 
-In a log the message, or NCCL's "Cuda failure 217" and "failed to open CUDA IPC handle", is an error: the training has
-stopped. NCCL_P2P_DISABLE=1 makes NCCL go through host memory; code that shares CUDA tensors between processes by
-itself (CUDA IPC) must be told by its own setting. Where a launcher shows each worker one GPU only, show it all.
+Code that insists on peer access fails with "peer access is not supported between these two devices". NCCL's "Cuda
+failure 217" and "failed to open CUDA IPC handle" say the same. Where a launcher shows each worker one GPU only, NCCL
+cannot open the memory of the peer: "transport/p2p.cc ... Cuda failure 'invalid device ordinal'".
 
-Source: NVML, nvmlDeviceGetP2PStatus; NCCL documentation, "NCCL_P2P_LEVEL". Whether advertised access really works is
-proven by the check nccl-collectives. Holds for all versions of torch.
+## How to be sure
+
+ddpdoctor asks NVML for the peer access of each pair of GPUs. A pair without it is a note. One of the messages in a log
+is an error, since the training has stopped. To verify it by hand:
+
+    nvidia-smi topo -p2p r
+
+Whether the access that NVML reports really works is proven by the check nccl-collectives-fail.
+
+## How to mend it
+
+Where the training runs, nothing is to be done; `nvidia-smi topo -m` shows how the GPUs are connected. Where it stops,
+let NCCL go through host memory:
+
+    export NCCL_P2P_DISABLE=1
+
+Code that shares CUDA tensors between processes by itself (CUDA IPC) needs its own setting. Where each worker sees one
+GPU only, show every worker all GPUs of the host, and choose by LOCAL_RANK; with Slurm use `--gpus-per-node=8` instead
+of `--gpus-per-task=1`.
+
+## Versions and sources
+
+Holds for all versions of torch. Sources: NVML, nvmlDeviceGetP2PStatus; NCCL documentation, "NCCL_P2P_LEVEL".
 """
 
 from __future__ import annotations
@@ -20,14 +40,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Severity, Table
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Record, Severity, Table, log_pattern, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.gpus import Gpus
+    from ddpdoctor.check import Gpus
 
-CARD = Card("DDP211", Severity.NOTE, known_as=("gpu-p2p-unsupported",))
+AILMENT = Ailment("DDP211", Severity.NOTE)
 STATUS = {
     1: "the chipset does not support it",
     2: "the GPU does not support it",
@@ -59,10 +77,7 @@ def by_pair(gpus: Gpus) -> Iterator[Finding]:
         )
 
 
-@sign(
-    r"transport/p2p\.cc:\d+ NCCL WARN Cuda failure (?:101 )?'invalid device ordinal'",
-    explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
-)
+@log_pattern(r"transport/p2p\.cc:\d+ NCCL WARN Cuda failure (?:101 )?'invalid device ordinal'")
 def in_logs_of_one_gpu_each(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """NCCL opens a peer's memory by the peer's device, which a process that sees its own GPU only does not have."""
     yield Finding(
@@ -77,10 +92,9 @@ def in_logs_of_one_gpu_each(record: Record, match: re.Match[str]) -> Iterator[Fi
     )
 
 
-@sign(
+@log_pattern(
     r"peer access is not supported between these two devices|Cuda failure 217\b|failed to open CUDA IPC handle"
-    r"|NCCL DIAG \[INFO\] p2p: peer-memory import failed",
-    explains=("nccl-unhandled-cuda-unspecified", "remote-rank-died-or-network", "collective-timeout"),
+    r"|NCCL DIAG \[INFO\] p2p: peer-memory import failed"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read CUDA's own words; here something has insisted on peer access."""

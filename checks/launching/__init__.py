@@ -1,1 +1,1 @@
-"""Ailments of launching: launchers, schedulers, the ends of processes."""
+"""Ailments of launchers, schedulers, and how processes start and end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 EQUATION = r"micro_batch_per_gpu \* gradient_acc_step \*\s+world_size\s*(\d+)\s+!=\s+(\d+)\s+\*\s+(\d+)\s+\*\s+(\d+)"
 LAUNCHED = (
@@ -25,7 +25,7 @@ class Batch:
 
     @property
     def ranks(self) -> int:
-        """Give the number of ranks that would make the equation hold; 0 if none does."""
+        """The number of ranks that would make the equation hold; 0 if none does."""
         step = self.micro * self.accumulation
         return self.train // step if step and self.train % step == 0 else 0
 
@@ -43,6 +43,6 @@ def launched(record: Record, log: Log) -> tuple[Record, re.Match[str]] | None:
 
 
 def is_alone(numbers: Batch, record: Record, log: Log) -> bool:
-    """Say whether DeepSpeed sees one rank of several: another number would fit, and there was a launcher."""
+    """Whether DeepSpeed sees one rank of several: another number would fit, and there was a launcher."""
     several = bool(record.rank) or launched(record, log) is not None
     return numbers.world == 1 and numbers.ranks > 1 and several

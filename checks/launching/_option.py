@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def refused(option: str) -> str:
-    """Give the pattern with which argparse, HfArgumentParser, absl, fire and click refuse the option."""
+    """Return the pattern with which argparse, HfArgumentParser, absl, fire and click refuse the option."""
     return (
         r"(?:[Uu]nrecognized (?:arguments|options):|not used by the HfArgumentParser:|Unknown command line flag"
         r"|Could not consume arg:|[Nn]o such option:?)"

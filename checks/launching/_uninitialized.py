@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 UNINITIALIZED = r"Default process group (?:has not been|is not) initialized"
 SYNC_LAYERS = r"SyncBN\b|SyncBatchNorm|sync_?batch_?norm|Sync_BN|torch[/\\]nn[/\\]modules[/\\]batchnorm\.py"

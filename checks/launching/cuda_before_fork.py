@@ -1,16 +1,24 @@
 """CUDA was used before the rank processes were forked.
 
+## What happens
+
 A process that is forked inherits CUDA's state without its threads and cannot use the GPU: "Cannot re-initialize CUDA
 in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method". Launchers that fork
 look first: "Lightning can't create new processes if CUDA is already initialized", "CUDA has been initialized before
 the `notebook_launcher` could create a forked subprocess". In a notebook one earlier cell is enough: a model moved to
 the GPU, `torch.cuda.get_device_name()`, an import that asks for the device.
 
-How to be sure: the frames below the message are those of a process of your own, not of a DataLoader's worker (that is
+## How to be sure
+
+The frames below the message are those of a process of your own, not of a DataLoader's worker (that is
 cuda-in-dataloader-worker); `torch.cuda.is_initialized()` is True before the launch.
 
-How to mend it: restart, and use CUDA inside the launched function only; start the processes with `spawn`, or with
+## How to mend it
+
+Restart, and use CUDA inside the launched function only; start the processes with `spawn`, or with
 torchrun, which does not fork your script.
+
+## Versions and sources
 
 Holds for all versions of torch on Linux, Lightning 1.6 and later, Accelerate 0.20 and later. Source:
 torch/cuda/__init__.py, lightning/fabric/strategies/launchers/multiprocessing.py, accelerate/launchers.py.
@@ -21,16 +29,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._forked import LOADER, MESSAGE, PROCESS
 
-CARD = Card("DDP451", Severity.ERROR)
+AILMENT = Ailment("DDP451", Severity.ERROR)
 
 
-@sign(
+@log_pattern(
     r"Lightning can't create new processes if CUDA is already initialized"
     r"|has been initialized before the `notebook_launcher` could create a forked subprocess"
 )
@@ -39,7 +45,7 @@ def by_the_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield _finding(record, match, ())
 
 
-@sign(MESSAGE, beside=(LOADER, PROCESS))
+@log_pattern(MESSAGE, context=(LOADER, PROCESS))
 def in_a_process(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise a process of the script's own by its frames."""
     process = re.search(PROCESS, record.text)

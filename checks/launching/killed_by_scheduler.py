@@ -1,14 +1,22 @@
 """The scheduler, the platform or a person ended the training.
 
+## What happens
+
 Slurm, Kubernetes and cloud platforms send SIGTERM (15) at the time limit, on preemption, or when another part of the
 job failed: "Received 15 death signal, shutting down workers". Slurm itself says "CANCELLED AT ... DUE TO TIME LIMIT".
 torchrun prints SIGTERM lines also when it cleans up after a rank that failed; those follow "failed (exitcode", and say
 nothing about a scheduler.
 
-How to be sure: the scheduler's own record of the job, and the order: the signal comes first, no rank failed before.
+## How to be sure
 
-How to mend it: a longer limit, and checkpoints that the next job resumes from; `#SBATCH --signal=B:USR1@300` warns
+The scheduler's own record of the job, and the order: the signal comes first, no rank failed before.
+
+## How to mend it
+
+A longer limit, and checkpoints that the next job resumes from; `#SBATCH --signal=B:USR1@300` warns
 the batch script five minutes before.
+
+## Versions and sources
 
 Source: torch.distributed.elastic.agent.server.api; Slurm documentation, "sbatch". Holds for torch 2.2 to 2.13.
 """
@@ -18,11 +26,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-CARD = Card("DDP411", Severity.ERROR)
+AILMENT = Ailment("DDP411", Severity.ERROR)
 CANCELLED = r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [\d:T-]+(?: DUE TO ([A-Z ]+))?"
 TERMINATED = (
     r"Received (?:Signals\.)?(?:SIGTERM|15) death signal|Process \d+ got signal: (?:Signals\.)?(?:SIGTERM|15)\b"
@@ -31,10 +37,9 @@ FAILED = (
     r"failed \(exitcode: -?\d+\)|ChildFailedError|Traceback \(most recent call last\)"
     r"|srun: error: [^\n]{0,199}(?:Exited with exit code|Killed|Out Of Memory)"
 )
-CONSEQUENCES = ("worker-error-hidden-by-launcher", "host-oom-sigkill", "remote-rank-died-or-network")
 
 
-@sign(CANCELLED, beside=(FAILED,), explains=CONSEQUENCES)
+@log_pattern(CANCELLED, context=(FAILED,))
 def by_slurm(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Quote Slurm and its reason; where it gives none and a task failed, srun only ended the others."""
     reason = (match[1] or "").strip()
@@ -55,7 +60,7 @@ def by_slurm(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding
     )
 
 
-@sign(TERMINATED, role=Role.SYMPTOM, beside=(FAILED, CANCELLED), explains=("worker-error-hidden-by-launcher",))
+@log_pattern(TERMINATED, context=(FAILED, CANCELLED))
 def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that nothing failed before the signal came."""
     if log.first(CANCELLED) or log.before(record, FAILED):
@@ -69,7 +74,7 @@ def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
             "   # Kubernetes: kubectl describe pod POD",
         ),
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "the scheduler or platform ended the job: time limit, preemption, eviction",
                 "a rank on another node failed first, and the launcher ended the others",

@@ -1,13 +1,21 @@
 """A launcher started the ranks, and each of them starts ranks again.
 
+## What happens
+
 torchrun, srun or mpirun start one process for each GPU; a script that then calls `mp.spawn` starts one for each GPU
 in every one of them. With 2 tasks and 2 GPUs 4 processes join a world of 2: "store based barrier ... (world_size=2,
 worker_count=4)" until the time-out, or "Address already in use", since each task has a rank 0 of its own.
 
-How to be sure: mp.spawn stands in the traceback, and the processes in the store are a multiple of the world size.
+## How to be sure
 
-How to mend it: one of the two only. Either torchrun, and the script reads RANK and LOCAL_RANK; or one task for each
+Mp.spawn stands in the traceback, and the processes in the store are a multiple of the world size.
+
+## How to mend it
+
+One of the two only. Either torchrun, and the script reads RANK and LOCAL_RANK; or one task for each
 host (`srun --ntasks-per-node=1`, `python train.py`) and mp.spawn.
+
+## Versions and sources
 
 Source: torch.multiprocessing documentation, "Spawning subprocesses"; torch.distributed documentation, "Launch
 utility". Holds for torch 2.2 to 2.13.
@@ -18,13 +26,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ._barrier import BARRIER, SPAWN, barrier, spawned
+from .._barrier import BARRIER, SPAWN, barrier, spawned
 
-CARD = Card("DDP403", Severity.ERROR)
+AILMENT = Ailment("DDP403", Severity.ERROR)
 TAKEN = r"server socket has failed to listen on any local network address[^\n]{0,299}?(?:EADDRINUSE|errno: (?:98|48)\b)"
 LAUNCHED = r"ChildFailedError|TORCHELASTIC_\w+|\btorchrun\b|torch\.distributed\.(?:run|launch)\b|\bsrun\b"
 FIX = Fix(
@@ -33,7 +39,7 @@ FIX = Fix(
 )
 
 
-@sign(BARRIER, beside=(SPAWN,), explains=("stale-rendezvous-store", "missing-ranks-at-init", "port-in-use"))
+@log_pattern(BARRIER, context=(SPAWN,), supersedes=("master-port-in-use",))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See whether ranks that mp.spawn started are too many, or a rank is beyond the world."""
     said, spawn = barrier(record, match), spawned(record, log)
@@ -52,9 +58,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ),
         FIX,
         record.place,
-        doubt=None
+        ambiguity=None
         if spawn
-        else Doubt(
+        else Ambiguity(
             (
                 "a launcher started several processes, and each of them starts all ranks again",
                 "WORLD_SIZE is set to less than the number of processes",
@@ -64,7 +70,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
-@sign(TAKEN, beside=(LAUNCHED,), explains=("port-in-use", "duplicate-rank-zero", "worker-error-hidden-by-launcher"))
+@log_pattern(TAKEN, context=(LAUNCHED,), supersedes=("master-port-in-use",))
 def at_the_port(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See whether it is a process of mp.spawn, below a launcher, that finds the port taken."""
     spawn, launched = re.search(SPAWN, record.text), log.first(LAUNCHED)

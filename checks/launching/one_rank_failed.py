@@ -1,14 +1,22 @@
 """One rank failed of an error of its own, and the others only say that they lost it.
 
+## What happens
+
 A rank that raises takes its connections with it, and every other rank then fails in the communication that it is in:
 "Connection closed by peer" with gloo, ncclRemoteError or a time-out with NCCL. Their tracebacks point at innocent
 lines, and on a launcher's screen they often come first. Nothing is wrong there.
 
-How to be sure: the watch has the exceptions of all ranks of this host with the time at which each was raised. The
+## How to be sure
+
+The watch has the exceptions of all ranks of this host with the time at which each was raised. The
 one that it names came first and says nothing of another rank; the others say that a peer is gone.
 
-How to mend it: mend the named line, as in a program of one process. Often it is the rank's own part of the data
+## How to mend it
+
+Mend the named line, as in a program of one process. Often it is the rank's own part of the data
 that it does not bear: print the sample, or run that rank's share alone.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 and gloo.
 """
@@ -17,16 +25,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import PeerLost, place
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, place, watch
 
-CARD = Card("DDP480", Severity.ERROR)
+AILMENT = Ailment("DDP480", Severity.ERROR)
 
 
 @watch(PeerLost)
 def while_training(event: PeerLost) -> Iterator[Finding]:
-    """Name the rank, its error and its line; then those that followed."""
+    """Yield the name of the rank, its error and its line; then those that followed."""
     first = event.first
     if first is None or not event.others:
         return

@@ -1,15 +1,23 @@
 """init_process_group is called twice in one process.
 
+## What happens
+
 A process has one default process group; the second call raises "trying to initialize the default process group twice!".
 The second call is often not the script's own: a library (Accelerate, DeepSpeed, mmcv, Lightning) initializes as well, a
 notebook cell runs again, a training function is called once for each fold, or the entry script is imported a second
 time as a module and its top level runs again.
 
-How to be sure: the traceback shows the second call; frames of importlib or runpy above it mean that the file was
+## How to be sure
+
+The traceback shows the second call; frames of importlib or runpy above it mean that the file was
 imported anew.
 
-How to mend it: leave it to one side and guard the other; call destroy_process_group between two runs; keep the
+## How to mend it
+
+Leave it to one side and guard the other; call destroy_process_group between two runs; keep the
 training under `if __name__ == "__main__":`.
+
+## Versions and sources
 
 Source: torch.distributed.distributed_c10d, init_process_group. Holds for torch 2.2 to 2.13 (a RuntimeError before
 torch 2.1, a ValueError since).
@@ -20,16 +28,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
-CARD = Card("DDP409", Severity.ERROR)
+AILMENT = Ailment("DDP409", Severity.ERROR)
 IMPORTED = r"_bootstrap\._gcd_import|\bimport_module\(|importlib[/\\]__init__\.py|<frozen importlib"
 TWICE = r"trying to initialize the default process group twice"
 
 
-@sign(TWICE, beside=(IMPORTED,))
+@log_pattern(TWICE, context=(IMPORTED,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See whether the second call came by way of an import."""
     own = re.search(IMPORTED, record.text)

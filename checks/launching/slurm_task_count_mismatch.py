@@ -1,13 +1,21 @@
 """Slurm started another number of tasks than the training asks for.
 
+## What happens
+
 Lightning takes each Slurm task as one rank. If the numbers differ it says so: "You set `devices=4` in Lightning, but
 the number of tasks per node configured in SLURM `--ntasks-per-node=1` does not match", and in early versions "You
 requested 2 GPUs but launched 1 slurm tasks". Where nothing says so, the ranks that never came are waited for.
 
-How to be sure: the two counts in the message; `echo $SLURM_NTASKS_PER_NODE $SLURM_NNODES` in the job.
+## How to be sure
 
-How to mend it: one task for each GPU, `--ntasks-per-node` equal to devices and `--nodes` equal to num_nodes, and start
+The two counts in the message; `echo $SLURM_NTASKS_PER_NODE $SLURM_NNODES` in the job.
+
+## How to mend it
+
+One task for each GPU, `--ntasks-per-node` equal to devices and `--nodes` equal to num_nodes, and start
 with srun; `--ntasks` is not what Lightning reads.
+
+## Versions and sources
 
 Source: Lightning, SLURMEnvironment and the Trainer's connector; "Run on a SLURM managed cluster". Holds for Lightning
 0.7 to 2.5 with torch 2.2 to 2.13.
@@ -18,18 +26,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP412", Severity.ERROR)
+AILMENT = Ailment("DDP412", Severity.ERROR)
 TASKS = (
     r"You set `(?:devices|num_nodes)=(\d+)` in Lightning, but the number of (?:tasks per node|nodes) configured "
     r"in SLURM `--(n\w+(?:-per-node)?)=(\d+)`"
 )
 
 
-@sign(TASKS)
+@log_pattern(TASKS)
 def in_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Compare the two counts that the message gives."""
     yield Finding(
@@ -40,9 +46,9 @@ def in_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(r"You set `--ntasks=(\d+)` in your SLURM bash script, but this variable is not supported")
+@log_pattern(r"You set `--ntasks=(\d+)` in your SLURM bash script, but this variable is not supported")
 def total(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the option that Lightning does not take."""
+    """Yield the name of the option that Lightning does not take."""
     yield Finding(
         f"--ntasks={match[1]} is set, and Lightning takes the number of tasks a node",
         (record.proof(match, f"--ntasks-per-node={match[1]}"),),
@@ -51,7 +57,7 @@ def total(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(r"You requested (\d+)s? GPUs but launched ([1-9]\d*)s? slurm tasks")
+@log_pattern(r"You requested (\d+)s? GPUs but launched ([1-9]\d*)s? slurm tasks")
 def in_early_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Compare the two counts of a warning of early versions, which then start what is missing; 0 is no Slurm job."""
     yield Finding(

@@ -1,14 +1,22 @@
 """An object that cannot be pickled is handed to a new process.
 
+## What happens
+
 mp.spawn, and data loader workers where processes are spawned (Windows, macOS, `multiprocessing_context="spawn"`, Python
 3.14 with forkserver), pickle everything that the new process needs. A lambda, a function inside of a function, an open
 file, a lock or a generator cannot be pickled: "Can't pickle local object 'main.<locals>.<lambda>'", "cannot pickle
 '_thread.lock' object", in the parent, before the first rank has run a line. On Linux with fork the same script works.
 
-How to be sure: frames of popen_spawn or reduction.py, and the object's name in the message.
+## How to be sure
 
-How to mend it: move functions and classes to the top level of a module (functools.partial in place of a lambda), and
+Frames of popen_spawn or reduction.py, and the object's name in the message.
+
+## How to mend it
+
+Move functions and classes to the top level of a module (functools.partial in place of a lambda), and
 make files, locks and connections inside the new process.
+
+## Versions and sources
 
 Source: Python documentation, "What can be pickled and unpickled?"; torch.multiprocessing documentation. Holds for
 torch 2.2 to 2.13, Python 3.10 to 3.14.
@@ -19,11 +27,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
-CARD = Card("DDP413", Severity.ERROR)
+AILMENT = Ailment("DDP413", Severity.ERROR)
 LOCAL = r"Can't (?:pickle|get) local object (?:'([^'\n]+)'|<(?:function|class) ([^\s>]+(?:<locals>\.[^\s>]*>?)?))"
 STARTING = r"popen_(?:spawn|forkserver)\w*\.py|ForkingPickler|_MultiProcessingDataLoaderIter|\bmp\.spawn\("
 RESOURCE = (
@@ -33,9 +39,9 @@ RESOURCE = (
 SAVING = r"torch[/\\]serialization\.py"
 
 
-@sign(LOCAL)
+@log_pattern(LOCAL)
 def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the object, unless it was torch.save that refused it."""
+    """Yield the name of the object, unless it was torch.save that refused it."""
     if re.search(SAVING, record.text) and not re.search(STARTING, record.text):
         return
     name = match[1] or match[2]
@@ -51,9 +57,9 @@ def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]
     )
 
 
-@sign(
+@log_pattern(
     r"PicklingError: Can't pickle <?(?:(?:function|class|method) )?'?([\w.<>]+)[^\n:]*: (?:attribute lookup|it's not )",
-    beside=(STARTING,),
+    context=(STARTING,),
 )
 def of_a_shadowed_object(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name what pickle does not find under its own name, where a process is being started."""
@@ -70,9 +76,9 @@ def of_a_shadowed_object(record: Record, match: re.Match[str], log: Log) -> Iter
     )
 
 
-@sign(RESOURCE, beside=(STARTING,))
+@log_pattern(RESOURCE, context=(STARTING,))
 def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Name the type, where a process is being started."""
+    """Yield the name of the type, where a process is being started."""
     if not (re.search(STARTING, record.text) or (not record.frames and log.first(STARTING))):
         return
     yield Finding(

@@ -1,14 +1,22 @@
 """The ranks were started again after a crash, and the first crash is what matters.
 
+## What happens
+
 torchrun with `--max_restarts` above 0 starts all ranks anew when one fails. Where the new ranks meet the counters of
 the old ones in the store, they wait in the store based barrier with a count that is a multiple of the world size (4,
 then 8, then 12, then 16: one more for each attempt), and end by a time-out that has nothing to do with the fault. The
 same holds for ports in use, peers that closed the connection and half-written files after a restart.
 
-How to be sure: `attempt_1` and above in paths of torchrun's logs, "attempts left", or the count in the message.
+## How to be sure
 
-How to mend it: read the first failure, further up or in the log of attempt_0, and mend that. `--max_restarts=0` makes
+`attempt_1` and above in paths of torchrun's logs, "attempts left", or the count in the message.
+
+## How to mend it
+
+Read the first failure, further up or in the log of attempt_0, and mend that. `--max_restarts=0` makes
 it the last thing that is printed.
+
+## Versions and sources
 
 Source: torch.distributed.elastic.agent; _store_based_barrier. Holds for torch 2.2 to 2.13.
 """
@@ -18,16 +26,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
-from ._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
+from .._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
 
-CARD = Card("DDP402", Severity.ERROR)
+AILMENT = Ailment("DDP402", Severity.ERROR)
 
 
-@sign(BARRIER, role=Role.SYMPTOM, beside=(SPAWN, RESTART), explains=("stale-rendezvous-store", "missing-ranks-at-init"))
+@log_pattern(BARRIER, context=(SPAWN, RESTART))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See whether the count is a multiple of the world size, and whether the log tells of a restart."""
     said, restart = barrier(record, match), log.first(RESTART)
@@ -43,9 +49,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             command="torchrun --standalone --max_restarts=0 --nproc_per_node=2 train.py",
         ),
         record.place,
-        doubt=None
+        ambiguity=None
         if restart
-        else Doubt(
+        else Ambiguity(
             (
                 f"torchrun's attempt number {said.starts} after a crash",
                 "a store that earlier runs left: the same port or file:// path",

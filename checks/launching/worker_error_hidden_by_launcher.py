@@ -1,14 +1,23 @@
 """A rank ended with an error that this log does not hold.
 
+## What happens
+
 torchrun knows a rank's exit status, not why: "exitcode : 1 (pid: 4711)", "error_file: <N/A>", "traceback : To enable
 traceback see: https://pytorch.org/docs/stable/elastic/errors.html", and then its own traceback that ends in
 ChildFailedError. The rank's traceback was printed by the rank: further up, into another file, or by another node. The
 frames of torchrun in this log say nothing about the cause.
 
-How to be sure: no other exception stands in the log.
+## How to be sure
 
-How to mend it: search for the first "Error" of that rank; keep each rank's output with `--log-dir` and `--redirects`;
+No exception stands in the log but the launcher's own. Where a script ended with exit status 2 and its parser of
+arguments said why ("train.py: error: the following arguments are required"), that line is the error.
+
+## How to mend it
+
+Search for the first "Error" of that rank; keep each rank's output with `--log-dir` and `--redirects`;
 decorate main with `@record`, and torchrun prints the traceback in its summary.
+
+## Versions and sources
 
 Source: torch.distributed.elastic.multiprocessing.errors; torchrun documentation, "Error Propagation". Holds for torch
 2.2 to 2.13.
@@ -19,11 +28,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
-CARD = Card("DDP415", Severity.ERROR)
+AILMENT = Ailment("DDP415", Severity.ERROR)
 FAILED = (
     r"failed \(exitcode: ([1-9]\d*)\)(?: local_rank: (\d+))?|exitcode\s*: ([1-9]\d*) \(pid: \d+\)"
     r"|CalledProcessError: Command [^\n]* returned non-zero exit status ([1-9]\d*)|exits with return code = ([1-9]\d*)"
@@ -32,6 +39,10 @@ FAILED = (
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
 LAUNCHERS = {"ChildFailedError", "CalledProcessError"}
+REFUSED = (
+    r"(?m)^[\w./-]+: error: (?:the following arguments are required|unrecognized arguments|one of the arguments"
+    r"|argument |ambiguous option)[^\n]*|^Error: (?:Missing|No such|Invalid value for|Got unexpected)[^\n]*"
+)
 PEER = r"[Cc]onnection closed by (?:remote )?peer|Connection reset by peer|Broken pipe"
 SUMMARY = r"rank\s+: (\d+) \(local_rank: (\d+)\)"
 FIX = Fix(
@@ -39,7 +50,7 @@ FIX = Fix(
     command="torchrun --log-dir=logs --redirects=3 --tee=3 --nproc_per_node=2 train.py",
     diff="+from torch.distributed.elastic.multiprocessing.errors import record\n+\n+@record\n def main():",
 )
-DOUBT = Doubt(
+DOUBT = Ambiguity(
     (
         "an exception of the script",
         "an error in its arguments (exit status 2)",
@@ -49,23 +60,34 @@ DOUBT = Doubt(
 )
 
 
-@sign(FAILED, role=Role.SYMPTOM, beside=(ERROR, SUMMARY))
+@log_pattern(FAILED, role=Role.GENERIC, context=(ERROR, SUMMARY, REFUSED))
 def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that nothing but the launcher speaks of an error."""
     if told(log, match[2]):
         return
     status = match[1] or next(filter(None, match.groups()[2:]))
+    rank = f"local rank {match[2]}" if match[2] else "a rank"
+    if status == "2" and (refused := log.first(REFUSED)):
+        yield Finding(
+            f"{rank} refused its arguments: {refused[1][0]}",
+            (refused[0].proof(refused[1], "arguments that the script takes"),),
+            Fix(
+                "give the script what it asks for; its arguments stand behind its name, the launcher's before",
+                command="torchrun --nproc_per_node=2 train.py --help",
+            ),
+            record.place,
+        )
+        return
     yield Finding(
-        (f"local rank {match[2]}" if match[2] else "a rank")
-        + f" ended with exit status {status}; its own error is not in this log",
+        f"{rank} ended with exit status {status}, and no exception of it is in this log",
         (record.proof(match, "the traceback of the rank"),),
         FIX,
         record.place,
-        doubt=DOUBT,
+        ambiguity=DOUBT,
     )
 
 
-@sign(r"\bChildFailedError\b", role=Role.SYMPTOM, beside=(ERROR, ENDED, SUMMARY))
+@log_pattern(r"\bChildFailedError\b", role=Role.GENERIC, context=(ERROR, ENDED, SUMMARY))
 def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that not even an exit status is told."""
     if told(log) or log.first(ENDED):
@@ -75,16 +97,18 @@ def alone(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
         (record.proof(match, "the traceback of the rank"),),
         FIX,
         record.place,
-        doubt=DOUBT,
+        ambiguity=DOUBT,
     )
 
 
 def told(log: Log, local_rank: str | None = None) -> bool:
-    """Say whether the log holds an exception of the failed rank; that a peer closed its connection, others print."""
+    """Whether the log holds an exception of the failed rank; that a peer closed its connection, others print."""
     failed = {int(found[1]) for _, found in log.find(SUMMARY) if found[2] == local_rank}
     failed |= {int(local_rank)} if local_rank and not failed else set()
+    raised = [(each, {each.error.rpartition(".")[2]}) for each in log.records if each.error]
+    printed = [(each, set(re.findall(ERROR, each.text))) for each, _ in log.find(ERROR)]
     return any(
-        set(re.findall(ERROR, each.text)) - LAUNCHERS
-        for each, _ in log.find(ERROR)
+        names - LAUNCHERS
+        for each, names in (*raised, *printed)
         if not (failed and each.rank is not None and each.rank not in failed and re.search(PEER, each.text))
     )

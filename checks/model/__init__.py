@@ -1,1 +1,1 @@
-"""Ailments of models and gradients."""
+"""Ailments of models, wrappers and gradients."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 from ._logs import IN_PARALLEL, REPLICA, SEVERAL, TRAINER, beside
 

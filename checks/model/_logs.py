@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 if TYPE_CHECKING:
-    from ddpdoctor import Evidence
+    from ddpdoctor.check import Evidence
 
 TRAINER = r"transformers[/\\]trainer\w*\.py"
 REPLICA = r"Caught \w+ in replica (\d+) on device (\d+)"
@@ -49,8 +49,8 @@ BY_HAND = "DDP(model, find_unused_parameters=True)"
 
 
 def find_unused(text: str) -> str:
-    """Give the line that switches the search for unused parameters on, as the framework of the traceback wants it."""
-    return next((line for sign, line in FIND_UNUSED if re.search(sign, text)), BY_HAND)
+    """Return the line that switches the search for unused parameters on, as the framework of the traceback wants it."""
+    return next((line for log_pattern, line in FIND_UNUSED if re.search(log_pattern, text)), BY_HAND)
 
 
 def beside(record: Record, log: Log, pattern: str) -> tuple[Evidence, ...]:

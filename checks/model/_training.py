@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ddpdoctor import Evidence
-from ddpdoctor.watch.events import Bypassed, Joined, OptimizerSeen, Site, StepSampled, SyncSkipped, Wrapped
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import Bypassed, Evidence, Joined, OptimizerSeen, Site, StepSampled, SyncSkipped, Training, Wrapped
 
 GRADIENT = 1e-3  # relative: averaged gradients are equal to the last bit on like hardware, and to 1e-6 on unlike
 PARAMETER = 1e-4
@@ -24,18 +22,18 @@ class Step(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Give the step's number, from 1."""
+        """The step's number, from 1."""
         return next(iter(self.ranks.values())).number
 
     @property
     def when(self) -> str:
-        """Say when the norms were taken."""
+        """When the norms were taken."""
         closure = any(each.closure for each in self.ranks.values())
         return f"right {'after' if closure else 'before'} step {self.number}"
 
     @property
     def by_own_means(self) -> bool:
-        """Say whether a communication hook, or the script, exchanges what DDP would average."""
+        """Whether a communication hook, or the script, exchanges what DDP would average."""
         return any(
             each.sent * 2 >= self.wrapped.elements or not {*filter(None, each.hook.split(", "))} <= AVERAGING
             for each in self.ranks.values()
@@ -49,13 +47,13 @@ class Apart(NamedTuple):
     norms: dict[int, float]
 
     def evidence(self, what: str, step: Step) -> Evidence:
-        """Tell what each rank has."""
+        """Return what each rank has."""
         seen = ", ".join(f"{norm:.6g} on rank {rank}" for rank, norm in list(self.norms.items())[:8])
         return Evidence(f"norm of {what} {self.name}: {seen}", "the same on all ranks", step.when)
 
 
 def together(event: StepSampled, training: Training) -> Step | None:
-    """Give a step once all ranks have told it that share the model's gradients and are seen from here."""
+    """Return a step once all ranks have told it that share the model's gradients and are seen from here."""
     since = [joined.time for joined in training.of(Joined, pid=event.pid) if joined.time <= event.time]
     wrapped = training.of(Wrapped, pid=event.pid, model=event.model)
     if event.model is None or not since or not wrapped:
@@ -97,10 +95,10 @@ def parameters_apart(step: Step) -> Apart | None:
 
 def strays_apart(step: Step) -> Apart | None:
     """Find the first parameter that came after wrapping and has different gradients."""
-    names = {tuple(name for name, _, _ in each.strays) for each in step.ranks.values()}
+    names = {tuple(name for name, _, _ in each.unmanaged) for each in step.ranks.values()}
     if len(names) > 1:
         return None
-    norms = {rank: tuple(norm for _, _, norm in each.strays) for rank, each in step.ranks.items()}
+    norms = {rank: tuple(norm for _, _, norm in each.unmanaged) for rank, each in step.ranks.items()}
     return _apart(names.pop(), norms, GRADIENT)
 
 
@@ -113,17 +111,17 @@ def _apart(names: Sequence[str], norms: dict[int, tuple[float | None, ...]], tol
 
 
 def bypasses(step: Step) -> bool:
-    """Say whether no rank has called the wrapper since the step before."""
+    """Whether no rank has called the wrapper since the step before."""
     return not any(each.forwards for each in step.ranks.values())
 
 
 def skips_sync(step: Step) -> bool:
-    """Say whether the last forward through the wrapper was within no_sync, on all ranks."""
+    """Whether the last forward through the wrapper was within no_sync, on all ranks."""
     return all(each.forwards and not each.last_synced for each in step.ranks.values())
 
 
 def line(kind: type[Bypassed | SyncSkipped], step: Step, training: Training) -> Site | None:
-    """Give the line that an event of the first rank names, or that of the step."""
+    """Return the line that an event of the first rank names, or that of the step."""
     first = next(iter(step.ranks.values()))
     told = training.of(kind, pid=first.pid, model=first.model)
     return (told[-1].site if told else None) or first.site

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpdoctor import Evidence
-from ddpdoctor.probe.outcome import Died, Outcome, Raised, Stuck
+from ddpdoctor.check import Died, Evidence, Outcome, Raised, Stuck
 
 SHOWN = 8
 
 
 def listed(names: Sequence[object], shown: int = SHOWN) -> str:
-    """Give the names, at most so many of them, and how many more there are."""
+    """Return the names, at most so many of them, and how many more there are."""
     rest = len(names) - shown
     return ", ".join(str(name) for name in names[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def counted(number: int, noun: str) -> str:
-    """Give ``1 parameter`` or ``3 parameters``."""
+    """Return ``1 parameter`` or ``3 parameters``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def ends(outcomes: tuple[Outcome, ...], expected: str) -> tuple[Evidence, ...]:
-    """Give how the ranks ended that did not return, those first that failed by themselves."""
+    """Return how the ranks ended that did not return, those first that failed by themselves."""
     order = sorted(outcomes, key=lambda outcome: isinstance(outcome, Stuck))
     return tuple(Evidence(end(outcome), expected, f"rank {outcome.rank}") for outcome in order if end(outcome))
 
 
 def end(outcome: Outcome) -> str:
-    """Say how a rank ended; empty when it returned."""
+    """Return how a rank ended; empty when it returned."""
     match outcome:
         case Raised(kind=kind, message=message):
             return f"{kind}: {first_sentences(message)}"

@@ -1,14 +1,22 @@
 """The model, or a part of it, is wrapped already.
 
+## What happens
+
 A `DataParallel` inside a model that DDP wraps is an error on GPUs: every rank's inner wrapper scatters over
 all GPUs of the node, and every rank but the first stops with "module must have its parameters and buffers on
 device cuda:0 (device_ids[0])". Without GPUs the inner wrapper does nothing but put `module.` into the keys of
 the state dict. A factory that wraps the whole model is no fault: ddpdoctor then examines what is inside, and
 says so.
 
-How to be sure: `[name for name, part in model.named_modules() if isinstance(part, nn.DataParallel)]`.
+## How to be sure
 
-How to mend it: remove the inner wrapper; wrap the whole model once, in the training script.
+`[name for name, part in model.named_modules() if isinstance(part, nn.DataParallel)]`.
+
+## How to mend it
+
+Remove the inner wrapper; wrap the whole model once, in the training script.
+
+## Versions and sources
 
 Holds for torch 2.2 and later. Source: the check in torch.nn.parallel.data_parallel.
 """
@@ -19,17 +27,15 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
 
 from ._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from ._words import listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP510", Severity.WARNING, known_as=("dataparallel-nested-in-ddp",))
+AILMENT = Ailment("DDP510", Severity.WARNING)
 
 
 @probe
@@ -55,7 +61,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
         )
 
 
-@sign(NOT_ON_FIRST)
+@log_pattern(NOT_ON_FIRST)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise the inner DataParallel by its frame below that of DDP."""
     if inner := re.search(WRAPPED_TWICE, record.text):

@@ -1,15 +1,23 @@
 """A batch has fewer samples than DataParallel has GPUs.
 
+## What happens
+
 DataParallel splits the first dimension over the GPUs. With fewer samples than GPUs some replicas get nothing;
 they are left out, and a forward whose tensors come by keyword or are of unequal length can be called without
 an argument ("missing 1 required positional argument" in replica k). It also happens with the last batch of an
 epoch.
 
-How to be sure: the factory's file uses DataParallel, the first dimension of the example batch is smaller than
+## How to be sure
+
+The factory's file uses DataParallel, the first dimension of the example batch is smaller than
 the number of GPUs that are visible.
 
-How to mend it: a batch of at least a sample for each GPU, `drop_last=True`, fewer `device_ids`; better, train
+## How to mend it
+
+A batch of at least a sample for each GPU, `drop_last=True`, fewer `device_ids`; better, train
 with DDP.
+
+## Versions and sources
 
 Holds for all versions of torch. Source: torch.nn.parallel.scatter_gather.
 """
@@ -20,17 +28,27 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import Role, probe, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+)
 
 from ._logs import TRAINER, beside
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.gpus import Gpus
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import Gpus, ModelExam
 
-CARD = Card("DDP518", Severity.WARNING)
+AILMENT = Ailment("DDP518", Severity.WARNING)
 
 
 @probe
@@ -59,14 +77,14 @@ FAILED = r"Caught TypeError in replica ([1-9]\d*) on device (\d+)"
 MISSING = r"missing \d+ required (?:positional|keyword-only) arguments?: [^\n]+"
 
 
-@sign(FAILED, beside=(MISSING, TRAINER))
+@log_pattern(FAILED, context=(MISSING, TRAINER))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise a replica that was called without arguments while those before it were not."""
     if (missing := beside(record, log, MISSING)) and not beside(record, log, TRAINER):
         yield _finding(record, match, missing)
 
 
-@sign(FAILED, role=Role.SYMPTOM, beside=(MISSING, TRAINER))
+@log_pattern(FAILED, context=(MISSING, TRAINER))
 def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave the cause open where the replica's own error is not in the log."""
     if (
@@ -75,18 +93,18 @@ def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[
         or record.text.count("TypeError") > 1 + record.text.count("Caught TypeError")
     ):
         return
-    doubt = Doubt(
+    ambiguity = Ambiguity(
         (
             f"replica {match[1]} got no share of the batch: its forward misses an argument",
             "a value that only the first replicas get, such as a list that DataParallel does not split evenly",
         ),
         "grep -A 30 'Original Traceback' train.log",
     )
-    yield _finding(record, match, (), doubt)
+    yield _finding(record, match, (), ambiguity)
 
 
 def _finding(
-    record: Record, match: re.Match[str], missing: tuple[Evidence, ...], doubt: Doubt | None = None
+    record: Record, match: re.Match[str], missing: tuple[Evidence, ...], ambiguity: Ambiguity | None = None
 ) -> Finding:
     return Finding(
         f"the batch has too few samples for all GPUs: replica {match[1]} got none, those before it did",
@@ -97,5 +115,5 @@ def _finding(
         ),
         record.place,
         severity=Severity.ERROR,
-        doubt=doubt,
+        ambiguity=ambiguity,
     )

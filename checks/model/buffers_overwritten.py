@@ -1,5 +1,7 @@
 """A second forward overwrites buffers that the first one's backward needs.
 
+## What happens
+
 At the start of each forward DDP copies rank 0's buffers into those of the other ranks, in place. If a forward
 saved a buffer for its backward (it multiplied by it, say), a second forward before that backward changes the
 saved value on every rank but 0. Older torch raises "one of the variables needed for gradient computation has
@@ -8,12 +10,18 @@ nothing is raised: the gradients are silently wrong. It takes a buffer that diff
 overwritten, such as a running statistic that forward replaces by a new tensor. Batch normalisation is not
 affected: its backward does not use the buffers.
 
-How to be sure: ddpdoctor calls the model twice, bare and under DDP, and compares the buffers that autograd
+## How to be sure
+
+ddpdoctor calls the model twice, bare and under DDP, and compares the buffers that autograd
 saved in the first call before and after the second. It is an error where the factory's file calls the wrapped
 model twice before backward; where it is not seen to, this is a note for whoever will.
 
-How to mend it: put both inputs through one forward (`model(torch.cat([a, b]))`); or use a copy of the buffer
+## How to mend it
+
+Put both inputs through one forward (`model(torch.cat([a, b]))`); or use a copy of the buffer
 in forward (`self.scale.clone()`); or switch the copying off.
+
+## Versions and sources
 
 Seen with torch 2.13 CPU, where nothing is raised. On GPUs the error is still reported for torch 2.6 and later, with
 BatchNorm called twice before one backward (pytorch issue 175024), for which `broadcast_buffers=False` is the remedy.
@@ -25,22 +33,32 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import Role, probe, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+)
 
 from ._logs import MODIFIED, SEVERAL, beside
 from ._words import listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP505", Severity.ERROR, known_as=("ddp-buffer-broadcast-inplace",))
+AILMENT = Ailment("DDP505", Severity.ERROR)
 
 
 @probe
 def in_two_forwards(model: ModelExam) -> Iterator[Finding]:
-    """Name the buffers, and the place of the second call if the factory's file has one."""
+    """Yield the name of the buffers, and the place of the second call if the factory's file has one."""
     steps = model.steps
     steps.under_ddp()
     hurt = {rank: parity.overwritten for rank, parity in enumerate(steps.parities) if parity.overwritten}
@@ -67,7 +85,7 @@ def in_two_forwards(model: ModelExam) -> Iterator[Finding]:
 BUFFER = re.compile(r"(?:Float|Double|Half|BFloat16)Tensor \[\d+\]$|(?:Long|Int|Bool)Tensor")
 
 
-@sign(MODIFIED, beside=(SEVERAL,))
+@log_pattern(MODIFIED, context=(SEVERAL,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise a buffer: no operation made it, and it has one value a channel or whole numbers, under DDP."""
     distributed = _ranks(record, log)
@@ -85,7 +103,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
-@sign(MODIFIED, role=Role.SYMPTOM, beside=(SEVERAL,))
+@log_pattern(MODIFIED, context=(SEVERAL,))
 def undecided_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave open which of the two it was, where the message tells neither buffers nor DDP."""
     distributed = _ranks(record, log)
@@ -96,10 +114,10 @@ def undecided_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterato
         (record.proof(match, "the version that forward saved"), *distributed),
         ONE_FORWARD,
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "DDP's copy of rank 0's buffers at a second forward before backward",
-                "the model's own in-place operation, or optimizer.step() before backward (user-inplace-op)",
+                "the model's own in-place operation, or optimizer.step() before backward (inplace-op-breaks-backward)",
             ),
             "CUDA_VISIBLE_DEVICES=0 torchrun --standalone --nproc_per_node=1 train.py",
         ),

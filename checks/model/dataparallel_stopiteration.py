@@ -1,14 +1,22 @@
 """The model asks a DataParallel replica for its parameters, and replicas have none.
 
+## What happens
+
 Since torch 1.5 a replica of DataParallel holds its weights as plain attributes: `next(self.parameters())` in forward,
 or a property such as `device` or `dtype` that is built on it, finds nothing and raises "StopIteration: Caught
 StopIteration in replica 0 on device 0". With one GPU DataParallel calls the model itself and the same code works.
 
-How to be sure: the lines below "Original Traceback" end in `next(self.parameters())`, or in a property that reads it.
+## How to be sure
+
+The lines below "Original Traceback" end in `next(self.parameters())`, or in a property that reads it.
 Replica 0 fails as the others do, so no share of a batch is missing.
 
-How to mend it: take device and dtype from the input (`x.device`, `x.dtype`) or from a registered buffer; better, train
+## How to mend it
+
+Take device and dtype from the input (`x.device`, `x.dtype`) or from a registered buffer; better, train
 with DDP, where every process has the real model.
+
+## Versions and sources
 
 Holds for torch 1.5 to 2.13. Source: torch/nn/parallel/replicate.py, and the release notes of torch 1.5.
 """
@@ -18,40 +26,40 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._logs import TRAINER, beside
 
-CARD = Card("DDP529", Severity.ERROR)
+AILMENT = Ailment("DDP529", Severity.ERROR)
 MESSAGE = r"Caught StopIteration in replica (\d+) on device (\d+)"
 ASKED = r"next\([^\n]{0,80}parameters\(|\.dtype\b|\.device\b|get_parameter_(?:device|dtype)"
 
 
-@sign(MESSAGE, beside=(ASKED, TRAINER))
+@log_pattern(MESSAGE, context=(ASKED, TRAINER))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise the question for the parameters in the replica's own traceback."""
     if (asked := beside(record, log, ASKED)) and not beside(record, log, TRAINER):
         yield _finding(record, match, asked)
 
 
-@sign(MESSAGE, role=Role.SYMPTOM, beside=(ASKED, TRAINER))
+@log_pattern(MESSAGE, context=(ASKED, TRAINER))
 def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave the cause open where the replica's traceback is missing."""
     if beside(record, log, ASKED) or beside(record, log, TRAINER):
         return
-    doubt = Doubt(
+    ambiguity = Ambiguity(
         (
             "next(self.parameters()) in forward, or a property built on it",
             "next() of something that a replica got no share of (batch-smaller-than-gpus)",
         ),
         "grep -A 30 'Original Traceback' train.log",
     )
-    yield _finding(record, match, (), doubt)
+    yield _finding(record, match, (), ambiguity)
 
 
-def _finding(record: Record, match: re.Match[str], asked: tuple[Evidence, ...], doubt: Doubt | None = None) -> Finding:
+def _finding(
+    record: Record, match: re.Match[str], asked: tuple[Evidence, ...], ambiguity: Ambiguity | None = None
+) -> Finding:
     return Finding(
         f"forward asks replica {match[1]} of DataParallel for its parameters, and a replica has none",
         (record.proof(match, "device and dtype taken from the input"), *asked),
@@ -60,5 +68,5 @@ def _finding(record: Record, match: re.Match[str], asked: tuple[Evidence, ...], 
             diff="-device = next(self.parameters()).device\n+device = x.device",
         ),
         record.place,
-        doubt=doubt,
+        ambiguity=ambiguity,
     )

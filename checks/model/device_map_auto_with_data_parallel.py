@@ -1,15 +1,23 @@
 """A model that device_map splits over the GPUs is to be trained on several ranks.
 
+## What happens
+
 `from_pretrained(..., device_map="auto")` puts the layers of one model on all visible GPUs, for one process. Data
 parallelism wants a whole copy of the model on each rank's own GPU. Accelerate refuses the two together: "You can't
 train a model that has been loaded with `device_map='auto'` in any distributed mode", in 8-bit or 4-bit "on multiple
 devices in any distributed mode" or "on a different device than the one you're training on". Where nothing refuses, an
 operation meets tensors of two GPUs: "Expected all tensors to be on the same device, but found at least two devices".
 
-How to be sure: `print(model.hf_device_map)` names more than one device, or one that is not the rank's.
+## How to be sure
 
-How to mend it: leave `device_map` out and let the launcher give each rank its GPU; for quantised models
+`print(model.hf_device_map)` names more than one device, or one that is not the rank's.
+
+## How to mend it
+
+Leave `device_map` out and let the launcher give each rank its GPU; for quantised models
 `device_map={"": local_rank}`. To keep the model split, start one process with plain python.
+
+## Versions and sources
 
 Holds for Accelerate 0.20 to 1.15 with torch 2.2 to 2.13. Source: `Accelerator.prepare` in accelerate/accelerator.py.
 """
@@ -19,14 +27,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._devices import CONTEXT, HARD_CODED, IMPLICIT, LOOK, SPLIT, SPREAD, TWO_GPUS, Setting, setting
 from ._logs import beside
 
-CARD = Card("DDP532", Severity.ERROR)
+AILMENT = Ailment("DDP532", Severity.ERROR)
 REMEDY = Fix(
     "give each rank the whole model on its own GPU",
     diff='-AutoModelForCausalLM.from_pretrained(name, device_map="auto")\n'
@@ -34,7 +40,7 @@ REMEDY = Fix(
 )
 
 
-@sign(
+@log_pattern(
     r"You can't train a model that has been loaded (?:with `device_map='auto'` in any distributed mode"
     r"|in [^\n]{1,40} precision on multiple devices in any distributed mode"
     r"|in [^\n]{1,40} precision on a different device than)"
@@ -50,27 +56,29 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(TWO_GPUS, beside=CONTEXT)
+@log_pattern(TWO_GPUS, context=CONTEXT)
 def of_a_split_model(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise a split model by Accelerate's hooks, which move the inputs from layer to layer."""
     if setting(record, log) is Setting.SPLIT:
         yield _finding(record, match, beside(record, log, SPLIT))
 
 
-@sign(TWO_GPUS, role=Role.SYMPTOM, beside=CONTEXT)
+@log_pattern(TWO_GPUS, context=CONTEXT)
 def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave the cause open where the log shows nothing of the program."""
     if setting(record, log) is Setting.UNKNOWN and len(set(re.findall(r"cuda:\d+", record.text))) > 1:
-        yield _finding(record, match, (), Doubt((SPREAD, IMPLICIT, HARD_CODED), LOOK))
+        yield _finding(record, match, (), Ambiguity((SPREAD, IMPLICIT, HARD_CODED), LOOK))
 
 
-def _finding(record: Record, match: re.Match[str], shown: tuple[Evidence, ...], doubt: Doubt | None = None) -> Finding:
+def _finding(
+    record: Record, match: re.Match[str], shown: tuple[Evidence, ...], ambiguity: Ambiguity | None = None
+) -> Finding:
     return Finding(
         "one process uses several GPUs, and an operation got tensors of two of them"
-        if doubt
+        if ambiguity
         else "a model that is split over several GPUs got tensors of two of them in one operation",
         (record.proof(match, "all tensors on one GPU"), *shown),
         REMEDY,
         record.place,
-        doubt=doubt,
+        ambiguity=ambiguity,
     )

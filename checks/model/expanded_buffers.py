@@ -1,14 +1,22 @@
 """Several elements of a buffer share one memory location.
 
+## What happens
+
 A buffer made by `expand` or `broadcast_to` has fewer values in memory than elements. DDP writes rank 0's
 buffers into those of the other ranks and raises "unsupported operation: more than one element of the
 written-to tensor refers to a single memory location. ..." Usual causes: position ids and masks that are
 expanded to the batch.
 
-How to be sure: `buffer.stride()` holds a 0 for a dimension larger than 1; ddpdoctor also lets DDP wrap the
+## How to be sure
+
+`buffer.stride()` holds a 0 for a dimension larger than 1; ddpdoctor also lets DDP wrap the
 model.
 
-How to mend it: register a copy, `.expand(...).clone()`; or register the small tensor and expand in forward.
+## How to mend it
+
+Register a copy, `.expand(...).clone()`; or register the small tensor and expand in forward.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 """
@@ -19,24 +27,33 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_facts import Buffer, Parameter, is_expanded
-from ddpdoctor.probe.model_steps import EXPANDED
+from ddpdoctor.check import (
+    EXPANDED,
+    Ailment,
+    Buffer,
+    Evidence,
+    Finding,
+    Fix,
+    Parameter,
+    Record,
+    Severity,
+    is_expanded,
+    log_pattern,
+    probe,
+)
 
 from ._logs import DDP_SENDS
 from ._words import end, listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP519", Severity.ERROR)
+AILMENT = Ailment("DDP519", Severity.ERROR)
 
 
 @probe
 def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
-    """Name the buffers that DDP could not write to."""
+    """Yield the name of the buffers that DDP could not write to."""
     steps = model.steps
     steps.under_ddp()
     raised = steps.raised(EXPANDED)
@@ -55,7 +72,7 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
         )
 
 
-@sign(r"more than one element of the written-to tensor refers to a single memory location")
+@log_pattern(r"more than one element of the written-to tensor refers to a single memory location")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Where DDP was writing a buffer; the user's own in-place operations raise the same."""
     if re.search(DDP_SENDS, record.text):

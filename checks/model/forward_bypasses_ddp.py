@@ -1,15 +1,23 @@
 """The forward goes past DistributedDataParallel, so that gradients are never averaged.
 
+## What happens
+
 DDP arranges the averaging of gradients in the forward of its wrapper. A loss that is computed with `model.module(x)`,
 with a method behind `.module`, or with the bare model that was kept under another name trains each rank on its own
 data alone: no error, no hang, as many different models as there are ranks, of which one is saved.
 
-How to be sure: right before `optimizer.step()` the norm of a parameter's gradient differs between the ranks, and the
+## How to be sure
+
+Right before `optimizer.step()` the norm of a parameter's gradient differs between the ranks, and the
 wrapper was not called since the step before. ddpdoctor compares both in the first steps.
 
-How to mend it: call the wrapper, `model(x)`. What a method other than forward computes goes into forward.
+## How to mend it
+
+Call the wrapper, `model(x)`. What a method other than forward computes goes into forward.
 
 Silent where a communication hook or the script itself exchanges gradients or parameters, and in evaluation.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "DistributedDataParallel", and
 its forward in torch/nn/parallel/distributed.py, which calls prepare_for_backward.
@@ -19,14 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Bypassed, StepSampled, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import Ailment, Bypassed, Evidence, Finding, Fix, Severity, StepSampled, Training, place, watch
 
 from ._training import bypasses, gradients_apart, line, together
 
-CARD = Card("DDP560", Severity.ERROR, known_as=("ddp-forward-bypassed",))
+AILMENT = Ailment("DDP560", Severity.ERROR)
 SURE = 2  # steps: what happens in the first alone is some warming up
 
 

@@ -1,14 +1,22 @@
 """Gradients are cleared between backward and the optimizer's step.
 
+## What happens
+
 `zero_grad()` after `backward()` and before `step()` throws away what DDP has just averaged: the optimizer finds no
 gradient, skips every parameter, and the model stays as it was initialised. Nothing fails, the loss does not fall.
 
-How to be sure: in two steps after one another backward left gradients, and right before `step()` there is none, or all
+## How to be sure
+
+In two steps after one another backward left gradients, and right before `step()` there is none, or all
 are zero.
 
-How to mend it: `zero_grad()` before the forward, or after `step()`.
+## How to mend it
+
+`zero_grad()` before the forward, or after `step()`.
 
 Not looked at where `step` is given a closure, which computes gradients by itself.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.optim", taking an
 optimization step.
@@ -18,12 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import StepSampled, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepSampled, Training, place, watch
 
-CARD = Card("DDP566", Severity.ERROR)
+AILMENT = Ailment("DDP566", Severity.ERROR)
 
 
 @watch(StepSampled)
@@ -51,6 +56,6 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
 
 
 def _cleared(event: StepSampled) -> bool:
-    """Say whether there were gradients, and none of what the optimizer holds has one."""
+    """Whether there were gradients, and none of what the optimizer holds has one."""
     held = bool(event.gradients) and not any(event.gradients) and not event.active
     return held and bool(event.left) and not event.unheld and not event.closure

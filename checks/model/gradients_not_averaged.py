@@ -1,5 +1,7 @@
 """The gradients under DDP are not the mean of what each batch gives.
 
+## What happens
+
 After backward every rank must hold the mean of the ranks' gradients, and each rank's gradient must be what
 its samples give, whichever rank they are on. Two ways in which that fails without an error:
 
@@ -8,12 +10,18 @@ its samples give, whichever rank they are on. Two ways in which that fails witho
 - the forward depends on the rank: only rank 0 adds a regulariser, say. DDP then averages it with the other
   ranks' nothing and it counts 1/N. A warning, since it can be meant.
 
-How to be sure: ddpdoctor takes the gradients of one step three times from the same weights, buffers and
+## How to be sure
+
+ddpdoctor takes the gradients of one step three times from the same weights, buffers and
 random numbers: under DDP, on each rank without DDP (then averaged by an all-reduce), and for all ranks'
 batches one after the other in rank 0. A forward that itself calls collectives has no answer in one process
 and is left alone.
 
-How to mend it: compute in forward, with the same formula on every rank, and only log on rank 0.
+## How to mend it
+
+Compute in forward, with the same formula on every rank, and only log on rank 0.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 """
@@ -23,16 +31,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Severity, Table, probe
 
 from ._words import counted, listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
-    from ddpdoctor.probe.model_facts import Difference
+    from ddpdoctor.check import Difference, ModelExam
 
-CARD = Card("DDP515", Severity.ERROR)
+AILMENT = Ailment("DDP515", Severity.ERROR)
 ROWS = 6
 
 
@@ -70,7 +76,7 @@ def of_each_rank(model: ModelExam) -> Iterator[Finding]:
             ),
             severity=Severity.WARNING,
             table=_table(parity.alone, "mean over ranks", "all in rank 0"),
-            doubt=Doubt(
+            ambiguity=Ambiguity(
                 ("the forward, or the factory, has a condition on the rank", "ranks that differ on purpose"),
                 "grep -nE 'get_rank|LOCAL_RANK|RANK|is_main' " + (model.source.file or model.target.module),
             ),

@@ -1,17 +1,25 @@
 """Gradients that DDP has averaged are reduced once more by hand.
 
+## What happens
+
 In backward DDP replaces each gradient by the mean over the ranks. An `all_reduce` over `parameter.grad` after it, left
 from a script that did without DDP, adds N equal gradients: without a division they are N times too large, which is a
 learning rate N times as high for SGD, and a clipping that bites. With a division the result is right and the
 communication is made twice: a note.
 
-How to be sure: ddpdoctor compares the norm of the gradients right after backward, before the reduction by hand, and
+## How to be sure
+
+ddpdoctor compares the norm of the gradients right after backward, before the reduction by hand, and
 right before `optimizer.step()`, in the first steps.
 
-How to mend it: remove the reduction.
+## How to mend it
+
+Remove the reduction.
 
 Silent within no_sync, where averaging by hand is the algorithm, and where anything else changes the norm (clipping,
 unscaling): the factor is then not that of the ranks.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel",
 internal design.
@@ -22,14 +30,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import HandReduced, Wrapped, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, ManualReduction, Severity, Training, Wrapped, place, watch
 
 from ._words import counted, listed
 
-CARD = Card("DDP567", Severity.ERROR, known_as=("redundant-manual-grad-average",))
+AILMENT = Ailment("DDP567", Severity.ERROR)
 TOLERANCE = 0.01
 REMOVE = Fix(
     "remove the reduction: DDP averages in backward",
@@ -38,8 +43,8 @@ REMOVE = Fix(
 )
 
 
-@watch(HandReduced)
-def while_training(event: HandReduced, training: Training) -> Iterator[Finding]:
+@watch(ManualReduction)
+def while_training(event: ManualReduction, training: Training) -> Iterator[Finding]:
     """Compare the gradients after the reduction with what backward left."""
     wrapped = training.of(Wrapped, pid=event.pid, model=event.model)
     ranks = len(wrapped[-1].group) if wrapped else 0

@@ -1,16 +1,24 @@
 """Trainer put the model into DataParallel, because several GPUs are visible and no launcher was used.
 
+## What happens
+
 The Trainer of transformers wraps the model in `torch.nn.DataParallel` when it is started by plain `python` and sees
 more than one GPU. Nobody asked for it, and models are seldom written for it: replicas have no `parameters()`, tensors
 stay on GPU 0, a batch is split once more. The message is that of some replica: "Caught StopIteration in replica 0 on
 device 0", "Expected all tensors to be on the same device, but found at least two devices, cuda:1 and cuda:0!",
 "'DataParallel' object has no attribute ...".
 
-How to be sure: frames of `transformers/trainer.py` and of `torch/nn/parallel/data_parallel.py` stand in one traceback,
+## How to be sure
+
+Frames of `transformers/trainer.py` and of `torch/nn/parallel/data_parallel.py` stand in one traceback,
 or a replica is named in it; with `CUDA_VISIBLE_DEVICES=0` the same command works.
 
-How to mend it: start one process for each GPU with torchrun or `accelerate launch`, which is faster too; or show the
+## How to mend it
+
+Start one process for each GPU with torchrun or `accelerate launch`, which is faster too; or show the
 script one GPU.
+
+## Versions and sources
 
 Holds for all versions of transformers with torch 2.2 to 2.13. Source: transformers, "GPU selection" and
 `Trainer._wrap_model`.
@@ -21,14 +29,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._devices import CONTEXT, HARD_CODED, IMPLICIT, LOOK, SPREAD, TWO_GPUS, Setting, setting
 from ._logs import NOT_ON_FIRST, REPLICA, TRAINER, beside
 
-CARD = Card("DDP527", Severity.ERROR)
+AILMENT = Ailment("DDP527", Severity.ERROR)
 HIDDEN = r"'DataParallel' object has no attribute '\w+'"
 REMEDY = Fix(
     "start one process for each GPU, or show the script one GPU",
@@ -36,24 +42,21 @@ REMEDY = Fix(
 )
 
 
-@sign(
-    rf"{REPLICA}|{HIDDEN}|{NOT_ON_FIRST}",
-    beside=(TRAINER,),
-)
+@log_pattern(rf"{REPLICA}|{HIDDEN}|{NOT_ON_FIRST}", context=(TRAINER,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise DataParallel that Trainer started, whatever the replica then stumbled over."""
     if shown := beside(record, log, TRAINER):
         yield _finding(record, match, shown)
 
 
-@sign(TWO_GPUS, beside=CONTEXT)
+@log_pattern(TWO_GPUS, context=CONTEXT)
 def in_a_replica(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise it by the frames of DataParallel below those of Trainer."""
     if setting(record, log) is Setting.TRAINER:
         yield _finding(record, match, beside(record, log, TRAINER))
 
 
-@sign(TWO_GPUS, role=Role.SYMPTOM, beside=CONTEXT)
+@log_pattern(TWO_GPUS, context=CONTEXT)
 def of_one_process(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Leave open what spread a program over the GPUs that was started as one process."""
     if setting(record, log) is Setting.PYTHON:
@@ -62,7 +65,7 @@ def of_one_process(record: Record, match: re.Match[str], log: Log) -> Iterator[F
             (record.proof(match, "all tensors on one GPU"),),
             REMEDY,
             record.place,
-            doubt=Doubt((IMPLICIT, SPREAD, HARD_CODED), LOOK),
+            ambiguity=Ambiguity((IMPLICIT, SPREAD, HARD_CODED), LOOK),
         )
 
 

@@ -1,20 +1,33 @@
 """Parts of the model are on devices of different types.
 
-DDP wants all parameters of a module on one type of device and raises otherwise: "DistributedDataParallel's
-input module must be on the same type of devices". Buffers are broadcast at every forward: those that stayed
-on the CPU stop the NCCL backend, which knows no CPU tensors. Usual causes: a part built under
-`torch.device("meta")` or `init_empty_weights()` that never got its memory; a part attached after
-`model.to(device)`; `device_map="auto"`.
+## What happens
 
-How to be sure: `{p.device.type for p in model.parameters()} | {b.device.type for b in model.buffers()}` has
-one element.
+DDP requires that all parameters of a module are on one type of device and raises otherwise:
+"DistributedDataParallel's input module must be on the same type of devices, but input module parameters locate in
+{...}". It broadcasts buffers at every forward: buffers that stayed on the CPU stop the NCCL backend, which has no
+support for CPU tensors.
 
-How to mend it: give parts on `meta` memory and values (`module.to_empty(device=...)` and then its
-`reset_parameters()`, or load the checkpoint with `assign=True`); move the whole model once, after everything
-is attached and before wrapping.
+Usual causes: a part built under `torch.device("meta")` or `init_empty_weights()` that never got its memory; a part
+attached after `model.to(device)`; `device_map="auto"`.
 
-Several GPUs within one rank's model are not reported: DDP allows them. Holds for torch 2.2 and later; seen
-with torch 2.13 CPU and `meta`.
+## How to be sure
+
+`{p.device.type for p in model.parameters()} | {b.device.type for b in model.buffers()}` has one element in a correct
+model. ddpdoctor builds the model on each rank, sorts its parameters and buffers by type of device and names them. It
+is an error where the parameters differ or something is on `meta`, and a warning where only buffers differ. Several
+GPUs within one rank's model are not reported: DDP allows them.
+
+## How to mend it
+
+- Give parts on `meta` memory and values: `module.to_empty(device=...)` and then its `reset_parameters()`, or load the
+  checkpoint with `assign=True`.
+- Then move the whole model once, `model.to(device)`, after everything is attached and before wrapping.
+- Leave `device_map="auto"` out where each rank is to hold the whole model.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU and `meta`. The quoted words are those that DDP's constructor
+raises.
 """
 
 from __future__ import annotations
@@ -23,17 +36,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, Table, log_pattern, probe
 
 from ._words import listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
-    from ddpdoctor.probe.model_facts import Buffer, Parameter
+    from ddpdoctor.check import Buffer, ModelExam, Parameter
 
-CARD = Card("DDP506", Severity.ERROR)
+AILMENT = Ailment("DDP506", Severity.ERROR)
 
 
 @probe
@@ -64,12 +74,12 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
         return
 
 
-@sign(
+@log_pattern(
     r"input module must be on the same type of devices, but input module parameters locate in (\{[^}\n]*\}"
     r"|\S[^\n]*)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the types of devices that DDP found."""
+    """Yield the name of the types of devices that DDP found."""
     yield Finding(
         f"parts of the model are on devices of different types: {match[1].rstrip('.')}",
         (record.proof(match, "one type of device"),),

@@ -1,17 +1,25 @@
 """The last micro-batch before each step is within no_sync, so that its gradients are not averaged.
 
+## What happens
+
 `model.no_sync()` keeps DDP from averaging, for all but the last of several micro-batches whose gradients add up. Where
 the last one is within it as well (`if step % k` for `if (step + 1) % k`, a context around the whole loop, a flag that
 is never switched), what it adds stays on its rank: each rank trains a model of its own, without an error.
 
-How to be sure: the norm of a parameter's gradient differs between the ranks right before `optimizer.step()`, and the
+## How to be sure
+
+The norm of a parameter's gradient differs between the ranks right before `optimizer.step()`, and the
 last forward before was within no_sync. What counts is the forward: no_sync around backward alone does not
 keep DDP from averaging. ddpdoctor says it when that held for thirty steps, or for all when the training has
 ended; a shorter one leaves open whether the script would have averaged by hand later on.
 
-How to mend it: leave no_sync for the last micro-batch before each step.
+## How to mend it
+
+Leave no_sync for the last micro-batch before each step.
 
 Silent where a communication hook or the script itself exchanges gradients or parameters (local SGD).
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "DistributedDataParallel.no_sync".
@@ -21,14 +29,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Ended, StepSampled, SyncSkipped, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Ended,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    StepSampled,
+    SyncSkipped,
+    Training,
+    place,
+    watch,
+)
 
 from ._training import earlier, gradients_apart, line, skips_sync, together
 
-CARD = Card("DDP561", Severity.ERROR, known_as=("no-sync-on-every-batch",))
+AILMENT = Ailment("DDP561", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often
 FEWEST = 2
 
@@ -77,12 +95,12 @@ def _judged(event: StepSampled, training: Training) -> Iterator[Finding]:
                 "         optimizer.zero_grad()",
             ),
             place(line(SyncSkipped, step, training)),
-            doubt=_too_short(event) if event.number < SURE and not event.synced else None,
+            ambiguity=_too_short(event) if event.number < SURE and not event.synced else None,
         )
 
 
-def _too_short(event: StepSampled) -> Doubt:
-    return Doubt(
+def _too_short(event: StepSampled) -> Ambiguity:
+    return Ambiguity(
         (
             "nothing is ever averaged",
             f"the script averages parameters by hand (local SGD), less often than every {event.number} steps",

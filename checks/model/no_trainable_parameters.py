@@ -1,13 +1,21 @@
 """No parameter of the model wants a gradient.
 
+## What happens
+
 DDP refuses such a module when it is wrapped: "DistributedDataParallel is not needed when a module doesn't
 have any parameter that requires a gradient". Usual causes: freezing the whole model where the backbone was
 meant, freezing after the new head was attached, or wrapping a frozen teacher as well as the student.
 
-How to be sure: `sum(p.requires_grad for p in model.parameters())` is 0.
+## How to be sure
 
-How to mend it: unfreeze what is to be trained before wrapping; leave a frozen model unwrapped, each rank can
+`sum(p.requires_grad for p in model.parameters())` is 0.
+
+## How to mend it
+
+Unfreeze what is to be trained before wrapping; leave a frozen model unwrapped, each rank can
 simply call it.
+
+## Versions and sources
 
 Holds for torch 2.2 and later (before 1.13 an AssertionError); seen with torch 2.13 CPU.
 """
@@ -18,16 +26,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
 
 from ._words import counted
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP503", Severity.ERROR, known_as=("ddp-no-trainable-parameters",))
+AILMENT = Ailment("DDP503", Severity.ERROR)
 
 
 @probe
@@ -49,7 +55,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
             return
 
 
-@sign(
+@log_pattern(
     r"DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient"
     r"|tensors\.size\(\) > 0 INTERNAL ASSERT FAILED at \S*reducer\.cpp"
     r"|!tensors\.empty\(\) INTERNAL ASSERT FAILED at \S*reducer\.cpp"

@@ -1,5 +1,7 @@
 """The ranks build different models.
 
+## What happens
+
 DDP pairs the parameters of the ranks by their position. Another number of parameters raises "DDP expects same
 model across all ranks"; another shape raises "appears not to match sizes of the same param in process 0" on
 one rank while the others wait; another dtype kills a process with gloo (signal 6, seen with torch 2.13); and
@@ -8,14 +10,20 @@ another, in silence. Usual causes: a size read from the rank's own shard of the 
 classes), a condition on the rank, a random architecture, iteration over a `set`, whose order differs between
 processes.
 
-How to be sure: ddpdoctor builds the model on each rank and compares name, shape, dtype and order of all
+## How to be sure
+
+ddpdoctor builds the model on each rank and compares name, shape, dtype and order of all
 parameters and buffers before anything is wrapped. (All its ranks share one hash seed, so the order of a `set`
 does not show.)
 
 In a running training (`ddpdoctor run`) each rank tells names and shapes of what it gives to DDP, and they are
 compared when DDP raises.
 
-How to mend it: compute sizes on rank 0 and broadcast them, or from the whole data set; sort before iterating.
+## How to mend it
+
+Compute sizes on rank 0 and broadcast them, or from the whole data set; sort before iterating.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 """
@@ -27,23 +35,36 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe, sign, watch
-from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_facts import Buffer, Description, Parameter
-from ddpdoctor.watch.events import Failed, Wrapping, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Buffer,
+    Description,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Parameter,
+    Record,
+    Severity,
+    Table,
+    Training,
+    Wrapping,
+    log_pattern,
+    place,
+    probe,
+    watch,
+)
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP507", Severity.ERROR, known_as=("ddp-model-mismatch-across-ranks",))
+AILMENT = Ailment("DDP507", Severity.ERROR)
 Piece = Parameter | Buffer
 
 
 @probe
 def as_built(model: ModelExam) -> Iterator[Finding]:
-    """Name the first position at which a rank differs from rank 0."""
+    """Yield the name of the first position at which a rank differs from rank 0."""
     for what in ("parameter", "buffer"):
         lists = [_pieces(built, what) for built in model.ranks]
         for rank, pieces in enumerate(lists):
@@ -93,7 +114,7 @@ SIZES = (
 )
 
 
-@sign(COUNTS)
+@log_pattern(COUNTS)
 def by_their_number(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Compare the numbers; 0 is a receive buffer that was never filled: the communication failed, not the models."""
     if match[4] == "0" or match[2] == match[4]:
@@ -106,9 +127,9 @@ def by_their_number(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(SIZES)
+@log_pattern(SIZES)
 def by_their_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the parameter, by its position among those that want a gradient."""
+    """Yield the name of the parameter, by its position among those that want a gradient."""
     number = int(match[1])
     name = f" ({record.parameters[number]})" if number < len(record.parameters) else ""
     yield Finding(

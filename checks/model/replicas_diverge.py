@@ -1,19 +1,27 @@
 """The ranks' copies of the model are not the same any more.
 
+## What happens
+
 DDP gives all ranks the weights of rank 0 when it wraps the model, and the same gradients in each backward. Nothing
 keeps the copies equal but that every rank does the same with them: weights written on some ranks after wrapping (a
 checkpoint that only rank 0 loads, an initialisation after wrapping), different learning rates, optimizer states loaded
 on some ranks, gradients changed after backward on each rank for itself. Nothing fails; gradients are then averages
 over different models.
 
-How to be sure: ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 10,
+## How to be sure
+
+ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 10,
 30, 100, ... and names the first parameter and the first of these steps. What explains it (learning rates, loads after
 wrapping, gradients that differ) is told with it.
 
-How to mend it: do the same on every rank; load before wrapping, or on all ranks.
+## How to mend it
+
+Do the same on every rank; load before wrapping, or on all ranks.
 
 Silent where the forward goes past the wrapper, no_sync never ends or the model changed after wrapping (checks of their
 own), and where a communication hook or the script itself exchanges gradients or parameters.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel",
 internal design.
@@ -23,10 +31,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import watch
-from ddpdoctor.watch.events import Loaded, StepSampled, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Loaded,
+    Severity,
+    StepSampled,
+    Training,
+    place,
+    watch,
+)
 
 from ._training import (
     Apart,
@@ -40,7 +57,7 @@ from ._training import (
     together,
 )
 
-CARD = Card("DDP563", Severity.ERROR)
+AILMENT = Ailment("DDP563", Severity.ERROR)
 
 
 @watch(StepSampled)
@@ -57,7 +74,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
 
 
 def _explained(step: Step) -> bool:
-    """Say whether another check tells why."""
+    """Whether another check tells why."""
     return bool((bypasses(step) or skips_sync(step)) and gradients_apart(step)) or strays_apart(step) is not None
 
 
@@ -99,7 +116,7 @@ def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
         evidence.append(Evidence("all parameters were equal", "", past[0].when))
     rates = {rank: each.rates for rank, each in step.ranks.items()}
     unequal = next(((found, each) for each in (*past, step) if (found := gradients_apart(each))), None)
-    doubt = None
+    ambiguity = None
     if len({*rates.values()}) > 1:
         told = ", ".join(f"{rate[0]:g} on rank {rank}" for rank, rate in rates.items() if rate)
         evidence.append(Evidence(f"learning rate {told}", "the same on all ranks", "optimizer.param_groups"))
@@ -107,7 +124,7 @@ def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
     elif unequal is not None:
         evidence.append(unequal[0].evidence("the gradient of", unequal[1]))
         fix = Fix("leave gradients as DDP averaged them, or change them alike on every rank")
-        doubt = Doubt(
+        ambiguity = Ambiguity(
             (
                 "gradients are changed after backward on each rank for itself",
                 "a part of the model is called past the wrapper",
@@ -116,7 +133,7 @@ def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
         )
     else:
         fix = Fix("do with the weights and with the optimizer the same on every rank")
-        doubt = Doubt(
+        ambiguity = Ambiguity(
             (
                 "an optimizer state was loaded on some ranks only",
                 "some ranks wrote parameters (clamp_, copy_, load_state_dict) or left out a step",
@@ -128,5 +145,5 @@ def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
         tuple(evidence),
         fix,
         place(next(iter(step.ranks.values())).site),
-        doubt=doubt,
+        ambiguity=ambiguity,
     )

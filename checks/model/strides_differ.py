@@ -1,16 +1,30 @@
 """A parameter has another memory layout on another rank.
 
-DDP compares strides as well as sizes and raises "appears not to match strides of the same param in process
-0", while rank 0 waits. Usual causes: `channels_last` on some ranks only, weights that one rank loaded from a
-checkpoint and another rank initialised, a transposed weight.
+## What happens
 
-How to be sure: ddpdoctor builds the model on each rank and compares `p.stride()`.
+When DDP wraps a model, it compares the strides of the parameters as well as their sizes over all ranks. Where they
+differ it raises "appears not to match strides of the same param in process 0", while rank 0 waits. Usual causes:
+`channels_last` on some ranks only; weights that one rank loaded from a checkpoint and another rank initialised; a
+transposed weight.
 
-How to mend it: give all ranks one layout before wrapping, `model.to(memory_format=torch.contiguous_format)`
-or `torch.channels_last`, or copy values into the existing parameters instead of replacing them.
+## How to be sure
 
-The similar warning "Grad strides do not match bucket view strides" is harmless. Holds for torch 2.2 and
-later; seen with torch 2.13 CPU.
+ddpdoctor builds the model on each rank and compares the shape and `p.stride()` of each trainable parameter with rank
+0's; it names the first one of equal shape and other strides. By hand, print
+`[(n, p.stride()) for n, p in model.named_parameters()]` on each rank before wrapping. The number in the message
+counts the parameters that want a gradient, from 0.
+
+The similar warning "Grad strides do not match bucket view strides" is harmless (gradient-strides-warning).
+
+## How to mend it
+
+Best first: give all ranks one layout before wrapping, `model = model.to(memory_format=torch.contiguous_format)`, or
+`torch.channels_last` on all of them. Or copy values into the existing parameters in place of replacing the
+parameters, as `load_state_dict` does by default.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. The quoted words are those that DDP raises.
 """
 
 from __future__ import annotations
@@ -19,19 +33,17 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP508", Severity.ERROR, known_as=("ddp-param-stride-mismatch",))
+AILMENT = Ailment("DDP508", Severity.ERROR)
 
 
 @probe
 def as_built(model: ModelExam) -> Iterator[Finding]:
-    """Name the first parameter of equal shape and other strides."""
+    """Yield the name of the first parameter of equal shape and other strides."""
     for rank, built in enumerate(model.ranks):
         for here, there in zip(built.trainable, model.model.trainable, strict=False):
             if here.shape == there.shape and here.stride != there.stride:
@@ -46,12 +58,12 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
                 return
 
 
-@sign(
+@log_pattern(
     r"(?:params|replicas\[\d+\])\[(\d+)\] in this process with (?:sizes|strides) (\[[\d, ]*\])"
     r" appears not to match strides of the same param in process (\d+)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the parameter, by its position among those that want a gradient."""
+    """Yield the name of the parameter, by its position among those that want a gradient."""
     yield Finding(
         f"parameter {match[1]} {match[2]} has other strides here than on rank {match[3]}; the sizes are equal",
         (record.proof(match, f"the strides of rank {match[3]}"),),

@@ -1,12 +1,20 @@
 """SyncBatchNorm is to run on a CPU.
 
+## What happens
+
 SyncBatchNorm has kernels for GPUs only. On CPU the bare layer raises "SyncBatchNorm expected input tensor to
 be on GPU" in training mode, and DDP refuses the model: "SyncBatchNorm layers only work with GPU modules".
 
-How to be sure: this machine shows no GPU, and the model has such layers.
+## How to be sure
 
-How to mend it: convert only where there are GPUs, and keep BatchNorm on CPU; or use GroupNorm or LayerNorm,
+This machine shows no GPU, and the model has such layers.
+
+## How to mend it
+
+Convert only where there are GPUs, and keep BatchNorm on CPU; or use GroupNorm or LayerNorm,
 which need no statistics of other ranks.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 """
@@ -17,17 +25,14 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
 
 from ._words import counted, listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import Facts, ModelExam
 
-CARD = Card("DDP511", Severity.ERROR)
+AILMENT = Ailment("DDP511", Severity.ERROR)
 
 
 @probe
@@ -52,7 +57,7 @@ def without_gpus(facts: Facts, model: ModelExam) -> Iterator[Finding]:
     )
 
 
-@sign(
+@log_pattern(
     r"SyncBatchNorm expected input tensor to be on GPU"
     r"|SyncBatchNorm layers only work with (?:GPU|CUDA) modules"
 )

@@ -1,13 +1,21 @@
 """A wrapper, a sampler or init_process_group is given a keyword that it does not have.
 
+## What happens
+
 `DistributedDataParallel(model, device_id=rank)` raises "TypeError: DistributedDataParallel.__init__() got an unexpected
 keyword argument 'device_id'": DDP wants `device_ids`, a list with the one GPU of the rank. `device_id` without the s
 belongs to `init_process_group`, and takes a `torch.device`. A DistributedSampler calls the number of ranks
 `num_replicas`. What a newer torch has is unknown to an older one.
 
-How to be sure: the traceback ends in the user's own call.
+## How to be sure
 
-How to mend it: the keyword as the installed torch spells it; `help(torch.nn.parallel.DistributedDataParallel)`.
+The traceback ends in the user's own call.
+
+## How to mend it
+
+The keyword as the installed torch spells it; `help(torch.nn.parallel.DistributedDataParallel)`.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13, from whose signatures the names are. A keyword that a framework passes to a torch that is
 too old or too new for it is another ailment (framework-torch-version-skew).
@@ -19,11 +27,9 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import sign
-from ddpdoctor.explain.records import Record
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
-CARD = Card("DDP590", Severity.ERROR)
+AILMENT = Ailment("DDP590", Severity.ERROR)
 NAMES = {
     "DistributedDataParallel": "module device_ids output_device dim broadcast_buffers init_sync process_group"
     " bucket_cap_mb find_unused_parameters check_reduction gradient_as_bucket_view static_graph"
@@ -47,12 +53,12 @@ MEANT = {
 }
 
 
-@sign(
+@log_pattern(
     r"(?<![\w.])(DistributedDataParallel|DataParallel|DistributedSampler|init_process_group)(?:\.__init__)?\(\)"
     r" got an unexpected keyword argument '(\w+)'"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Name the keyword that was meant, if the user's own code makes the call."""
+    """Yield the name of the keyword that was meant, if the user's own code makes the call."""
     if record.frames and not record.frames[-1].is_users:
         return
     callee, wrong = match[1], match[2]

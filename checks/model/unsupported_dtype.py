@@ -1,14 +1,22 @@
 """A parameter or buffer has a dtype that cannot be sent to other ranks.
 
+## What happens
+
 DDP broadcasts parameters and buffers when it wraps the model. The gloo backend knows no 16-bit, unsigned 32-
 or 64-bit integers and no 8-bit floats and raises "Invalid scalar type"; NCCL has no 16-bit integers either
 ("Unconvertible NCCL type").
 
-How to be sure: ddpdoctor lets DDP wrap the model, over gloo on CPU.
+## How to be sure
 
-How to mend it: register the buffer as int32 or int64 (or uint8), or compute it in forward. A buffer that is
+ddpdoctor lets DDP wrap the model, over gloo on CPU.
+
+## How to mend it
+
+Register the buffer as int32 or int64 (or uint8), or compute it in forward. A buffer that is
 the same on every rank and need not be sent can be left out: `model._ddp_params_and_buffers_to_ignore =
 ["table"]`, a private name of torch.
+
+## Versions and sources
 
 Seen with torch 2.13 CPU (int16, uint16, float8_e4m3fn). Source for NCCL: torch's ProcessGroupNCCL.
 """
@@ -19,19 +27,15 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Record
-from ddpdoctor.probe.model_steps import BAD_DTYPE
+from ddpdoctor.check import BAD_DTYPE, Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
 
 from ._logs import DDP_SENDS
 from ._words import end, listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
-    from ddpdoctor.probe.model_facts import Buffer, Parameter
+    from ddpdoctor.check import Buffer, ModelExam, Parameter
 
-CARD = Card("DDP521", Severity.ERROR)
+AILMENT = Ailment("DDP521", Severity.ERROR)
 SENT_BY_NCCL_TOO = "int32"
 TRAVELS = {
     *("float64", "float32", "float16", "bfloat16", "complex64", "complex128"),
@@ -41,7 +45,7 @@ TRAVELS = {
 
 @probe
 def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
-    """Name the tensors that did not travel."""
+    """Yield the name of the tensors that did not travel."""
     steps = model.steps
     steps.under_ddp()
     raised = steps.raised(BAD_DTYPE)
@@ -59,7 +63,7 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
         )
 
 
-@sign(r"RuntimeError: Invalid scalar type|Unconvertible NCCL type")
+@log_pattern(r"RuntimeError: Invalid scalar type|Unconvertible NCCL type")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Where DDP was sending the model; a collective of the user's own raises the same."""
     if re.search(DDP_SENDS, record.text):

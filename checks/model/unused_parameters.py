@@ -1,12 +1,16 @@
 """Some parameters took no part in the loss.
 
+## What happens
+
 In backward DDP waits for a gradient of every parameter that wants one. A parameter that the forward does not
 use, or whose output does not reach the loss, never gets its gradient; the bucket that it sits in is never
 averaged, and the next forward raises "Expected to have finished reduction in the prior iteration before
 starting a new one". Usual causes: an auxiliary head, a branch behind a flag, a layer that was replaced but
 not removed.
 
-How to be sure: ddpdoctor takes a step with the bare model in which every output takes part in the loss, names
+## How to be sure
+
+ddpdoctor takes a step with the bare model in which every output takes part in the loss, names
 the parameters whose `.grad` is still None, and then takes three steps under DDP, with the options that the
 file of the factory passes to DDP. An output that the training's own loss leaves out cannot be seen here,
 since the loss is not known.
@@ -14,8 +18,12 @@ since the loss is not known.
 In a running training (`ddpdoctor run`) the names of what got no gradient are read from the model when DDP
 raises, where all ranks that raise agree on them.
 
-How to mend it, best first: use the parameters or delete them; freeze them before wrapping
+## How to mend it
+
+Best first: use the parameters or delete them; freeze them before wrapping
 (`requires_grad_(False)`); or pass `find_unused_parameters=True`, which walks the graph in every step.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
 "DistributedDataParallel".
@@ -27,25 +35,36 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, Severity
-from ddpdoctor.check import probe, sign, watch
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.model_steps import UNUSED
-from ddpdoctor.watch.events import Failed, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    UNUSED,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    Training,
+    log_pattern,
+    place,
+    probe,
+    watch,
+)
 
 from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
 from ._words import SHOWN, counted, end, listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP501", Severity.ERROR)
+AILMENT = Ailment("DDP501", Severity.ERROR)
 
 
 @probe
 def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
-    """Tell what DDP waited for in vain, when it is the same on all ranks."""
+    """Yield what DDP waited for in vain, when it is the same on all ranks."""
     steps = model.steps
     steps.under_ddp()
     raised = steps.raised(UNUSED)
@@ -66,9 +85,9 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
             + (" (tried here: three steps go through)" if cured else ""),
             diff=_diff(unused),
         ),
-        doubt=None
+        ambiguity=None
         if unused
-        else Doubt(
+        else Ambiguity(
             (
                 "layers that are skipped at random (LayerDrop, stochastic depth)",
                 "experts chosen by the data",
@@ -114,7 +133,7 @@ STATIC = r"not compatible with static_graph set to True"
 SEARCHED = r"`find_unused_parameters=True` is enabled"
 
 
-@sign(NO_GRADIENT, beside=(INDICES, NAMES, ALTERNATING))
+@log_pattern(NO_GRADIENT, context=(INDICES, NAMES, ALTERNATING))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name the parameters as far as the ranks tell them, and the remedy that fits how DDP was told to search."""
     if beside(record, log, ALTERNATING):

@@ -1,18 +1,26 @@
 """Which parameters take part in the loss differs between ranks.
 
+## What happens
+
 DDP expects every rank to produce a gradient for the same parameters. Where one rank takes another branch (its
 own task, its own data, a condition on the rank), one rank's bucket becomes complete and starts an all-reduce
 for which the other never comes: a hang, or "Expected to have finished reduction in the prior iteration" on
 the ranks that go on to the next step.
 
-How to be sure: ddpdoctor takes a step with the bare model on each rank, with that rank's example batch, and
+## How to be sure
+
+ddpdoctor takes a step with the bare model on each rank, with that rank's example batch, and
 compares which parameters got a gradient; then it takes three steps under DDP.
 
 In a running training (`ddpdoctor run`) the names are read from the model when DDP raises, and compared between
 the ranks.
 
-How to mend it: make every rank use every parameter, adding the output of an unused branch times zero; or pass
+## How to mend it
+
+Make every rank use every parameter, adding the output of an unused branch times zero; or pass
 `find_unused_parameters=True`, with which DDP averages a gradient of zero for what a rank did not use.
+
+## Versions and sources
 
 Holds for torch 2.2 and later; seen with torch 2.13 CPU, where the rank that used more hung in backward.
 """
@@ -23,19 +31,30 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Severity, Table
-from ddpdoctor.check import probe, sign, watch
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.outcome import Returned
-from ddpdoctor.watch.events import Failed, place
-from ddpdoctor.watch.training import Training
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Returned,
+    Severity,
+    Table,
+    Training,
+    log_pattern,
+    place,
+    probe,
+    watch,
+)
 
 from ._words import counted, ends, listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.model_exam import ModelExam
+    from ddpdoctor.check import ModelExam
 
-CARD = Card("DDP502", Severity.ERROR)
+AILMENT = Ailment("DDP502", Severity.ERROR)
 
 
 @probe
@@ -67,7 +86,7 @@ STARTED = r"Expected to have finished reduction in the prior iteration"
 WITHOUT = r"Parameter(?: indice)?s which did not receive grad for rank (\d+): ([^\n]+)"
 
 
-@sign(STARTED, beside=(WITHOUT,), explains=("unused-parameters",))
+@log_pattern(STARTED, context=(WITHOUT,), supersedes=("unused-parameters",))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Compare what the ranks say that they missed."""
     told = {found[1]: (found[2].strip(), other.proof(found)) for other, found in log.find(WITHOUT)}

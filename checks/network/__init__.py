@@ -1,1 +1,1 @@
-"""Ailments of network and rendezvous."""
+"""Ailments of host names, interfaces, and what NCCL and gloo make of them."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddpdoctor import Doubt, Evidence, Finding, Fix
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, Log, Record
 
 # A host without InfiniBand, and one whose NVLink domain is not set up, warn and go on.
 WARN = r"NCCL WARN (?!Failed to open lib|MNNVL |Could not find real path|NET/Plugin|dlvsym failed)\S"
@@ -29,5 +28,5 @@ def unspecified(what: str, causes: tuple[str, ...], record: Record, match: re.Ma
         (record.proof(match, "an NCCL WARN line before it, which names the call"), *((more,) if more else ())),
         Fix("run once more with NCCL's own log, and read its first WARN line", command="export NCCL_DEBUG=INFO"),
         record.place,
-        doubt=Doubt(causes, ASK),
+        ambiguity=Ambiguity(causes, ASK),
     )

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Log, Record
 
 BOOTSTRAP = r"(?:Bootstrap ?: ?Using|NET ?: Using interface|NET/Socket ?: Using) ?(?=\S)"
 INTERFACE = re.compile(r"(?:\[\d+\])?([A-Za-z][\w.@-]*):([\d.]+)<\d")
@@ -18,7 +18,7 @@ VIRTUAL = re.compile(r"docker|virbr|veth|br-|cni|flannel|cali|lxc|tun|tap|vmnet|
 
 
 def loopback(address: str) -> bool:
-    """Say whether an address ends in the host it is used on."""
+    """Whether an address ends in the host it is used on."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -41,12 +41,12 @@ def dead_end(log: Log, peer: str | None) -> tuple[Record, re.Match[str]] | None:
 
 
 def hosts(log: Log) -> frozenset[str]:
-    """Name the hosts whose NCCL has spoken of its interfaces."""
+    """Return the name of the hosts whose NCCL has spoken of its interfaces."""
     return frozenset(record.node for record, _ in log.find(BOOTSTRAP) if record.node)
 
 
 def virtual(name: str, address: str) -> bool:
-    """Say whether other hosts cannot be behind this interface."""
+    """Whether other hosts cannot be behind this interface."""
     try:
         number = ipaddress.ip_address(address)
     except ValueError:
@@ -55,7 +55,7 @@ def virtual(name: str, address: str) -> bool:
 
 
 def name(log: Log, address: str) -> str:
-    """Name the rank or host that said it uses this address, else the address."""
+    """Return the name of the rank or host that said it uses this address, else the address."""
     for record, found in interfaces(log):
         if found[2] == address and (record.rank is not None or record.node):
             return f"rank {record.rank} ({address})" if record.rank is not None else f"{record.node} ({address})"
@@ -63,7 +63,7 @@ def name(log: Log, address: str) -> str:
 
 
 def _in_one_network(one: str, other: str) -> bool:
-    """Say whether two addresses share their first 16 bits, as those of a bridge do."""
+    """Whether two addresses share their first 16 bits, as those of a bridge do."""
     try:
         return ipaddress.ip_address(other) in ipaddress.ip_network(f"{one}/16", strict=False)
     except ValueError:

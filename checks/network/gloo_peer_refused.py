@@ -1,14 +1,22 @@
 """A gloo peer does not listen where it said it would.
 
+## What happens
+
 Each rank tells the others its address and port through the store, and listens there until all are connected. "connect
 [10.0.0.7]:3210: Connection refused" (torch before 2.5) or "SO_ERROR: Connection refused, remote=[10.0.0.7]:3210" at a
 real address means that the host answered and nobody listens any more: the rank has died since, or has gone on because
 the ranks make their groups in different order.
 
-How to be sure: read the log of the rank at that address, from its beginning.
+## How to be sure
 
-How to mend it: mend that rank's own error. Call new_group on all ranks, in the same order, also on those that are not
+Read the log of the rank at that address, from its beginning.
+
+## How to mend it
+
+Mend that rank's own error. Call new_group on all ranks, in the same order, also on those that are not
 members. If the address is a loopback one, the check hostname-loopback speaks instead.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: gloo, transport/tcp/pair.cc and listener.cc; torch.distributed documentation,
 "new_group".
@@ -19,21 +27,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._peers import BOOTSTRAP, GLOO_REFUSED, loopback, name
 
-CARD = Card("DDP342", Severity.ERROR)
+AILMENT = Ailment("DDP342", Severity.ERROR)
 
 
-@sign(
-    GLOO_REFUSED,
-    role=Role.SYMPTOM,
-    beside=(BOOTSTRAP,),
-    explains=("remote-rank-died-or-network", "interface-unreachable"),
-)
+@log_pattern(GLOO_REFUSED, context=(BOOTSTRAP,), supersedes=("interface-unreachable",))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A real address that refuses is a host without its rank."""
     address = match["old"] or match["new"]
@@ -45,7 +46,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         (record.proof(match, f"the rank at {address} listens until all are connected"),),
         Fix(f"read the first error of the rank at {address}", command=f"ddpdoctor explain LOG_OF_{address}"),
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (f"the rank at {address} has died", "the ranks call new_group in different order"),
             f"ssh {address} pgrep -af python   # is the rank alive?",
         ),

@@ -1,17 +1,32 @@
 """The name of this host resolves to a loopback address.
 
+## What happens
+
 gloo advertises the address that the host name resolves to. If that is 127.0.1.1 (the entry that Debian and Ubuntu put
-into /etc/hosts), the ranks of the other hosts are told to connect to themselves: "Connection refused,
-remote=[127.0.1.1]" there, and here half an hour of silence until the time-out. On one host all is well.
+into /etc/hosts), the ranks of the other hosts connect to themselves: they fail with "Connection refused,
+remote=[127.0.1.1]", and the ranks of this host wait half an hour, until the time-out. A training on one host is not
+affected.
 
-To be sure: `getent hosts $(hostname)`, on each host.
+On one host the same message has other causes: a peer that has ended, or a store that outlived it (file://, an elastic
+restart). In logs the cause is certain only where they show a second host, and no error before.
 
-On one host the same words come from a peer that has ended, or from a store that outlived it (file://, an elastic
-restart): in logs the cause is certain only where they show a second host, and no error before.
+## How to be sure
 
-An error where the environment says that several hosts take part and GLOO_SOCKET_IFNAME is not set; else a note.
-Source: torch's ProcessGroupGloo::createDefaultDevice; torch.distributed documentation, "Choosing the network
-interface to use". Holds for torch 2.2 to 2.13.
+Run `getent hosts $(hostname)` on each host: it is to print an address on the network, not 127.0.0.1 or 127.0.1.1.
+ddpdoctor looks the name up in the same way. It reports an error where the environment says that several hosts take
+part and GLOO_SOCKET_IFNAME is not set, else a note.
+
+## How to mend it
+
+Best first: on each host name the interface that reaches the others, for example `export GLOO_SOCKET_IFNAME=eth0`
+(`ip -brief address` lists them; the names can differ between hosts). Or correct /etc/hosts, so that the host name has
+its address on the network. On one host: mend the rank that ended first and start again; with
+`init_method="file://..."` delete the file before.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupGloo::createDefaultDevice; torch.distributed documentation,
+"Choosing the network interface to use".
 """
 
 from __future__ import annotations
@@ -21,19 +36,30 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import Role, probe, sign
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.network import is_loopback, several_hosts
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    is_loopback,
+    log_pattern,
+    probe,
+    several_hosts,
+)
 
-from ._hosts import routable_interfaces
+from .._hosts import routable_interfaces
 from ._peers import GLOO_REFUSED, loopback
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP301", Severity.ERROR, known_as=("gloo-hostname-loopback",))
-EXPLAINED = ("remote-rank-died-or-network", "interface-unreachable", "gloo-peer-refused")
+AILMENT = Ailment("DDP301", Severity.ERROR)
 # What torchrun says of several nodes: in its launch configs, its rendezvous, and how it was called.
 SEVERAL = r"(?:\bmax_nodes\s*: |\bgroup_world_size=|--nnodes[= ])(?!1\b)\d+|--node[_-]rank[= ][1-9]"
 MOST = 8  # hosts, each of which gets its line
@@ -65,7 +91,7 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
     )
 
 
-@sign(GLOO_REFUSED, beside=(SEVERAL,), explains=EXPLAINED)
+@log_pattern(GLOO_REFUSED, context=(SEVERAL,))
 def between_hosts(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A rank was told to connect to itself: the peer's host name is a loopback address there."""
     address = match["old"] or match["new"]
@@ -79,7 +105,7 @@ def between_hosts(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
         )
 
 
-@sign(GLOO_REFUSED, role=Role.SYMPTOM, beside=(SEVERAL,), explains=EXPLAINED)
+@log_pattern(GLOO_REFUSED, context=(SEVERAL,))
 def on_one_host_or_several(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """On one host a loopback address is right, and nobody listens there any more."""
     address = match["old"] or match["new"]
@@ -94,7 +120,7 @@ def on_one_host_or_several(record: Record, match: re.Match[str], log: Log) -> It
             command=_on_each_host(log.nodes),
         ),
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "several hosts take part, and the name of the peer's host resolves to loopback there",
                 "one host: the peer has ended, and its error stands further up or in its own log",
@@ -114,13 +140,13 @@ def _other_hosts(log: Log) -> Evidence | None:
 
 
 def _failed_before(record: Record, log: Log) -> bool:
-    """Say whether a rank had an error of its own before: then the ranks had been connected, or it never came."""
+    """Whether a rank had an error of its own before: then the ranks had been connected, or it never came."""
     earlier = log.records[: log.records.index(record)]
     return any(each.error and not re.search(GLOO_REFUSED, each.text) for each in earlier)
 
 
 def _on_each_host(nodes: tuple[str, ...]) -> str:
-    """Give the line for each host that the logs name: the interface of its route to another one, by its name."""
+    """Return the line for each host that the logs name: the interface of its route to another one, by its name."""
     if len(nodes) < 2:  # noqa: PLR2004 - of one host alone, no other is known
         return "ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the interface that reaches the others"
     return "\n".join(

@@ -1,13 +1,26 @@
 """The name of this host does not resolve.
 
-gloo then warns "Unable to resolve hostname to a (local) address. Using the loopback address as fallback", which works
-on one host and leaves the ranks of other hosts without a way to this one. torchrun's c10d rendezvous compares host
-names and addresses to find out whether this host is to open the store, and fails after 60 s on all hosts.
+## What happens
 
-To be sure: `getent hosts $(hostname)`.
+gloo cannot look up the address of its own host. It warns "Unable to resolve hostname to a (local) address. Using the
+loopback address as fallback". That works on one host; the ranks of other hosts cannot reach this one. torchrun's c10d
+rendezvous compares host names and addresses to decide which host opens the store, and fails after 60 s on all hosts.
 
-An error where several hosts take part, else a note. A look-up that takes longer than 3 s counts as none: each process
-group would wait for it. Source: torch's ProcessGroupGloo::createDefaultDevice (torch 2.2 to 2.13).
+## How to be sure
+
+`getent hosts $(hostname)` prints nothing. ddpdoctor looks the name up in the same way, and counts a look-up that
+takes longer than 3 s as failed, since each process group waits for it. It does not report hosts on which
+GLOO_SOCKET_IFNAME is set. It is an error where several hosts take part, else a note.
+
+## How to mend it
+
+Best first: name the interface that reaches the other hosts, `export GLOO_SOCKET_IFNAME=eth0`. Or add the host's name
+to /etc/hosts or to the DNS, with its address on the network. For a training on one host loopback is enough:
+`echo "127.0.0.1 $(hostname)" | sudo tee -a /etc/hosts`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupGloo::createDefaultDevice.
 """
 
 from __future__ import annotations
@@ -15,16 +28,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, Place, Severity
-from ddpdoctor.check import probe
-from ddpdoctor.probe.network import several_hosts
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe, several_hosts
 
-from ._hosts import routable_interfaces
+from .._hosts import routable_interfaces
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP302", Severity.ERROR)
+AILMENT = Ailment("DDP302", Severity.ERROR)
 
 
 @probe

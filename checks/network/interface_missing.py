@@ -1,16 +1,31 @@
 """A variable names a network interface that this host does not have.
 
-GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the interface. If none matches, gloo raises "Unable
-to find address for: X", and NCCL "no socket interface found" (as "Bootstrap : no socket interface found" and
-ncclInvalidUsage; before 2.14 also "connecting to address ... with family 59936 is neither AF_INET(2) nor
-AF_INET6(10)"). Names differ between hosts: eth0 here is ens5 there.
+## What happens
+
+GLOO_SOCKET_IFNAME, TP_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the network interface. If none matches, gloo raises
+"Unable to find address for: X", and NCCL reports "Bootstrap : no socket interface found" and ncclInvalidUsage; before
+2.14 also "connecting to address ... with family 59936 is neither AF_INET(2) nor AF_INET6(10)". For
+NCCL_OOB_NET_IFNAME the words are "no device found matching ..., verify NCCL_OOB_NET_IFNAME". A frequent cause: names
+differ between hosts, eth0 on one is ens5 on another.
 
 NCCL reads a list of prefixes, with `=` for exact names and `^` to exclude; gloo reads exact names.
 
-To be sure: `ip -brief address`.
+## How to be sure
 
-Source: torch.distributed documentation, "Choosing the network interface to use"; NCCL documentation,
-"NCCL_SOCKET_IFNAME". Holds for torch 2.2 to 2.13; NCCL's only matters where there are GPUs, and is else a note.
+`ip -brief address` lists the interfaces; the one that the variable names is missing, is down or has no address.
+ddpdoctor compares the variables with the interfaces that are up and have an address. NCCL's variable only matters
+where there are GPUs, and is a note on a host without.
+
+## How to mend it
+
+Best first: set the variable on each host to an interface that exists there, for example
+`export GLOO_SOCKET_IFNAME=ens5`. Or let NCCL choose: `unset NCCL_SOCKET_IFNAME`. Where the names differ between
+hosts, set the variable on each host for itself, not once in the launch script.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Choosing the network interface to use"; NCCL
+documentation, "NCCL_SOCKET_IFNAME".
 """
 
 from __future__ import annotations
@@ -20,24 +35,28 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import probe, sign
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.network import wanted
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    nccl_interfaces,
+    probe,
+)
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP303", Severity.ERROR, known_as=("nccl-ifname-not-found",))
+AILMENT = Ailment("DDP303", Severity.ERROR)
 GLOO = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 NCCL = "NCCL_SOCKET_IFNAME"
 SETTING = r"NCCL_SOCKET_IFNAME set (?:by environment )?to (\S+)"
-CONSEQUENCES = (
-    "nccl-invalid-usage-unspecified",
-    "nccl-system-error-unspecified",
-    "remote-rank-died-or-network",
-    "collective-timeout",
-)
 
 
 @probe
@@ -51,7 +70,7 @@ def by_their_names(facts: Facts) -> Iterator[Finding]:
         if missing:
             yield _finding(facts, variable, missing[0], usable)
     setting = facts.environ.get(NCCL, "")
-    if setting and not wanted(usable, setting):
+    if setting and not nccl_interfaces(usable, setting):
         yield _finding(facts, NCCL, setting.lstrip("^="), usable)
 
 
@@ -69,12 +88,11 @@ def _finding(facts: Facts, variable: str, name: str, usable: tuple[str, ...]) ->
     )
 
 
-@sign(
+@log_pattern(
     r"Bootstrap : no socket interface found|No usable listening interface found"
     r"|with family \d+ is neither AF_INET\(\d+\) nor AF_INET6\(\d+\)"
     r"|no device found (?:matching|after excluding) (?P<oob>\S.*), verify NCCL_OOB_NET_IFNAME",
-    beside=(SETTING,),
-    explains=CONSEQUENCES,
+    context=(SETTING,),
 )
 def in_logs_of_nccl(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """NCCL found no interface of the wanted name; without a name it would have taken loopback."""
@@ -94,7 +112,7 @@ def in_logs_of_nccl(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
-@sign(r"(?P<host>rp != nullptr\. )?Unable to find address for:? (?P<name>[^\s;]+)")
+@log_pattern(r"(?P<host>rp != nullptr\. )?Unable to find address for:? (?P<name>[^\s;]+)")
 def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Gloo names the interface that it looked for; in the other place of its code it is a host."""
     if match["host"]:

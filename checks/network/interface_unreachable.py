@@ -1,19 +1,32 @@
 """gloo or NCCL would use an interface that other hosts cannot reach.
 
-docker0, virbr0 and their like are bridges inside this host, and loopback ends here. When NCCL or gloo takes one of
-them for a training over several hosts, the peers connect to nowhere: "Call to connect failed: Connection timed out",
-"connection refused", or silence until the time-out.
+## What happens
+
+docker0, virbr0 and similar interfaces are bridges inside this host, and loopback does not leave it. When NCCL or gloo
+takes one of them for a training over several hosts, the peers cannot connect: "Call to connect failed: Connection
+timed out", "connection refused", or a wait without a message until the time-out.
 
 NCCL prefers InfiniBand, then any interface but loopback and docker*, in the kernel's order: virbr0 and br-* can come
-first. gloo takes the address that the host name resolves to.
+first. gloo takes the address that the host name resolves to. "Gloo connectFullMesh failed with ... no error", or with
+a time-out, is the same fault on the side of gloo.
 
-To be sure: `NCCL_DEBUG=INFO` prints "Bootstrap : Using <interface>:<address>".
+## How to be sure
 
-In a log of NCCL a timed-out connection is this where the Bootstrap line shows a virtual or loopback interface; else a
-firewall does the same. "Gloo connectFullMesh failed with ... no error", or with a time-out, is gloo's side of it.
+With `NCCL_DEBUG=INFO` NCCL prints "Bootstrap : Using <interface>:<address>". A connection that timed out is this
+fault where that line shows a virtual or a loopback interface; else a firewall gives the same message. `ping -c1 PEER`
+tells them apart: an answer points to a firewall, no answer to the interface. ddpdoctor follows the choice of gloo and
+NCCL on this host, and judges it only where the environment says that several hosts take part.
 
-The probe judges only where the environment says that several hosts take part. Source: NCCL documentation,
-"NCCL_SOCKET_IFNAME"; torch's ProcessGroupGloo::createDefaultDevice. Holds for torch 2.2 to 2.13.
+## How to mend it
+
+On each host name the interface that reaches the other hosts, for both libraries: `export NCCL_SOCKET_IFNAME=eth0` and
+`export GLOO_SOCKET_IFNAME=eth0` (`ip -brief address` lists the interfaces). Containers need the host's network:
+`docker run --network host ...`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: NCCL documentation, "NCCL_SOCKET_IFNAME"; torch's
+ProcessGroupGloo::createDefaultDevice.
 """
 
 from __future__ import annotations
@@ -22,19 +35,31 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor import Card, Doubt, Evidence, Finding, Fix, NotRun, Place, Severity
-from ddpdoctor.check import Role, probe, sign
-from ddpdoctor.explain.records import Log, Record
-from ddpdoctor.probe.network import gloo_address, nccl_interface, several_hosts
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    gloo_address,
+    log_pattern,
+    nccl_interface,
+    probe,
+    several_hosts,
+)
 
-from ._hosts import routable_interfaces
+from .._hosts import routable_interfaces
 from ._peers import BOOTSTRAP, dead_end, hosts
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.check import Facts
 
-CARD = Card("DDP304", Severity.ERROR, known_as=("wrong-network-interface", "gloo-wrong-interface"))
-CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")
+AILMENT = Ailment("DDP304", Severity.ERROR)
 # "Software caused connection abort" is what a second connect says of a first that failed.
 NO_WAY = (
     r"(?:(?:[Cc]onnect to (?P<peer>[^\s<]+)<\d+> (?:failed|returned)|Call to connect (?:failed|timeout))[^\n]{0,60}?"
@@ -67,7 +92,7 @@ def that_would_be_taken(facts: Facts) -> Iterator[Finding]:
             )
 
 
-@sign(NO_WAY, beside=(BOOTSTRAP,), explains=(*CONSEQUENCES, "firewall-blocks-nccl-ports"))
+@log_pattern(NO_WAY, context=(BOOTSTRAP,))
 def that_nccl_took(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Blame the interface where the log shows one that ends in its host."""
     shown = dead_end(log, match["peer"])
@@ -82,7 +107,7 @@ def that_nccl_took(record: Record, match: re.Match[str], log: Log) -> Iterator[F
         )
 
 
-@sign(NO_WAY, role=Role.SYMPTOM, beside=(BOOTSTRAP,), explains=CONSEQUENCES)
+@log_pattern(NO_WAY, context=(BOOTSTRAP,))
 def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Without a virtual interface in sight a silent peer has two explanations."""
     if dead_end(log, match["peer"]) or match["why"] in ("No route to host", "Connection refused"):
@@ -93,7 +118,7 @@ def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterat
         (record.proof(match, "the peer answers"),),
         Fix("name the interface through which all hosts reach each other", command="export NCCL_SOCKET_IFNAME=eth0"),
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "NCCL's interface is not one that the hosts share",
                 "a firewall drops packets to NCCL's ports",
@@ -104,11 +129,7 @@ def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterat
     )
 
 
-@sign(
-    r"Gloo connectFullMesh failed with (?P<said>[^\n]*)",
-    role=Role.SYMPTOM,
-    explains=("remote-rank-died-or-network",),
-)
+@log_pattern(r"Gloo connectFullMesh failed with (?P<said>[^\n]*)")
 def that_gloo_took(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Gloo's peers could not reach each other; a refused connection tells more, and has checks of its own."""
     if "Connection refused" in match["said"]:
@@ -122,7 +143,7 @@ def that_gloo_took(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "docker run --network host ...",
         ),
         Place(variable="GLOO_SOCKET_IFNAME", rank=record.rank, host=record.node),
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             (
                 "gloo's interface is one that the other hosts cannot reach",
                 "a firewall closes gloo's ports",

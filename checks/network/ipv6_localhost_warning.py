@@ -1,12 +1,20 @@
 """localhost was tried over IPv6 first: a warning without consequence.
 
+## What happens
+
 `localhost` stands for ::1 and 127.0.0.1. torch tries the addresses one after the other; on a host or in a container
 without IPv6 the first attempt fails: "errno: 99 - Cannot assign requested address" or "errno: 97 - Address family not
 supported by protocol", as a warning `[W socket.cpp...]`. The next attempt succeeds, and nothing is wrong.
 
-How to be sure: the training runs on. If init_process_group ends with an exception, read that one instead.
+## How to be sure
 
-How to mend it: nothing needs to be done. `MASTER_ADDR=127.0.0.1` avoids the line.
+The training runs on. If init_process_group ends with an exception, read that one instead.
+
+## How to mend it
+
+Nothing needs to be done. `MASTER_ADDR=127.0.0.1` avoids the line.
+
+## Versions and sources
 
 Source: torch/csrc/distributed/c10d/socket.cpp, which takes IPv6 first unless told otherwise. Holds for torch 2.2 to
 2.13.
@@ -17,14 +25,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Kind, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Kind, Record, Role, Severity, log_pattern
 
-CARD = Card("DDP316", Severity.NOTE)
+AILMENT = Ailment("DDP316", Severity.NOTE)
 
 
-@sign(
+@log_pattern(
     r"(?:client socket (?:has failed to connect to|cannot be initialized to connect to)"
     r"|server socket (?:cannot be initialized on|has failed to bind to)) (\[[^\s\]]+\]:\d+|localhost:\d+)"
     r" \(errno: (99|97|101) -",

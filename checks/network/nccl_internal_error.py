@@ -1,13 +1,21 @@
 """NCCL reports an internal error and does not say more.
 
+## What happens
+
 "internal error" (ncclInternalError, "Internal check failed") is what a rank gets when its own
 proxy thread has failed, when the topology of the host cannot be read (an XML file, a virtual machine), when the ranks
 do not agree on the settings of NCCL, and when a peer vanished at an unlucky moment. The first NCCL WARN line of any
 rank says which; the exception has it after "Last error:" since NCCL 2.14.
 
-How to be sure: run again with `NCCL_DEBUG=INFO` and read the first NCCL WARN of all ranks, by time.
+## How to be sure
 
-How to mend it: what that line shows. Compare the NCCL_* variables and NCCL's version between the hosts.
+Run again with `NCCL_DEBUG=INFO` and read the first NCCL WARN of all ranks, by time.
+
+## How to mend it
+
+What that line shows. Compare the NCCL_* variables and NCCL's version between the hosts.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: NCCL, ncclGetErrorString, src/proxy.cc and src/graph.
 """
@@ -17,13 +25,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import WARN, unspecified
 
-CARD = Card("DDP345", Severity.ERROR)
+AILMENT = Ailment("DDP345", Severity.ERROR)
 CAUSES = (
     "a rank, or its proxy thread, failed first: the first NCCL WARN of another rank says why",
     "the NCCL_* variables, or the versions of NCCL, differ between the hosts",
@@ -31,12 +37,11 @@ CAUSES = (
 )
 
 
-@sign(
+@log_pattern(
     r"internal error(?: - please report this issue to the NCCL developers)?, NCCL version"
     r"|ncclInternalError: Internal check failed",
-    role=Role.SYMPTOM,
-    beside=(WARN,),
-    explains=("remote-rank-died-or-network",),
+    role=Role.GENERIC,
+    context=(WARN,),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""

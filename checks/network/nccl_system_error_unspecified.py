@@ -1,15 +1,34 @@
 # ruff: noqa: S108 - the directory is one of the causes
 """NCCL reports a system error and does not say which.
 
-"unhandled system error" (ncclSystemError) stands for any call into the system that failed: a socket, shared memory, a
-file, or libibverbs. The exception carries only the class. Which call it was, and with which errno, is in the line
-that NCCL prints as "NCCL WARN" before it, and that line is only printed where NCCL_DEBUG is WARN or INFO. Since NCCL
-2.14 the text after "Last error:" repeats it.
+## What happens
 
-How to be sure: run again with `NCCL_DEBUG=INFO` and read the first NCCL WARN of any rank.
+"unhandled system error" (ncclSystemError) means that a system call inside NCCL failed: on a socket, on shared memory,
+on a file, or in libibverbs. The exception carries only the class. The call and its errno are in the "NCCL WARN" line
+before it, which NCCL prints only where NCCL_DEBUG is WARN or INFO. Since NCCL 2.14 the text after "Last error:"
+repeats it.
 
-What is behind it most often, in this order: /dev/shm of a container is full; the interface that NCCL chose cannot be
+The most frequent causes, in this order: /dev/shm of a container is full; the interface that NCCL chose cannot be
 reached from the other hosts; a firewall; the limit on locked memory with InfiniBand.
+
+## How to be sure
+
+Run again with `NCCL_DEBUG=INFO` and read the first NCCL WARN line of any rank. ddpdoctor reports this finding where
+the log does not name the cause, and quotes the WARN line where there is one.
+
+## How to mend it
+
+The WARN line decides which of these applies:
+
+- It names /dev/shm or posix_fallocate: start the container with `--ipc=host` or `--shm-size=16g`
+  (nccl-shm-too-small).
+- It names connect or a socket: set NCCL_SOCKET_IFNAME on each host to the interface that reaches the others
+  (interface-unreachable). If the interface is right, open the ports between the hosts: NCCL takes any free port, not
+  only MASTER_PORT (firewall-blocks-nccl-ports).
+- It names ibv_reg_mr or another function of libibverbs: `ulimit -l unlimited`, in a container
+  `docker run --ulimit memlock=-1 ...` (memlock-limit-too-low).
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: NCCL, ncclGetErrorString and ncclGetLastError; torch's NCCLUtils.
 """
@@ -19,13 +38,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Finding, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import WARN, unspecified
 
-CARD = Card("DDP331", Severity.ERROR)
+AILMENT = Ailment("DDP331", Severity.ERROR)
 CAUSES = (
     "/dev/shm of the container is too small",
     "NCCL's interface cannot be reached from the other hosts",
@@ -34,11 +51,8 @@ CAUSES = (
 )
 
 
-@sign(
-    r"unhandled system error|ncclSystemError: System call",
-    role=Role.SYMPTOM,
-    beside=(WARN, r"NET/IB : Using"),
-    explains=("collective-timeout", "remote-rank-died-or-network"),
+@log_pattern(
+    r"unhandled system error|ncclSystemError: System call", role=Role.GENERIC, context=(WARN, r"NET/IB : Using")
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""

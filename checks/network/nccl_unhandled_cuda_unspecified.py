@@ -1,12 +1,32 @@
 """NCCL reports a CUDA error and does not say which.
 
-"unhandled cuda error" (ncclUnhandledCudaError) means that a call into the CUDA runtime or driver failed inside NCCL.
-The exception carries only the class; the text, "Cuda failure 'out of memory'" say, stands in the NCCL WARN line
-before it, which is printed where NCCL_DEBUG is WARN or INFO, and after "Last error:" since NCCL 2.14. A kernel of the
-training's own that failed earlier is reported here as well: CUDA errors stick.
+## What happens
 
-How to be sure: run again with `NCCL_DEBUG=INFO` and look for "Cuda failure". Lines above about a GPU whose
-architecture the torch build does not support decide the matter without it.
+"unhandled cuda error" (ncclUnhandledCudaError) means that a call to the CUDA runtime or driver failed inside NCCL.
+The exception carries only the class. The text, for example "Cuda failure 'out of memory'", is in the NCCL WARN line
+before it, which NCCL prints where NCCL_DEBUG is WARN or INFO, and since NCCL 2.14 also after "Last error:". A kernel
+of the training that failed earlier is reported here as well, since its error makes every later CUDA call fail.
+
+## How to be sure
+
+Run again with `NCCL_DEBUG=INFO` and look for "Cuda failure" in the logs of all ranks. Lines above it that name a GPU
+whose architecture the torch build does not support are enough without a second run. ddpdoctor quotes the WARN line
+where the log has one, and gives the fix that belongs to its text.
+
+## How to mend it
+
+The text of "Cuda failure" decides which of these applies:
+
+- "out of memory": leave some hundred MB of the GPU to NCCL, and look with `nvidia-smi` for another process on it.
+  `export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` reduces the fragmentation of torch's cache.
+- "driver version is insufficient" or "unsupported toolchain": install a driver as new as the CUDA of torch.
+- "no kernel image" or "named symbol not found": install a torch build for this GPU;
+  `python -m torch.utils.collect_env` shows what is installed.
+- "illegal memory access", "device-side assert" or "unspecified launch failure": find the kernel that failed before,
+  with `CUDA_LAUNCH_BLOCKING=1 torchrun ...`.
+- "peer access is not supported": `export NCCL_P2P_DISABLE=1`, and let every rank see all GPUs of its host.
+
+## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: NCCL, CUDACHECK in checks.h, and ncclGetErrorString.
 """
@@ -17,13 +37,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ddpdoctor import Card, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import WARN, unspecified
 
-CARD = Card("DDP332", Severity.ERROR)
+AILMENT = Ailment("DDP332", Severity.ERROR)
 CAUSES = (
     "the GPUs have no peer access to each other",
     "the driver is older than this NCCL needs",
@@ -54,12 +72,7 @@ MEANING = {
 }
 
 
-@sign(
-    FAILED,
-    role=Role.SYMPTOM,
-    beside=(UNHANDLED, COMPLETE),
-    explains=("collective-timeout", "remote-rank-died-or-network"),
-)
+@log_pattern(FAILED, role=Role.GENERIC, context=(UNHANDLED, COMPLETE))
 def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read NCCL's warning where the error that it led to is lost; a group that was made all the same survived it."""
     if not log.first(UNHANDLED) and not log.first(COMPLETE):
@@ -67,18 +80,13 @@ def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> 
         yield replace(finding, fix=_meaning(match[1]) or finding.fix)
 
 
-@sign(
-    UNHANDLED,
-    role=Role.SYMPTOM,
-    beside=(WARN,),
-    explains=("collective-timeout", "remote-rank-died-or-network"),
-)
+@log_pattern(UNHANDLED, role=Role.GENERIC, context=(WARN,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report the class, with the WARN line where there is one."""
     finding = unspecified("a CUDA call failed inside NCCL", CAUSES, record, match, log)
     said = CUDA.search(finding.message)
     meaning = _meaning(said[1]) if said else None
-    yield replace(finding, fix=meaning, doubt=None) if meaning else finding
+    yield replace(finding, fix=meaning, ambiguity=None) if meaning else finding
 
 
 def _meaning(said: str) -> Fix | None:

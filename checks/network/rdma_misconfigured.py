@@ -1,15 +1,23 @@
 """The InfiniBand or RoCE path does not work on a host.
 
+## What happens
+
 NCCL found RDMA devices ("NET/IB : Using [0]mlx5_0:1/RoCE"), prefers them to sockets, and fails in a call of
 libibverbs or in the first transfer: a GID index that is not the RoCE v2 one, a port that is down, an OFED that does
 not fit the kernel, a device that the container does not have, hosts whose InfiniBand networks are not connected. "Got
 completion from peer ... with status=12" says that the peer never answered over RDMA.
 
-How to be sure: with `NCCL_IB_DISABLE=1` the same training runs over sockets. `ibv_devinfo` shows ports and states;
+## How to be sure
+
+With `NCCL_IB_DISABLE=1` the same training runs over sockets. `ibv_devinfo` shows ports and states;
 `show_gids` the index to choose.
 
-How to mend it: compare OFED, GIDs and link states of the host that fails with a good one; NCCL_IB_HCA to choose
+## How to mend it
+
+Compare OFED, GIDs and link states of the host that fails with a good one; NCCL_IB_HCA to choose
 devices, NCCL_IB_GID_INDEX for RoCE. NCCL_IB_DISABLE=1 is a slow stop-gap.
+
+## Versions and sources
 
 Holds for NCCL 2.4 to 2.30, torch 2.2 to 2.13. Source: NCCL, src/misc/ibvwrap.cc and src/transport/net_ib.cc; NCCL
 documentation, "NCCL_IB_GID_INDEX".
@@ -20,14 +28,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor import Card, Doubt, Finding, Fix, Severity
-from ddpdoctor.check import Role, sign
-from ddpdoctor.explain.records import Log, Record
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._nccl import WARN
 
-CARD = Card("DDP337", Severity.ERROR)
-CONSEQUENCES = ("nccl-system-error-unspecified", "remote-rank-died-or-network", "collective-timeout")
+AILMENT = Ailment("DDP337", Severity.ERROR)
 FIX = Fix(
     "show that RDMA is at fault, then mend it; sockets are slower and work",
     command="export NCCL_IB_DISABLE=1   # runs: RDMA is broken\nibv_devinfo | grep -E 'hca_id|state'; show_gids",
@@ -45,10 +50,9 @@ STATUS = {  # ibv_wc_status
 UNLOCKED = "the limit on locked memory is too low"
 
 
-@sign(
+@log_pattern(
     r"(?<!INFO )Call to (ibv_(?!fork|query_ece|set_ece|reg_mr)\w+) failed with (?:error )?"
-    r"(?!Cannot allocate memory)(?:\d+ )?(?!Cannot allocate memory)([A-Z][^\n,]*)",
-    explains=CONSEQUENCES,
+    r"(?!Cannot allocate memory)(?:\d+ )?(?!Cannot allocate memory)([A-Z][^\n,]*)"
 )
 def by_a_call(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Libibverbs says no, and not for want of memory."""
@@ -60,10 +64,8 @@ def by_a_call(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@sign(
+@log_pattern(
     r"Got completion from peer (\S+) with (?:error |status=)(?:\w+\()?(?!0\b|5\b|12\b)(\d+)\b",
-    role=Role.SYMPTOM,
-    explains=CONSEQUENCES,
 )
 def by_a_refused_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Another status than 5, "flushed", which follows another: an adapter refuses the memory or the request."""
@@ -73,17 +75,15 @@ def by_a_refused_transfer(record: Record, match: re.Match[str]) -> Iterator[Find
         (record.proof(match, "status 0"),),
         FIX,
         record.place,
-        doubt=Doubt(
+        ambiguity=Ambiguity(
             ("the adapter cannot reach the GPU's memory (nvidia-peermem or DMA-BUF, PCIe ACS)", BROKEN),
             "NCCL_NET_GDR_LEVEL=LOC torchrun ...   # runs: it is the way between adapter and GPU",
         ),
     )
 
 
-@sign(
+@log_pattern(
     r"Got completion from peer (\S+) with (?:error |status=)(?:\w+\()?12\b",
-    role=Role.SYMPTOM,
-    explains=CONSEQUENCES,
 )
 def by_a_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Status 12 is "transport retry counter exceeded": no answer."""
@@ -93,16 +93,13 @@ def by_a_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "the peer answers"),),
         FIX,
         record.place,
-        doubt=Doubt((BROKEN, f"the rank at {peer} has died"), f"ddpdoctor explain LOG_OF_{peer}; ibping {peer}"),
+        ambiguity=Ambiguity(
+            (BROKEN, f"the rank at {peer} has died"), f"ddpdoctor explain LOG_OF_{peer}; ibping {peer}"
+        ),
     )
 
 
-@sign(
-    r"ncclSystemError: System call|unhandled system error",
-    role=Role.SYMPTOM,
-    beside=(r"NET/IB : Using", WARN),
-    explains=CONSEQUENCES,
-)
+@log_pattern(r"ncclSystemError: System call|unhandled system error", context=(r"NET/IB : Using", WARN))
 def by_what_was_chosen(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A bare system error right after NCCL chose RDMA; a WARN line would say more, and then decides."""
     used = log.first(r"NET/IB : Using")
@@ -112,5 +109,7 @@ def by_what_was_chosen(record: Record, match: re.Match[str], log: Log) -> Iterat
             (record.proof(match, "no error"), used[0].proof(used[1])),
             FIX,
             record.place,
-            doubt=Doubt((BROKEN, UNLOCKED), "NCCL_IB_DISABLE=1 torchrun ...   # then ulimit -l in the same shell"),
+            ambiguity=Ambiguity(
+                (BROKEN, UNLOCKED), "NCCL_IB_DISABLE=1 torchrun ...   # then ulimit -l in the same shell"
+            ),
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ddpdoctor.watch.install import install
+from ddpdoctor.watch.rank.install import install
 
 
 class Watch(Callback):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, PickledModule, StateDict, subscript
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.mend.fit import NoMatch
-    from ddpdoctor.checkpoint.mend.plan import Renamed
-    from ddpdoctor.checkpoint.mend.repair import Repair, repair, undo
     from ddpdoctor.checkpoint.reader import inspect
+    from ddpdoctor.checkpoint.rename.fit import NoMatch
+    from ddpdoctor.checkpoint.rename.plan import Renamed
+    from ddpdoctor.checkpoint.rename.repair import Repair, repair, undo
 
 LATER = {
-    "NoMatch": "mend.fit",
-    "Renamed": "mend.plan",
-    "Repair": "mend.repair",
+    "NoMatch": "rename.fit",
+    "Renamed": "rename.plan",
+    "Repair": "rename.repair",
     "inspect": "reader",
-    "repair": "mend.repair",
-    "undo": "mend.repair",
+    "repair": "rename.repair",
+    "undo": "rename.repair",
 }  # where each stands; the checks need but the nouns, and a command that reads no checkpoint starts faster without
 
 __all__ = [

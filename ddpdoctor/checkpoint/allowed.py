@@ -28,5 +28,5 @@ DTYPES = re.compile(
 
 
 def is_allowed(name: str) -> bool:
-    """Say whether a dotted name is accepted."""
+    """Whether a dotted name is accepted."""
     return name in ALLOWED or CLASSES.fullmatch(name) is not None or DTYPES.fullmatch(name) is not None

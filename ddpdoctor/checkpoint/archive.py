@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
+from ddpdoctor.checkpoint.archive_end import END_SIZE, FULL, end_of
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 LOCAL = b"PK\x03\x04"
 CENTRAL = b"PK\x01\x02"
-END = b"PK\x05\x06"
-END64 = b"PK\x06\x06"
-LOCATOR64 = b"PK\x06\x07"
-END_SIZE, LOCATOR_SIZE, END64_SIZE, CENTRAL_SIZE, LOCAL_SIZE = 22, 20, 56, 46, 30
-LONGEST_COMMENT = 0xFFFF
+CENTRAL_SIZE, LOCAL_SIZE = 46, 30
 MOST_DIRECTORY = 1 << 26  # a million records
 MOST_RECORD = 1 << 29
-FULL = 0xFFFFFFFF  # the real number stands in the zip64 field
-MOST_RECORDS = 0xFFFF  # likewise
 STORED, DEFLATED = 0, 8
 REFUSED = 0x2061  # bits of the flags: encrypted or a patch, by any method
 FOLDER = 0x10  # a bit of the attributes
 # Of a central entry: flags, method, CRC, sizes, lengths, disk, attributes, offset.
 HEADER = struct.Struct("<8xHH4xIIIHHHH2xII")
+FIELD = struct.Struct("<HH")  # of a header's extra fields: kind and length
 
 
 class Record(NamedTuple):
@@ -57,12 +52,12 @@ class Directory:
     end: bytes
 
     def record(self, name: str) -> Record:
-        """Give a record that is there."""
+        """Return a record that is there."""
         return _record(self.data, self.entries[name])
 
     @property
     def wide(self) -> bool:
-        """Say whether it is a zip64 directory."""
+        """Whether it is a zip64 directory."""
         return len(self.end) > END_SIZE
 
 
@@ -73,7 +68,7 @@ def directory(file: BinaryIO, size: int) -> Directory:
         DamagedError: there is none, or what it lists is not in the file.
         UnreadableError: it is larger than any real one.
     """
-    start, length, told, end = _end(file, size)
+    start, length, told, end = end_of(file, size)
     if length > MOST_DIRECTORY:
         raise UnreadableError(f"its central directory takes {length} bytes")
     file.seek(start)
@@ -133,72 +128,11 @@ def read(file: BinaryIO, record: Record) -> bytes:
     return data
 
 
-def reach(file: BinaryIO, directory: Directory) -> None:
-    """See that each record is where the directory says, and ends before the next one: its own header tells, too.
-
-    Raises:
-        DamagedError: it is not so.
-    """
-    records = sorted((directory.record(name) for name in directory.entries), key=lambda record: record.offset)
-    stops = [*(record.offset for record in records[1:]), directory.start]
-    for record, stop in zip(records, stops, strict=True):
-        name_at = record.entry + CENTRAL_SIZE
-        name = directory.data[name_at : name_at + struct.unpack_from("<H", directory.data, record.entry + 28)[0]]
-        head = os.pread(file.fileno(), LOCAL_SIZE + len(name), record.offset)
-        if head[: len(LOCAL)] != LOCAL or head[LOCAL_SIZE:] != name:
-            raise DamagedError(f"the record {record.name} does not begin where the directory says")
-        length, extra = struct.unpack_from("<HH", head, 26)
-        if length != len(name) or record.offset + LOCAL_SIZE + length + extra + record.packed > stop:
-            raise DamagedError(f"the record {record.name} does not end before the next one")
-
-
 def _inflated(data: bytes, record: Record) -> bytes:
     try:
         return zlib.decompressobj(-15).decompress(data, record.size + 1)
     except zlib.error as exc:
         raise DamagedError(f"the record {record.name} cannot be unpacked: {exc}") from None
-
-
-def _end(file: BinaryIO, size: int) -> tuple[int, int, int, bytes]:
-    """Find where the central directory starts, its length, its number of records, and what ends the file."""
-    tail_at = max(0, size - END_SIZE - LONGEST_COMMENT)
-    file.seek(tail_at)
-    tail = file.read(END_SIZE + LONGEST_COMMENT)
-    at = tail.rfind(END)
-    if at < 0 or at + END_SIZE > len(tail):
-        raise DamagedError("a zip archive begins here, but the central directory that ends one is missing")
-    disk, other, some, count, length, start = struct.unpack_from("<HHHHII", tail, at + 4)
-    end = tail[at : at + END_SIZE]
-    at += tail_at
-    if wide := _end64(file, at):
-        some, count, length, start, locator = wide
-        end = locator + end
-    elif FULL in {start, length} or count == MOST_RECORDS:
-        raise DamagedError("the zip64 directory of the archive is missing")
-    if start + length > at:
-        raise DamagedError("the central directory of the zip archive lies outside of the file")
-    if disk or other or some != count:
-        raise DamagedError("the zip archive is one of several disks, which torch does not read")
-    return start, length, count, end
-
-
-def _end64(file: BinaryIO, end: int) -> tuple[int, int, int, int, bytes] | None:
-    """Read the zip64 directory's counts, length and start, if there is one: torch writes it for small files, too."""
-    file.seek(max(0, end - LOCATOR_SIZE))
-    locator = file.read(LOCATOR_SIZE)
-    if locator[:4] != LOCATOR64:
-        return None
-    at = struct.unpack_from("<Q", locator, 8)[0]
-    if at > end - END64_SIZE:
-        raise DamagedError("the zip64 directory of the archive lies outside of the file")
-    file.seek(at)
-    record = file.read(END64_SIZE)
-    if record[:4] != END64 or len(record) < END64_SIZE:
-        raise DamagedError("the zip64 directory of the archive is broken")
-    own, disk, other, some, count, length, start = struct.unpack("<4xQ4xIIQQQQ", record)
-    if own < END64_SIZE - 12 or disk or other or locator[16:] != b"\1\0\0\0":
-        raise DamagedError("the zip64 directory of the archive is none that torch reads")
-    return some, count, length, start, locator
 
 
 def _record(data: bytes, at: int) -> Record:
@@ -218,10 +152,10 @@ def _record(data: bytes, at: int) -> Record:
 
 
 def _wide_numbers(extra: bytes) -> tuple[int, ...]:
-    """Give the numbers of the zip64 field, in the order of the format: size, packed size, offset."""
+    """Return the numbers of the zip64 field, in the order of the format: size, packed size, offset."""
     at = 0
     while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<HH", extra, at)
+        kind, length = FIELD.unpack_from(extra, at)
         if kind == 1:
             count = min(length, len(extra) - at - 4) // 8
             return struct.unpack_from(f"<{count}Q", extra, at + 4)

@@ -7,29 +7,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ddpdoctor.checkpoint.keys import COUNTER, Strip, is_averaged, strips, wrappers_in
+from ddpdoctor.checkpoint.keys import AVERAGED_COUNTER, Strip, is_averaged, possible_strips, wrappers_in
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, StateDict
+    from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
 
 MOST_PREFIXES = 5
 SKEWED = "num_batches_tracked"  # buffers that old versions of torch do not write, and old models do not have
 
 
-class Parameter(Protocol):
+class ModelEntry(Protocol):
     """One entry of the model's state dict."""
 
     @property
     def key(self) -> str:
-        """Give its name."""
+        """Its name."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Give its shape."""
+        """Its shape."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class KeyDifference:
     """How the keys of ``state_dict`` differ from the model's, after what wrappers added is taken out of each.
 
     ``matching`` counts the keys that agree then, ``reshaped`` those of them whose shapes do not:
@@ -47,38 +47,38 @@ class Difference:
 
     @property
     def same_network(self) -> bool:
-        """Say whether most of the names agree, so that the prefixes are what differs."""
+        """Whether most of the names agree, so that the prefixes are what differs."""
         return self.matching > len(self.missing) + len(self.unexpected)
 
     @property
     def complete(self) -> bool:
-        """Say whether the file fits the model, but for prefixes."""
+        """Whether the file fits the model, but for prefixes."""
         return not (self.missing or self.unexpected or self.reshaped or self.collisions)
 
     @property
     def skewed(self) -> bool:
-        """Say whether nothing differs but buffers that versions of torch disagree about."""
+        """Whether nothing differs but buffers that versions of torch disagree about."""
         odd = (*self.missing, *self.unexpected)
         return bool(odd) and not self.reshaped and all(key.rpartition(".")[2] == SKEWED for key in odd)
 
 
-def explain(checkpoint: CheckpointFile, model: Sequence[Parameter]) -> Difference | None:
+def closest_difference(checkpoint: CheckpointFile, model: Sequence[ModelEntry]) -> KeyDifference | None:
     """Compare the model with the state dict of the file that fits it best; None when the file has none."""
     differences = [difference(state_dict, model) for state_dict in checkpoint.state_dicts]
-    return min(differences, key=_badness, default=None)
+    return min(differences, key=badness, default=None)
 
 
-def difference(state_dict: StateDict, model: Sequence[Parameter]) -> Difference:
+def difference(state_dict: StateDict, model: Sequence[ModelEntry]) -> KeyDifference:
     """Compare one state dict with the model, with the least stripping that makes them agree best."""
     keys = state_dict.keys
-    if is_averaged(keys) and all(parameter.key != COUNTER for parameter in model):
-        keys = tuple(key for key in keys if key != COUNTER)
-    model_strips = list(strips(parameter.key for parameter in model))
+    if is_averaged(keys) and all(parameter.key != AVERAGED_COUNTER for parameter in model):
+        keys = tuple(key for key in keys if key != AVERAGED_COUNTER)
+    model_strips = list(possible_strips(parameter.key for parameter in model))
     targets = [(each, frozenset(each(parameter.key) for parameter in model)) for each in model_strips]
     best = min(
         (
             (_distance(stripped, target), index + other, strip, model_strip)
-            for index, strip in enumerate(strips(keys))
+            for index, strip in enumerate(possible_strips(keys))
             for stripped in (frozenset(map(strip, keys)),)
             for other, (model_strip, target) in enumerate(targets)
         ),
@@ -87,21 +87,21 @@ def difference(state_dict: StateDict, model: Sequence[Parameter]) -> Difference:
     return _difference(state_dict, keys, model, best[2], best[3])
 
 
-def wrapped_keys(difference: Difference) -> int:
+def wrapped_keys(difference: KeyDifference) -> int:
     """Count the keys of the file that change when it is stripped."""
     return sum(difference.file_strip(key) != key for key in difference.state_dict.keys)
 
 
 def outermost(strip: Strip, keys: Iterable[str]) -> str:
-    """Name the wrapper that comes first in the keys, of those that are taken out; empty when none is."""
+    """Return the name of the wrapper that comes first in the keys, of those that are taken out; empty when none is."""
     first = next(
         (segment for key in keys if strip(key) != key for segment in wrappers_in(key) if segment in strip.segments), ""
     )
     return strip.front[0] if strip.front else first
 
 
-def shifted(found: Difference) -> tuple[str, str]:
-    """Give the prefix that the file has before the model's keys, and the one that the model has before the file's.
+def shifted(found: KeyDifference) -> tuple[str, str]:
+    """Return the prefix that the file has before the model's keys, and the one that the model has before the file's.
 
     Both are empty when no name explains the difference: this is how a model looks that is saved as part of another.
     """
@@ -125,20 +125,21 @@ def _distance(file: frozenset[str], model: frozenset[str]) -> int:
     return len(file ^ model)
 
 
-def _badness(each: Difference) -> tuple[int, int, int]:
+def badness(each: KeyDifference) -> tuple[int, int, int]:
+    """Return how ill a state dict fits; the least fits best."""
     return (len(each.missing) + len(each.reshaped), len(each.unexpected), len(each.state_dict.location))
 
 
 def _difference(
-    state_dict: StateDict, keys: tuple[str, ...], model: Sequence[Parameter], strip: Strip, model_strip: Strip
-) -> Difference:
+    state_dict: StateDict, keys: tuple[str, ...], model: Sequence[ModelEntry], strip: Strip, model_strip: Strip
+) -> KeyDifference:
     kept = set(keys)
     shapes = {strip(entry.key): entry for entry in state_dict.entries if entry.key in kept}
     wanted = {model_strip(parameter.key): parameter for parameter in model}
     others = {strip(key) for key in state_dict.others}
     common = [key for key in wanted if key in shapes]
     counted = Counter(map(strip, keys))
-    return Difference(
+    return KeyDifference(
         state_dict,
         strip,
         model_strip,
@@ -152,53 +153,3 @@ def _difference(
         ),
         tuple(key for key, count in counted.items() if count > 1),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """Two state dicts beside each other: rows of what is so, the key in the one, and the key in the other.
-
-    What is so: ``same``, ``renamed`` (by a prefix), ``missing``, ``unexpected``, ``shape`` or ``dtype`` (which differ).
-    """
-
-    location: tuple[str | int, ...]
-    other: tuple[str | int, ...]
-    rows: tuple[tuple[str, str, str], ...]
-
-    @property
-    def equal(self) -> bool:
-        """Say whether nothing differs."""
-        return all(row[0] == "same" for row in self.rows)
-
-
-def pairing(state_dict: StateDict, other: StateDict) -> Pairing:
-    """Put the keys of two state dicts beside each other, wrappers' prefixes left aside."""
-    found = difference(state_dict, other.entries)
-    front, back = ("", "") if found.complete else shifted(found)
-    theirs = {found.model_strip(entry.key): entry for entry in other.entries}
-    rows: list[tuple[str, str, str]] = []
-    for entry in state_dict.entries:
-        bare = back + found.file_strip(entry.key).removeprefix(front)
-        twin = theirs.pop(bare, None)
-        rows.append(("unexpected", entry.key, "") if twin is None else _row(entry, twin))
-    rows += [("missing", "", entry.key) for entry in theirs.values()]
-    return Pairing(state_dict.location, other.location, tuple(rows))
-
-
-def _row(entry: Entry, twin: Entry) -> tuple[str, str, str]:
-    if entry.shape != twin.shape and not (entry.sharded or twin.sharded):
-        return "shape", f"{entry.key} {list(entry.shape)}", f"{twin.key} {list(twin.shape)}"
-    if entry.dtype != twin.dtype and entry.dtype and twin.dtype:
-        return "dtype", f"{entry.key} {entry.dtype}", f"{twin.key} {twin.dtype}"
-    return ("same" if entry.key == twin.key else "renamed"), entry.key, twin.key
-
-
-def pairings(file: CheckpointFile, other: CheckpointFile) -> tuple[Pairing, ...]:
-    """Put each state dict of a file beside that of the other file which fits it best; the same place counts first."""
-    found = []
-    for state_dict in file.state_dicts:
-        places = sorted(other.state_dicts, key=lambda each: each.location != state_dict.location)
-        best = min(places, key=lambda each: _badness(difference(state_dict, each.entries))[:2], default=None)
-        if best is not None:
-            found.append(pairing(state_dict, best))
-    return tuple(found)

@@ -29,7 +29,7 @@ class Format(enum.Enum):
 
     @property
     def loads(self) -> bool:
-        """Say whether torch, or safetensors, reads weights from such a thing."""
+        """Whether torch, or safetensors, reads weights from such a thing."""
         return self in LOADABLE
 
 
@@ -64,7 +64,7 @@ class StateDict:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Give the names of the tensors, in the order of the file."""
+        """The names of the tensors, in the order of the file."""
         return tuple(entry.key for entry in self.entries)
 
 
@@ -115,12 +115,12 @@ class CheckpointFile:
 
     @property
     def whole_module(self) -> bool:
-        """Say whether the file is a pickled module, not a state dict."""
+        """Whether the file is a pickled module, not a state dict."""
         return any(not module.location for module in self.modules)
 
 
 def subscript(name: str, location: Location) -> str:
-    """Give the Python expression that reaches a location: ``ckpt["model"]``."""
+    """Return the Python expression that reaches a location: ``ckpt["model"]``."""
     steps = (
         f"[{step}]" if isinstance(step, int) else '["' + repr(step)[1:-1].replace('"', '\\"') + '"]'
         for step in location

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 FSDP = ("_fsdp_wrapped_module", "_fpw_module")
-CERTAIN = ("_orig_mod", *FSDP, "_checkpoint_wrapped_module")  # nobody calls a layer of theirs so
+WRAPPER_NAMES = ("_orig_mod", *FSDP, "_checkpoint_wrapped_module")  # nobody calls a layer of theirs so
 USUAL = ("module", "_forward_module")  # somebody does
-WRAPPERS = (*USUAL, *CERTAIN)
+WRAPPERS = (*USUAL, *WRAPPER_NAMES)
 FLAT = re.compile(r"_?flat_param(_\d+)?")
-COUNTER = "n_averaged"
+AVERAGED_COUNTER = "n_averaged"
 MOST_FRONTS = 8  # stacks that begin differently, in one file
 DEEPEST = 8  # wrappers around each other
 SEGMENT = re.compile(rf"(?:(?<=\.)|^)(?:{'|'.join(WRAPPERS)})(?=\.)")
@@ -35,7 +35,7 @@ class Strip:
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """Give all of it, the outermost first, each once."""
+        """All of it, the outermost first, each once."""
         return tuple(dict.fromkeys((*self.front, *self.inside)))
 
     def __call__(self, key: str) -> str:
@@ -58,7 +58,7 @@ def wrappers_in(key: str) -> tuple[str, ...]:
 
 
 def front_of(key: str) -> tuple[str, ...]:
-    """Name the wrapper segments at the start of a key."""
+    """Return the name of the wrapper segments at the start of a key."""
     found = FRONT.match(key)
     return _segments(found.group()) if found else ()
 
@@ -75,24 +75,24 @@ def is_flat(key: str) -> bool:
 
 def is_averaged(keys: Iterable[str]) -> bool:
     """Recognise the state dict of an AveragedModel: a counter beside keys that all begin with ``module.``."""
-    rest = [key for key in keys if key != COUNTER]
-    return bool(rest) and COUNTER in keys and all(key.startswith("module.") for key in rest)
+    rest = [key for key in keys if key != AVERAGED_COUNTER]
+    return bool(rest) and AVERAGED_COUNTER in keys and all(key.startswith("module.") for key in rest)
 
 
-def assumed(keys: Iterable[str]) -> Strip:
-    """Give what is taken out when nothing tells the model's own names.
+def assumed_strip(keys: Iterable[str]) -> Strip:
+    """Return what is taken out when nothing tells the model's own names.
 
     A name that a layer can have counts only at the front, and where every key has it.
     """
-    keys = [key for key in keys if key != COUNTER]
+    keys = [key for key in keys if key != AVERAGED_COUNTER]
     front = shared_front(keys)
-    possible = [segment for segment in CERTAIN if any(segment in key for key in keys)]
+    possible = [segment for segment in WRAPPER_NAMES if any(segment in key for key in keys)]
     inside = {segment for key in keys if possible for segment in wrappers_in(key)[len(front) :]}
     return Strip(front, tuple(segment for segment in possible if segment in inside))
 
 
 def shared_front(keys: Iterable[str]) -> tuple[str, ...]:
-    """Give the wrapper segments at the start of all keys."""
+    """Return the wrapper segments at the start of all keys."""
     fronts = {front_of(key) for key in keys}
     first, last = min(fronts, default=()), max(fronts, default=())
     count = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
@@ -100,17 +100,17 @@ def shared_front(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def common_front(keys: Iterable[str]) -> tuple[str, ...]:
-    """Give the wrapper segments at the start of most keys."""
+    """Return the wrapper segments at the start of most keys."""
     counted = Counter(front_of(key) for key in keys)
     return max(counted, key=lambda front: (counted[front], len(front)), default=())
 
 
-def strips(keys: Iterable[str]) -> Iterator[Strip]:
-    """Give all that could be taken out of these keys, the least first."""
+def possible_strips(keys: Iterable[str]) -> Iterator[Strip]:
+    """Yield all that could be taken out of these keys, the least first."""
     keys = list(keys)
     fronts = {front_of(key) for key in keys}
     inside = {segment for key in keys for segment in wrappers_in(key)}
-    certain = tuple(segment for segment in CERTAIN if segment in inside)
+    certain = tuple(segment for segment in WRAPPER_NAMES if segment in inside)
     options = {(), certain, (*certain, *(segment for segment in USUAL if segment in inside))}
     starts = {front[:count] for front in sorted(fronts, key=len)[-MOST_FRONTS:] for count in range(len(front) + 1)}
     yield from sorted(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ddpdoctor.checkpoint.machine import Machine, NotQuickError
-from ddpdoctor.checkpoint.shortcut import named_tensors
+from ddpdoctor.checkpoint.containers import append, build, extended, pair, reduce, refer, set_items
+from ddpdoctor.checkpoint.fast_tensors import named_tensors
+from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
 from ddpdoctor.checkpoint.values import Dict, Object, UnreadableError
 
 LONGEST_NUMBER = 1000  # decimal digits; their conversion takes quadratic time
@@ -86,7 +87,7 @@ def _object(machine: Machine) -> None:
 def _dict(machine: Machine) -> None:
     values = machine.since_mark()
     machine.make(Dict())
-    machine.set_items(values)
+    set_items(machine, values)
 
 
 def _stack_global(machine: Machine) -> None:
@@ -150,25 +151,25 @@ OPCODES: dict[bytes, Callable[[Machine], object]] = {
     b"\x87": lambda m: m.make(m.last(3)),
     b"]": lambda m: m.make([]),
     b"l": lambda m: m.make(m.since_mark()),
-    b"a": lambda m: m.append([m.pop()]),
-    b"e": lambda m: m.append(m.since_mark()),
+    b"a": lambda m: append(m, [m.pop()]),
+    b"e": lambda m: append(m, m.since_mark()),
     b"}": lambda m: m.make(Dict()),
     b"d": _dict,
-    b"s": lambda m: m.set_items(m.pair()),
-    b"u": lambda m: m.set_items(m.since_mark()),
+    b"s": lambda m: set_items(m, pair(m)),
+    b"u": lambda m: set_items(m, m.since_mark()),
     b"\x8f": lambda m: m.make(Object(None, ())),
-    b"\x90": lambda m: m.append(m.since_mark()),
+    b"\x90": lambda m: append(m, m.since_mark()),
     b"\x91": lambda m: m.make(Object(None, (), items=m.since_mark())),
     b"c": lambda m: m.push(m.make_name(m.line().decode(), m.line().decode())),
     b"\x93": _stack_global,
-    b"R": Machine.reduce,
-    b"\x81": Machine.reduce,
-    b"\x92": Machine.extended,
+    b"R": reduce,
+    b"\x81": reduce,
+    b"\x92": extended,
     b"i": _instance,
     b"o": _object,
-    b"b": Machine.build,
-    b"P": lambda m: m.refer(m.line().decode()),
-    b"Q": lambda m: m.refer(m.pop()),
+    b"b": build,
+    b"P": lambda m: refer(m, m.line().decode()),
+    b"Q": lambda m: refer(m, m.pop()),
     b"p": lambda m: m.put(_digits(m.line())),
     b"q": lambda m: m.put(m.take(1)[0]),
     b"r": lambda m: _put(m, m.number("<I", 4)),

@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ddpdoctor.check import BadTarget
 from ddpdoctor.checkpoint import safetensors, torchfile
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, StateDict
 from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed
+from ddpdoctor.checkpoint.foreign import foreign
+from ddpdoctor.checkpoint.legacy import magic_end, read_legacy
 from ddpdoctor.checkpoint.values import UnreadableError
+from ddpdoctor.facets import BadTarget
+from ddpdoctor.suggest import why_no_file
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.safetensors import Header
@@ -25,22 +28,6 @@ HEAD = 4096
 INDEX = ".index.json"  # of safetensors and of pickled shards
 MOST_INDEX = 1 << 27
 SUFFIXES = {".bin", ".ckpt", ".pt", ".pth", ".safetensors"}
-MAGICS = (
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes"),
-    (b"\x93NUMPY", "a NumPy array (.npy)"),
-    (b"\x1f\x8b", "compressed by gzip"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
-    (b"BZh", "compressed by bzip2"),
-    (b"\xfd7zXZ\x00", "compressed by xz"),
-    (b"GGUF", "a GGUF model"),
-    (b"\x7fELF", "an executable"),
-    (b"%PDF", "a PDF document"),
-)
-TAR = 257  # where the magic of a tar archive stands
-PROTO, PROTOCOLS = 0x80, {b"\2", b"\3", b"\4", b"\5"}
-POINTER = b"version https://git-lfs.github.com/spec/"
-TEXT = frozenset(range(32, 127)) | {9, 10, 13}
-PAGES = (b"<!doctype html", b"<html", b"<?xml", b"<head")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +70,7 @@ def opened(path: str | os.PathLike[str]) -> Opened:
             if Path(text).is_dir():
                 return _directory(Path(text))
             if not Path(text).is_file():
-                raise BadTarget(f"{text}: there is no such file")
+                raise BadTarget(why_no_file(text))
             if text.endswith(INDEX):
                 return _sharded(Path(text), text)
             return _file(text)
@@ -130,7 +117,7 @@ def _directory(path: Path) -> Opened:
 
 
 def is_one(folder: Path) -> bool:
-    """Say whether a folder is one checkpoint, rather than that it holds some."""
+    """Whether a folder is one checkpoint, rather than that it holds some."""
     return (folder / METADATA).is_file() or len(list(folder.glob(f"*{INDEX}"))) == 1
 
 
@@ -196,44 +183,8 @@ def _sniffed(file: BinaryIO, path: str, size: int) -> tuple[CheckpointFile, Pick
     blank = CheckpointFile(path, Format.OTHER, size)
     if head.startswith(b"PK"):
         return torchfile.read_zip(file, blank)
-    if start := torchfile.magic_end(head):
-        return torchfile.read_legacy(file, start, blank)
+    if start := magic_end(head):
+        return read_legacy(file, start, replace(blank, format=Format.LEGACY))
     if safetensors.looks_like(head, size):
         return safetensors.read_safetensors(file, blank)
-    return _foreign(path, head, size), None
-
-
-def _foreign(path: str, head: bytes, size: int) -> CheckpointFile:
-    """Describe what is no checkpoint."""
-    if size and not head.strip(b"\0"):
-        zeros = f"its first {len(head)} bytes are zero: space was taken for it, the contents never arrived"
-        return CheckpointFile(path, Format.TORCH, size, damage=zeros)
-    if head[TAR : TAR + 5] == b"ustar":
-        return CheckpointFile(
-            path, Format.LEGACY, size, opaque="a tar archive, as torch wrote before 0.1.10, is not read"
-        )
-    kind, label = _kind(head)
-    return CheckpointFile(path, kind, size, label=label)
-
-
-def _kind(head: bytes) -> tuple[Format, str]:
-    known = next((label for magic, label in MAGICS if head.startswith(magic)), "")
-    if not head:
-        kind, label = Format.EMPTY, ""
-    elif head.startswith(POINTER):
-        kind, label = Format.LFS, _line(head, b"oid")
-    elif head.lstrip().lower().startswith(PAGES):
-        kind, label = Format.HTML, _line(head.lstrip(), b"")
-    elif head[0] == PROTO and head[1:2] in PROTOCOLS:
-        kind, label = Format.PICKLE, ""
-    elif not known and all(byte in TEXT for byte in head):
-        kind, label = Format.TEXT, _line(head, b"")
-    else:
-        kind, label = Format.OTHER, known or f"its first bytes are {head[:8].hex(' ')}"
-    return kind, label
-
-
-def _line(head: bytes, start: bytes) -> str:
-    """Give the first line that begins so, printable and short."""
-    line = next((line for line in head.splitlines() if line.startswith(start)), b"")
-    return "".join(char for char in line.decode("utf-8", "replace") if char.isprintable())[:80]
+    return foreign(path, head, size), None

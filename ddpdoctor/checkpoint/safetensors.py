@@ -95,7 +95,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entries(header: dict[str, Any], most: int) -> tuple[tuple[Entry, ...], int]:
-    """Give the tensors, and where they end: one follows the other without a gap, as the library demands."""
+    """Return the tensors, and where they end: one follows the other without a gap, as the library demands."""
     entries: list[Entry] = []
     spans: list[tuple[int, int, str]] = []
     for key, value in header.items():
@@ -118,7 +118,7 @@ def _entries(header: dict[str, Any], most: int) -> tuple[tuple[Entry, ...], int]
 
 
 def _bits(shape: list[int], dtype: str, most: int) -> int:
-    """Give the length of a tensor, or any above that of the file: a product of many numbers would take long."""
+    """Return the length of a tensor, or any above that of the file: a product of many numbers would take long."""
     count = 0 if 0 in shape else BITS[dtype]
     for each in shape:
         count *= each

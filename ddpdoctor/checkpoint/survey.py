@@ -59,7 +59,7 @@ def items_of(root: Any) -> tuple[Item, ...]:
 
 
 def kind_of(value: Any) -> str:
-    """Say what a value is, as people call it."""
+    """Return what a value is, as people call it."""
     pairs = pairs_of(value)
     match value:
         case _ if tensor_of(value):
@@ -80,7 +80,7 @@ def kind_of(value: Any) -> str:
 
 
 def _parts(value: Any, pairs: list[tuple[Any, Any]] | None) -> Iterator[tuple[str | int, Any]]:
-    """Give what may hold a state dict further down; optimizers hold none."""
+    """Yield what may hold a state dict further down; optimizers hold none."""
     if pairs is not None:
         if not dict(_named(pairs)).keys() >= OPTIMIZER:
             yield from ((key, part) for key, part in pairs if isinstance(key, (str, int)) and _is_container(part))
@@ -93,7 +93,7 @@ def _named(pairs: list[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def _optimized(items: dict[str, Any]) -> tuple[str, ...]:
-    """Give the names of parameters in the state of an optimizer, in both forms that torch.distributed writes."""
+    """Return the names of parameters in the state of an optimizer, in both forms that torch.distributed writes."""
     if not items.keys() >= OPTIMIZER:
         flat = tuple(items) if items and all(key.startswith(FLAT_OPTIMIZER) for key in items) else ()
         return flat if len({key.partition(".")[0] for key in flat}) > 1 else ()

@@ -80,7 +80,7 @@ def tensor_of(value: Any, depth: int = 0) -> Tensor | None:  # noqa: C901, PLR09
 
 
 def storage_bytes(storage: tuple[str, str, int]) -> int | None:
-    """Give the size of a storage; None when its class is unknown."""
+    """Return the size of a storage; None when its class is unknown."""
     known = STORAGES.get(storage[0])
     return known and known[1] * storage[2]
 

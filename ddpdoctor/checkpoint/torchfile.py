@@ -1,8 +1,8 @@
-"""Reads what torch.save wrote: the zip archive of torch 1.6 and later, and the sequence of pickles before it."""
+"""Reads the zip archive that torch.save writes since torch 1.6."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -14,20 +14,25 @@ from ddpdoctor.checkpoint.tensors import storage_bytes
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.machine import Machine
+    from ddpdoctor.checkpoint.pickle_vm import Machine
 
-MAGICS = (
-    bytes.fromhex("8a0a6cfc9c46f9206aa850192e"),
-    b"L119547037146038801333356L\n.",
-)  # 0x1950A86A20F9469CFC6C, pickled
-FIRST = 64  # bytes that hold the pickle of the magic number, in any protocol
-WINDOW = 1 << 20  # bytes that are read first: the pickles of most files, not their storages
-LENGTH_FIELD = 8  # precedes each storage of the legacy format
+SHOWN = 64  # bytes of a record that is wrong
+VERSIONS = range(1, 11)  # caffe2/serialize/versions.h: kMin- and kMaxSupportedFileFormatVersion
 
 
-def magic_end(head: bytes) -> int:
-    """Tell where the magic number of the legacy format ends; 0 when the file does not begin with it."""
-    return max(head[:FIRST].find(magic) + len(magic) if magic in head[:FIRST] else 0 for magic in MAGICS)
+def _is_version(data: bytes) -> bool:
+    return data.strip().isdigit() and int(data) in VERSIONS
+
+
+# Beside the pickle, and what torch demands of their contents.
+NOTES: dict[str, Callable[[bytes], bool]] = {
+    "version": _is_version,
+    ".data/version": _is_version,
+    ".format_version": lambda _: True,
+    ".storage_alignment": bytes.isdigit,
+    ".data/serialization_id": lambda data: "\ufffd" not in data.decode("utf-8", "replace"),
+    "byteorder": {b"little", b"big"}.__contains__,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,43 +58,14 @@ def read_zip(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointFile, Pic
         record = directory.record(f"{folder}data.pkl")
         data = archive.read(file, record)
         root, machine = interpret(data)
-        known = _described(blank, machine, root)
-        _check_records(machine, names, folder)
+        known = described(blank, machine, root)
+        _check_notes(file, directory, folder)
+        _check_storages(machine, directory, folder)
     except DamagedError as exc:
         return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
         return replace(blank, opaque=str(exc)), None
     return known, Pickled(data, 0, machine, directory, record)
-
-
-def read_legacy(file: BinaryIO, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled | None]:
-    """Read the legacy format behind its magic number: version, machine, object, keys of the storages; the storages."""
-    blank = replace(blank, format=Format.LEGACY)
-    window = WINDOW
-    while True:
-        file.seek(0)
-        data = file.read(window)
-        try:
-            return _legacy(data, start, blank)
-        except DamagedError as exc:
-            if len(data) == blank.size:
-                return replace(blank, damage=str(exc)), None
-            if len(data) >= archive.MOST_RECORD:
-                return replace(blank, opaque="its pickle is too long"), None
-        except UnreadableError as exc:
-            return replace(blank, opaque=str(exc)), None
-        window *= 8
-
-
-def _legacy(data: bytes, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled]:
-    for _ in ("version", "machine"):
-        start = interpret(data, start)[1].at
-    root, machine = interpret(data, start)
-    known = _described(blank, machine, root)
-    keys, after = interpret(data, machine.at)
-    if shortage := _shortage(machine, keys, after.at, blank.size):
-        known = replace(blank, damage=shortage)
-    return known, Pickled(data, start, machine)
 
 
 def _other_archive(names: Collection[str], folder: str) -> Format | None:
@@ -100,7 +76,8 @@ def _other_archive(names: Collection[str], folder: str) -> Format | None:
     return None if f"{folder}data.pkl" in names else Format.ZIP
 
 
-def _described(blank: CheckpointFile, machine: Machine, root: Any) -> CheckpointFile:
+def described(blank: CheckpointFile, machine: Machine, root: Any) -> CheckpointFile:
+    """Return the description of a file with what its pickle tells."""
     found = survey(root)
     return replace(
         blank,
@@ -113,19 +90,25 @@ def _described(blank: CheckpointFile, machine: Machine, root: Any) -> Checkpoint
     )
 
 
-def _check_records(machine: Machine, names: Collection[str], folder: str) -> None:
-    """See that each storage of the pickle is in the archive."""
-    lost = [key for key in machine.storages if f"{folder}data/{key}" not in names]
+def _check_notes(file: BinaryIO, directory: archive.Directory, folder: str) -> None:
+    """See that torch reads the small records beside the pickle, without which it loads no file."""
+    if not {f"{folder}version", f"{folder}.data/version"} & directory.entries.keys():
+        raise DamagedError("the record version is missing, without which torch loads no archive")
+    for name, is_right in NOTES.items():
+        if f"{folder}{name}" in directory.entries:
+            found = archive.read(file, directory.record(f"{folder}{name}"))
+            if not is_right(found):
+                raise DamagedError(f"the record {name} is {found[:SHOWN]!r}, with which torch loads no archive")
+
+
+def _check_storages(machine: Machine, directory: archive.Directory, folder: str) -> None:
+    """See that each storage of the pickle is in the archive, as long as its tensors need it."""
+    lost = [key for key in machine.storages if f"{folder}data/{key}" not in directory.entries]
     if lost:
         raise DamagedError(
             f"{len(lost)} of {len(machine.storages)} tensors' data is not in the archive, the first is data/{lost[0]}"
         )
-
-
-def _shortage(machine: Machine, keys: Any, at: int, size: int) -> str:
-    """Say by how much the storages, which stand one after the other at the end, are cut off; empty when not."""
-    lengths = [storage_bytes(each) for each in machine.storages.values()]
-    if not isinstance(keys, list) or len(keys) != len(lengths) or None in lengths:
-        return ""
-    needed = at + sum(length + LENGTH_FIELD for length in lengths if length is not None)
-    return f"its tensors end at byte {needed}, the file at byte {size}" if needed > size else ""
+    for key, storage in machine.storages.items():
+        needed, size = storage_bytes(storage), directory.record(f"{folder}data/{key}").size
+        if needed not in {None, size}:
+            raise DamagedError(f"the record data/{key} has {size} bytes, the tensors in it need {needed}")

@@ -31,7 +31,7 @@ class Text(str):
 
 
 def text(value: str, at: int, source: int) -> Text:
-    """Give a string and where it comes from."""
+    """Return a string and where it comes from."""
     new = Text(value)
     new.at, new.source = at, source
     return new
@@ -55,7 +55,7 @@ class Name:
 
 
 def named(module: str, name: str) -> Name:
-    """Give a global, with the modules of Python 2 under their names of today, as unpickling does."""
+    """Return a global, with the modules of Python 2 under their names of today, as unpickling does."""
     today, new = NAME_MAPPING.get((module, name), (module, name))
     return Name(module, name, f"{IMPORT_MAPPING.get(today, today)}.{new}")
 
@@ -79,7 +79,7 @@ class Object:
 
     @property
     def kind(self) -> str:
-        """Give the dotted name of the maker; empty when it is no global.
+        """The dotted name of the maker; empty when it is no global.
 
         The format before torch 1.6 keeps the class of a module as a persistent id, beside its source.
         """
@@ -98,7 +98,7 @@ class Reference:
 
     @property
     def storage(self) -> tuple[str, str, int] | None:
-        """Give the class of the storage, its key and its number of elements; None when it names no storage."""
+        """The class of the storage, its key and its number of elements; None when it names no storage."""
         match self.target:
             case ("storage", Name() as kind, str(key), _, int(count), *_):
                 return kind.name, key, count
@@ -107,7 +107,7 @@ class Reference:
 
 
 def pairs_of(value: Any) -> list[tuple[Any, Any]] | None:
-    """Give the items of what is a mapping; None for anything else."""
+    """Return the items of what is a mapping; None for anything else."""
     if isinstance(value, Dict):
         return value.pairs
     if not isinstance(value, Object):
@@ -124,7 +124,7 @@ def pairs_of(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Give the attributes that the pickle sets on an object."""
+    """Return the attributes that the pickle sets on an object."""
     state = value.state if isinstance(value, Object) else None
     parts = state if isinstance(state, tuple) else (state,)  # a pair when the class has slots
     return {

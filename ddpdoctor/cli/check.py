@@ -7,41 +7,60 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpdoctor.check import Instrument
+from ddpdoctor.checkup.examine import examine, merged, out_of_time
+from ddpdoctor.cli.configured import Configured
 from ddpdoctor.cli.env import as_mapping
-from ddpdoctor.cli.interrupt import ending_on_signals
-from ddpdoctor.cli.rehearse import rehearse
-from ddpdoctor.cli.run import as_result
-from ddpdoctor.cli.select import select
+from ddpdoctor.cli.interrupt import ending_on_signals, without_deadline
+from ddpdoctor.cli.required import require_command, require_torch
 from ddpdoctor.cli.show import Show
-from ddpdoctor.model import Report, Severity, Status
-from ddpdoctor.probe.checkup import OUT_OF_TIME, examine, not_run
+from ddpdoctor.cli.values import CHECKPOINT, CHECKS, TARGET
+from ddpdoctor.facets import Instrument
+from ddpdoctor.findings import Report, Result, Severity
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Check
-    from ddpdoctor.probe.facts import Facts
-    from ddpdoctor.probe.supplies import Named
-    from ddpdoctor.watch.judge import Found
+    from ddpdoctor.checkup.inputs import Named
+    from ddpdoctor.facets import Check
+    from ddpdoctor.host.facts import Facts
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
 LEVELS = {str(severity): severity for severity in Severity}
 
 
-@click.command()
-@click.option("--model", metavar="TARGET:NAME", help="A factory of the model: FILE.py:NAME or MODULE:NAME.")
-@click.option("--batch", metavar="TARGET:NAME", help="A factory of one rank's example batch for the model.")
-@click.option("--loader", metavar="TARGET:NAME", help="A factory of a rank's data loader.")
-@click.option("--checkpoint", metavar="FILE", help="A checkpoint; best with --model. Its pickle is not run.")
-@click.option("--nproc", type=click.IntRange(1, 64), metavar="N", help="Ranks of a job, and the planned ranks here.")
-@click.option("--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True)
-@click.option("--only", default="", metavar="NAMES", help="Only these areas, codes or slugs (comma-separated).")
-@click.option("--skip", default="", metavar="NAMES", help="Not these areas, codes or slugs.")
+@click.command(cls=Configured)
+@click.option(
+    "--model",
+    type=TARGET,
+    metavar="TARGET:NAME",
+    help="A function that builds your model: FILE.py:NAME or MODULE:NAME.",
+)
+@click.option("--batch", type=TARGET, metavar="TARGET:NAME", help="A function that makes an example batch of one rank.")
+@click.option("--loader", type=TARGET, metavar="TARGET:NAME", help="A function that builds the data loader of a rank.")
+@click.option(
+    "--checkpoint",
+    type=CHECKPOINT,
+    metavar="FILE",
+    help="A checkpoint; best with --model. Its pickle is not run.",
+)
+@click.option(
+    "--nproc",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Ranks of each job: as many as are to train here.  [default: 2]",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "gloo", "nccl"]),
+    default="auto",
+    show_default=True,
+    help="The backend that is tested; auto: all that can work here.",
+)
+@click.option("--only", type=CHECKS, metavar="NAMES", help="Only these areas, codes or slugs, separated by commas.")
+@click.option("--skip", type=CHECKS, metavar="NAMES", help="Not these areas, codes or slugs.")
 @click.option(
     "--fail-on",
     type=click.Choice(list(LEVELS)),
@@ -51,26 +70,33 @@ LEVELS = {str(severity): severity for severity in Severity}
 )
 @click.option("--format", "form", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report there.")
-@click.option("--verbose", is_flag=True, help="Show each check that passed, and all of long tables.")
+@click.option(
+    "--verbose", is_flag=True, help="Show each check, with the reason why it was not run; all of long tables."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show only what makes the exit status another than 0.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=120,
     show_default=True,
-    help="Seconds for the whole run.",
+    metavar="SECONDS",
+    help="Limit of the whole run, a rehearsal included.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def check(**options: Any) -> None:
-    """Check this machine, and the model, loader and checkpoint that you name, by small real jobs.
+    """Check this machine, your model, loader and checkpoint.
 
+    Small real jobs of DistributedDataParallel run here, with the model, the loader and the checkpoint that you name.
     With -- COMMAND (torchrun ..., accelerate launch ...) the training itself is rehearsed: a few short epochs of it
     with the watch on.
     """
-    chosen = _chosen(options["only"], options["skip"], rehearsal=bool(options["command"]))
+    chosen = _chosen(options["only"], options["skip"] or (), rehearsal=bool(options["command"]))
     named = _named(options)
+    if options["verbose"] and options["quiet"]:
+        raise click.UsageError("choose one: --verbose or --quiet")
     fail_on = LEVELS[options["fail_on"]]
     with ending_on_signals(options["timeout"] + GRACE), ExitStack() as stack:
-        show = Show(options["form"], options["output"], fail_on, verbose=options["verbose"])
+        show = Show(options["form"], options["output"], fail_on, verbose=options["verbose"], quiet=options["quiet"])
         report, facts = _examine(chosen, named, options, show, stack)
         show.report(report, as_mapping(facts))
     sys.exit(report.exit_status(fail_on))
@@ -79,9 +105,9 @@ def check(**options: Any) -> None:
 def _examine(
     chosen: tuple[Check, ...], named: Named, options: dict[str, Any], show: Show, stack: ExitStack
 ) -> tuple[Report, Facts]:
-    from ddpdoctor.probe.facts import gather
-    from ddpdoctor.probe.jobs import Jobs
-    from ddpdoctor.probe.supplies import supplies
+    from ddpdoctor.checkup.inputs import supplies
+    from ddpdoctor.host.facts import gather
+    from ddpdoctor.jobs.pool import Jobs
 
     started = time.monotonic()
     ends_at = started + options["timeout"]
@@ -94,53 +120,56 @@ def _examine(
         jobs()  # at once: it imports torch in the background while the rest goes on
     facts = gather(ranks=options["nproc"])
     supply = supplies(facts, jobs, named, options["backend"])
-    results = []
     probes = [check for check in chosen if check.of(Instrument.PROBE)]
-    for number, each in enumerate(probes):
-        show.progress(f"[{number + 1}/{len(probes)}] {each.code} {each.slug}")
-        results.append(examine(each, supply) if time.monotonic() < ends_at else not_run(each, OUT_OF_TIME))
+
+    def one(check: Check) -> Result:
+        show.progress(f"[{probes.index(check) + 1}/{len(probes)}] {check.code} {check.slug}")
+        return examine(check, supply) if time.monotonic() < ends_at else out_of_time(check)
+
+    without_torch = {each: one(each) for each in probes if not _has_jobs((each,))}  # they do not wait for its import
+    results = []
+    for each in probes:
+        results.append(without_torch.get(each) or one(each))
         show.result(results[-1])
-    faults = supply.faults()
+    faults, rehearsed = supply.faults(), None
     if options["command"]:
-        show.progress(f"rehearsal of {' '.join(options['command'])}")
-        limit = max(1.0, ends_at - time.monotonic())
-        rehearsed = rehearse(options["command"], chosen, limit, no_gpu=not facts.gpus.devices)
-        faults += (rehearsed.fault,) if rehearsed.fault else ()
-        if rehearsed.note:
-            click.echo(rehearsed.note, err=True)
-        for code, found in groupby(sorted(rehearsed.found, key=by_code), by_code):
-            results = [each for each in results if each.code != code or each.status is not Status.NOT_RUN]
-            results.append(as_result(*found))
-            show.result(results[-1])
-    return Report(tuple(results), faults, time.monotonic() - started), facts
+        from ddpdoctor.watch.rehearse import rehearse
 
-
-def by_code(found: Found) -> str:
-    """Give the code of the check that a finding is of."""
-    return found.check.code
+        without_deadline()
+        done = rehearse(options["command"], chosen, ends_at, show.progress, no_gpu=not facts.gpus.devices)
+        faults, rehearsed = (*faults, *filter(None, [done.fault])), done.rehearsed
+        for result in done.results:
+            show.result(result)
+        results += done.results
+    return Report(merged(results), faults, time.monotonic() - started, rehearsed), facts
 
 
 def _has_jobs(chosen: tuple[Check, ...]) -> bool:
     return any({"jobs", "model", "loader"} & set(facet.needs) for check in chosen for facet in check.facets)
 
 
-def _chosen(only: str, skip: str, *, rehearsal: bool) -> tuple[Check, ...]:
-    """Give the checks that look at a machine or a target; where a training is rehearsed, those that watch it, too."""
-    checks = load_checks()
-    chosen = select(checks, only, "--only") if only else checks
-    left_out = select(checks, skip, "--skip")
+def _chosen(only: tuple[Check, ...] | None, skip: tuple[Check, ...], *, rehearsal: bool) -> tuple[Check, ...]:
+    """Return the checks that look at a machine or a target; where a training is rehearsed, those that watch it, too."""
     able = (Instrument.PROBE, Instrument.WATCH) if rehearsal else (Instrument.PROBE,)
-    chosen = tuple(check for check in chosen if check not in left_out and any(map(check.of, able)))
+    chosen = tuple(check for check in only or load_checks() if check not in skip and any(map(check.of, able)))
     if not chosen:
         raise click.UsageError("--only and --skip leave no check that examines a machine or a target")
     return chosen
 
 
 def _named(options: dict[str, Any]) -> Named:
-    from ddpdoctor.probe.supplies import Named
-    from ddpdoctor.probe.target import parse
+    """Return the targets; refuse those that nothing can be done with.
+
+    Raises:
+        BadTarget: torch, which they need, is not installed; or the command that is to be rehearsed is not there.
+    """
+    from ddpdoctor.checkup.inputs import Named
 
     if options["batch"] and not options["model"]:
         raise click.UsageError("--batch needs --model")
-    targets = {option: parse(options[option]) if options[option] else None for option in ("model", "batch", "loader")}
-    return Named(**targets, checkpoint=options["checkpoint"])
+    for option in ("model", "loader"):
+        if options[option]:
+            require_torch(f"--{option}")
+    if options["command"]:
+        require_command(options["command"], "check")
+    return Named(**{name: options[name] for name in ("model", "batch", "loader", "checkpoint")})

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ddpdoctor.probe.facts import Facts
+    from ddpdoctor.host.facts import Facts
 
 
 @click.command()
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def env(form: str) -> None:
-    """Print the facts of this machine for a bug report, secrets redacted."""
-    from ddpdoctor.probe.facts import gather
+    """Print what a bug report needs of this machine, without secrets."""
+    from ddpdoctor.host.facts import gather
     from ddpdoctor.report.facts import facts_text
 
     facts = as_mapping(gather())
@@ -31,7 +31,7 @@ RELEVANT = (
 
 
 def as_mapping(facts: Facts) -> dict[str, Any]:
-    """Give the facts as plain data: of the environment only what bears on training, without its secrets."""
+    """Return the facts as plain data: of the environment only what bears on training, without its secrets."""
     from ddpdoctor.report.redact import redact_environ
 
     relevant = {name: value for name, value in facts.environ.items() if name.startswith(RELEVANT)}

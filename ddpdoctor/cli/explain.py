@@ -2,52 +2,63 @@
 
 from __future__ import annotations
 
-import difflib
-import os
-import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
-from ddpdoctor.check import BadTarget, Check
+from ddpdoctor.cli.pages import is_log, said_of
+from ddpdoctor.cli.terminal import say, style
+from ddpdoctor.cli.values import completed
+from ddpdoctor.facets import BadTarget
 from ddpdoctor.registry import find, load_checks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddpdoctor.explain.answer import Answer
-    from ddpdoctor.explain.engine import Examination
-    from ddpdoctor.explain.sources import Source
+    from ddpdoctor.logs.answer import Answer
+    from ddpdoctor.logs.examination import Examination
+    from ddpdoctor.logs.read.sources import Source
+
+
+def _completed(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return completed(incomplete, areas=False) or [CompletionItem(incomplete, type="file")]
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[LOG...|CODE|SLUG]")
+@click.argument("names", nargs=-1, metavar="[LOG...|CODE...|SLUG...|WORD...]", shell_complete=_completed)
 @click.option("-f", "--follow", is_flag=True, help="Read on while the logs grow; say so when the first cause changes.")
 @click.option("--format", "form", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Show fully all that was found, not only the first cause.")
-@click.option("--rank", type=click.IntRange(0), help="Only what this rank said.")
-def explain(names: tuple[str, ...], *, follow: bool, form: str, everything: bool, rank: int | None) -> None:
-    """Find the first cause in the output of a training that failed; or print the page of a check.
+@click.option("--rank", type=click.IntRange(0), metavar="N", help="Only what this rank said.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the first cause alone; nothing where nothing failed.")
+def explain(  # noqa: PLR0913 - its options
+    names: tuple[str, ...], *, follow: bool, form: str, everything: bool, rank: int | None, quiet: bool
+) -> None:
+    """Find the cause in the log of a failed training.
+
+    Given the codes or slugs of checks, such as DDP501, it prints their pages instead; given a word, it searches them.
 
     LOG is a file, compressed or not, a folder of them, or - for standard input; dumps of torch's flight recorder
     are read, too, of all ranks at once. Without a LOG, standard input is
     passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
     """
     checks = load_checks()
-    if len(names) == 1 and names[0] != "-" and not Path(names[0]).exists():
-        _page(checks, names[0])
+    if names and not any(map(is_log, names)):
+        say(said_of(checks, names, style(sys.stdout), everything=everything))
         return
-    from ddpdoctor.explain.engine import examination
+    if both := [name for name in names if not is_log(name) and find(checks, name)]:
+        raise click.UsageError(f"{both[0]} is a check, and {next(filter(is_log, names))} a log: name one or the other")
+    from ddpdoctor.logs.examination import examination
 
     examined = examination(checks)
 
-    def say() -> None:
-        _say(examined.answer(rank), form, everything=everything)
+    def answer_now() -> None:
+        _say(examined.answer(rank), form, everything=everything, quiet=quiet)
 
     if follow:
-        _follow(examined, names, say, rank)
+        _follow(examined, names, answer_now, rank)
         return
     _read(examined, names, form)
     answer = examined.answer(rank)
@@ -55,15 +66,15 @@ def explain(names: tuple[str, ...], *, follow: bool, form: str, everything: bool
         click.echo(f"ddpdoctor: {fault}", err=True)
     if answer.faults and not (answer.lines or answer.first):
         sys.exit(2)
-    say()
+    answer_now()
     sys.exit(1 if answer.cause or answer.unknown else 0)
 
 
 def _read(examined: Examination, names: tuple[str, ...], form: str) -> None:
     """Read all that is named; standard input, passed on, where nothing is."""
     from ddpdoctor.cli.logs import piped
-    from ddpdoctor.explain.dumps import dump_at
-    from ddpdoctor.explain.sources import blocks
+    from ddpdoctor.logs.flight.dumps import dump_at
+    from ddpdoctor.logs.read.sources import blocks
 
     if not names:
         if sys.stdin.isatty():
@@ -87,7 +98,7 @@ def _read(examined: Examination, names: tuple[str, ...], form: str) -> None:
 
 
 def _sources(examined: Examination, names: list[str]) -> list[Source]:
-    from ddpdoctor.explain.sources import sources
+    from ddpdoctor.logs.read.sources import sources
 
     found = []
     for name in names:
@@ -98,7 +109,7 @@ def _sources(examined: Examination, names: list[str]) -> list[Source]:
     return found
 
 
-def _follow(examined: Examination, names: tuple[str, ...], say: Callable[[], None], rank: int | None) -> None:
+def _follow(examined: Examination, names: tuple[str, ...], answer_now: Callable[[], None], rank: int | None) -> None:
     from ddpdoctor.cli.follow import follow
 
     if not names or "-" in names:
@@ -119,32 +130,20 @@ def _follow(examined: Examination, names: tuple[str, ...], say: Callable[[], Non
         now = answer.cause.check.code if answer.cause else answer.unknown and answer.unknown.record.error
         if now and now != said[-1]:
             said.append(now)
-            say()
+            answer_now()
 
     follow(examined, look, speak)
 
 
-def _say(answer: Answer, form: str, *, everything: bool) -> None:
+def _say(answer: Answer, form: str, *, everything: bool, quiet: bool) -> None:
     if form == "text":
-        from ddpdoctor.report.answer import answer_text
+        from ddpdoctor.report.answer import answer_text, first_text
 
-        width = shutil.get_terminal_size((100, 24)).columns
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        click.echo(answer_text(answer, width=width, colour=colour, verbose=everything))
+        look = style(sys.stdout)
+        text = first_text(answer, look) if quiet else answer_text(answer, look, verbose=everything)
+        if text:
+            say(text)
         return
     from ddpdoctor.report.answer_data import as_json, as_markdown
 
     click.echo({"json": as_json, "markdown": as_markdown}[form](answer), nl=False)
-
-
-def _page(checks: tuple[Check, ...], name: str) -> None:
-    from ddpdoctor.cli.list import needs
-
-    found = find(checks, name)
-    if found is None:
-        names = [each for check in checks for each in (check.code, check.slug)]
-        close = difflib.get_close_matches(name, names, n=3)
-        hint = f"; close: {', '.join(close)}" if close else "; `ddpdoctor list` shows all"
-        raise click.BadParameter(f"there is no log and no check {name!r}{hint}", param_hint="LOG|CODE|SLUG")
-    facts = [found.code, found.area, str(found.severity)] + ([f"needs {needs(found)}"] if needs(found) else [])
-    click.echo(f"{found.slug}  ({', '.join(facts)})\n\n{found.page}")

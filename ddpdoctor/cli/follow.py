@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from ddpdoctor.check import BadTarget
-from ddpdoctor.explain.dumps import Dump, dump_at
-from ddpdoctor.explain.sources import BLOCK, PICKLE, is_dump
+from ddpdoctor.facets import BadTarget
+from ddpdoctor.logs.flight.dumps import Dump, dump_at
+from ddpdoctor.logs.read.sources import BLOCK, PICKLE, is_dump
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddpdoctor.explain.engine import Examination
-    from ddpdoctor.explain.reader import Reader
-    from ddpdoctor.explain.sources import Source
+    from ddpdoctor.logs.examination import Examination
+    from ddpdoctor.logs.read.reader import Reader
+    from ddpdoctor.logs.read.sources import Source
 
 PAUSE = 0.25  # seconds between two looks at a file that grows
 QUIET = 4  # looks without anything new, after which what was read so far is judged

@@ -8,33 +8,44 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpdoctor.check import BadTarget
+from ddpdoctor.cli.terminal import say, style
+from ddpdoctor.cli.values import CHECKPOINT
+from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile
 
 
 @click.command()
-@click.argument("checkpoint", metavar="CKPT")
-@click.option("--like", metavar="OTHER", help="Another checkpoint: compare key by key; exit status 1 when they differ.")
+@click.argument("checkpoint", type=CHECKPOINT, metavar="CKPT")
+@click.option(
+    "--like",
+    type=CHECKPOINT,
+    metavar="OTHER",
+    help="Another checkpoint: compare key by key; exit status 1 when they differ.",
+)
 @click.option("--keys", is_flag=True, help="List each key, with shape and dtype.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None:
-    """Tell what a checkpoint holds: formats, state dicts, prefixes, imports. Its pickle is not run."""
+    """Show what a checkpoint holds.
+
+    Its format, state dicts, the prefixes that wrappers left on keys, and what its pickle imports; it is not run.
+    """
     from ddpdoctor.checkpoint import inspect as look
     from ddpdoctor.report.checkpoint import inspect_data, inspect_text
 
     file = look(checkpoint)
     if like is None:
-        click.echo(
-            json.dumps(inspect_data(file, keys=keys), indent=2) if form == "json" else inspect_text(file, keys=keys)
-        )
+        if form == "json":
+            click.echo(json.dumps(inspect_data(file, keys=keys), indent=2))
+        else:
+            say(inspect_text(file, style(sys.stdout), keys=keys))
         sys.exit(2 if file.damage or not file.format.loads else 0)
     _compare(file, look(like), form, keys=keys)
 
 
 def _compare(file: CheckpointFile, other: CheckpointFile, form: str, *, keys: bool) -> None:
-    from ddpdoctor.checkpoint.compare import pairings
+    from ddpdoctor.checkpoint.pairing import pairings
     from ddpdoctor.report.checkpoint import pairing_text
 
     for each in (file, other):

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from ddpdoctor.probe.checkup import OUT_OF_TIME, TimeUp
+from ddpdoctor.checkup.examine import TimeUp
+from ddpdoctor.findings import OUT_OF_TIME
 
 
 class Ended(BaseException):
@@ -23,22 +24,30 @@ def ending_on_signals(timeout: float | None = None) -> Iterator[None]:
 
     After ``timeout`` seconds TimeUp is raised, once, in whatever is going on; nobody catching it, the exit is 3.
     """
-    handlers = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, _time_up)
-    signal.setitimer(signal.ITIMER_REAL, timeout or 0)
+    handlers: dict[signal.Signals, Any] = {}
     try:
-        yield
-    except Ended as exc:
+        try:
+            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                handlers[each] = signal.signal(each, _end)
+            handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, _time_up)
+            signal.setitimer(signal.ITIMER_REAL, timeout or 0)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+    except Ended as exc:  # whenever it came, while the handlers were set or reset, too
         number = exc.args[0]
         click.echo(f"ddpdoctor: ended by {signal.Signals(number).name}", err=True)
         sys.exit(128 + number)
     except TimeUp:  # where a check is being made it becomes that check's result; here, nothing can go on
         click.echo(f"ddpdoctor: {OUT_OF_TIME}", err=True)
         sys.exit(3)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+
+
+def without_deadline() -> None:
+    """Raise no TimeUp from now on: what follows keeps to the time by itself, and is not to be torn off."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _end(number: int, _: Any) -> None:

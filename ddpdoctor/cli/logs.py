@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from ddpdoctor.explain.lines import ESCAPES_IN_BYTES, UNFINISHED
-from ddpdoctor.explain.sources import BLOCK, Origin
+from ddpdoctor.logs.read.lines import ESCAPES_IN_BYTES, UNFINISHED
+from ddpdoctor.logs.read.sources import BLOCK, Origin
 
 if TYPE_CHECKING:
-    from ddpdoctor.explain.engine import Examination
+    from ddpdoctor.logs.examination import Examination
 
 PIPE = Origin("<stdin>")
 

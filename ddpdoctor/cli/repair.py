@@ -12,7 +12,9 @@ from typing import Any
 
 import click
 
-from ddpdoctor.check import BadTarget
+from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.values import CHECKPOINT, TARGET
+from ddpdoctor.facets import BadTarget
 
 MODEL_TIME = 120.0  # seconds for the user's factory
 
@@ -34,12 +36,20 @@ MODEL_TIME = 120.0  # seconds for the user's factory
 @click.option("--add", default="", metavar="PREFIX", help="Put this before each key.")
 @click.option("--map", "mapped", multiple=True, metavar="OLD=NEW", help="Rename a key, or the beginning of keys.")
 @click.option("--regex", multiple=True, metavar="PATTERN=NEW", help="Rename as re.sub does.")
-@click.option("--like", metavar="OTHER", help="Another checkpoint, whose keys are wanted.")
-@click.option("--model", metavar="TARGET:NAME", help="A factory of the model whose keys are wanted: FILE.py:NAME.")
+@click.option("--like", type=CHECKPOINT, metavar="OTHER", help="Another checkpoint, whose keys are wanted.")
+@click.option(
+    "--model",
+    type=TARGET,
+    metavar="TARGET:NAME",
+    help="A factory of the model whose keys are wanted: FILE.py:NAME.",
+)
 @click.option("--force", is_flag=True, help="Replace OUT when it is there.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
-    """Rename the keys of checkpoints, without running their pickle and without reading their tensors."""
+    """Take the prefixes of wrappers off the keys of a checkpoint.
+
+    Or put them on, or rename keys otherwise. No pickle is run, and no tensor is read.
+    """
     chosen = [options["output"] is not None, *(options[name] for name in ("in_place", "undo", "dry_run"))]
     if sum(chosen) != 1:
         raise click.UsageError("choose one: -o OUT, --in-place, --dry-run or --undo")
@@ -56,7 +66,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
 
 def _one(path: str, output: str | None, options: dict[str, Any], wanted: Any) -> int:
     from ddpdoctor import checkpoint
-    from ddpdoctor.report.checkpoint import repair_data, repair_text
+    from ddpdoctor.report.repair import repair_data, repair_text
 
     try:
         if options["undo"]:
@@ -86,7 +96,7 @@ def _one(path: str, output: str | None, options: dict[str, Any], wanted: Any) ->
 
 
 def _all(paths: tuple[str, ...]) -> Iterator[str]:
-    """Give the checkpoints; for a folder of single files, these."""
+    """Yield the checkpoints; for a folder of single files, these."""
     from ddpdoctor.checkpoint.reader import checkpoints_in, is_one
 
     for path in paths:
@@ -120,13 +130,13 @@ def _wanted(options: dict[str, Any]) -> list[tuple[str, tuple[int, ...]]] | None
         return None
     if options["like"] is not None:
         raise click.UsageError("choose one: --like or --model")
+    require_torch("--model")
     from time import monotonic
 
-    from ddpdoctor.probe.jobs import Jobs
-    from ddpdoctor.probe.model_exam import examine_model
-    from ddpdoctor.probe.target import parse
+    from ddpdoctor.examine.model.exam import examine_model
+    from ddpdoctor.jobs.pool import Jobs
 
     with ExitStack() as stack:
         jobs = stack.enter_context(Jobs(1, os.environ, monotonic() + MODEL_TIME))
-        exam = examine_model(jobs, parse(options["model"]), None)
+        exam = examine_model(jobs, options["model"], None)
         return [(each.key, tuple(each.shape)) for each in exam.state]

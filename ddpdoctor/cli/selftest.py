@@ -1,9 +1,10 @@
-"""``ddpdoctor selftest``: each check's patient and control, really run."""
+"""``ddpdoctor selftest``: each check's broken case and healthy twin, really run."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,51 +14,69 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpdoctor.check import Check, Instrument
 from ddpdoctor.cli.interrupt import ending_on_signals
-from ddpdoctor.cli.select import select
-from ddpdoctor.model import Result, Status
+from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.terminal import say, style
+from ddpdoctor.cli.values import CHECKS
+from ddpdoctor.facets import Check, Instrument
+from ddpdoctor.findings import Result, Status
 from ddpdoctor.registry import load_checks
+from ddpdoctor.report.text import printable
 
 if TYPE_CHECKING:
-    from ddpdoctor.trial import Trial
+    from ddpdoctor.report.style import Style
+    from ddpdoctor.selftest.result import SelfTestResult
 
+NOTHING_RUN = 2  # the exit status where no case could be run
 POOLS = 2  # a job of two ranks leaves two cores idle for a third of its time
 
 
 @click.command()
-@click.argument("checks", nargs=-1, metavar="[CHECK|AREA]...")
-@click.option("--verbose", is_flag=True, help="Also show what was found in each patient.")
-def selftest(checks: tuple[str, ...], *, verbose: bool) -> None:
-    """Run each check on a broken case and on its healthy twin, on this machine."""
+@click.argument("checks", nargs=-1, type=CHECKS, metavar="[AREA|CHECK]...")
+@click.option("--verbose", is_flag=True, help="Also show what was found in each broken case.")
+@click.option("-q", "--quiet", is_flag=True, help="Show only what is wrong.")
+def selftest(checks: tuple[tuple[Check, ...], ...], *, verbose: bool, quiet: bool) -> None:
+    """Test ddpdoctor here: each check on a broken and a healthy case.
+
+    A check is ok if it finds its broken case, and nothing in the healthy one. The exit status is 1 if one is wrong, 2
+    if none could be run.
+    """
     every = load_checks()
-    chosen = select(every, ",".join(checks), "CHECK") if checks else every
+    named = set(chain.from_iterable(checks))
+    chosen = tuple(check for check in every if not named or check in named)
     started = time.monotonic()
-    verdicts: list[str] = []
+    counts = Counter[str]()
     for trial in chain(_in_jobs(chosen, every), _in_logs(chosen, every)):
-        verdicts.append(trial.verdict)
-        other = "" if trial.instrument == "probe" else f" ({trial.instrument})"
-        click.echo(f"{trial.verdict:8}{trial.check.code}  {trial.check.slug}{other}")
-        for name, result in (("patient", trial.patient), ("control", trial.control)):
-            if trial.verdict != "ok" or (verbose and name == "patient"):
-                click.echo(f"          {name}: {_said(result)}")
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("ok", "wrong", "not run"))
-    click.echo(f"{counts}; {time.monotonic() - started:.1f} s")
-    sys.exit(1 if "wrong" in verdicts else 0)
+        counts[trial.verdict] += 1
+        if not quiet or trial.verdict == "wrong":
+            say("\n".join(_lines(trial, style(sys.stdout), verbose=verbose)))
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("ok", "wrong", "not run"))
+    status = 1 if counts["wrong"] else 0 if counts["ok"] else NOTHING_RUN
+    if not quiet or status == NOTHING_RUN:
+        say(f"{said}; {time.monotonic() - started:.1f} s")
+    sys.exit(status)
 
 
-def _in_logs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Trial]:
-    from ddpdoctor.explain.selftest import try_logs
+def _lines(trial: SelfTestResult, look: Style, *, verbose: bool) -> Iterator[str]:
+    other = "" if trial.instrument == "probe" else f" ({trial.instrument})"
+    yield f"{trial.verdict:8}{trial.check.code}  {trial.check.slug}{other}"
+    for name, result in (("broken", trial.broken), ("healthy", trial.healthy)):
+        if trial.verdict != "ok" or (verbose and name == "broken"):
+            yield from look.wrap(f"{name}: {printable(_said(result))}", " " * 10)
 
-    return (try_logs(check, every) for check in chosen if check.of(Instrument.SIGN))
+
+def _in_logs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:
+    from ddpdoctor.selftest.logs import try_logs
+
+    return (try_logs(check, every) for check in chosen if check.of(Instrument.LOG))
 
 
-def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Trial]:
+def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:
     """Try the checks that have a probe or watch, on a few pools at once; without such a check none is started."""
-    from ddpdoctor.probe.facts import gather
-    from ddpdoctor.probe.jobs import Jobs
-    from ddpdoctor.probe.selftest import try_check
-    from ddpdoctor.watch.selftest import try_watch
+    from ddpdoctor.host.facts import gather
+    from ddpdoctor.jobs.pool import Jobs
+    from ddpdoctor.selftest.probes import try_check
+    from ddpdoctor.selftest.trainings import try_watch
 
     trials = [
         (check, instrument)
@@ -67,13 +86,14 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Tr
     ]
     if not trials:
         return
+    require_torch("the self-test of probes and of the watch")
     with ending_on_signals(), ExitStack() as stack:
         facts = gather()
         pools: SimpleQueue[Jobs] = SimpleQueue()
         for _ in range(POOLS):
             pools.put(stack.enter_context(Jobs(2, facts.environ)))
 
-        def run(trial: tuple[Check, Instrument]) -> Trial:
+        def run(trial: tuple[Check, Instrument]) -> SelfTestResult:
             pool = pools.get()
             check, instrument = trial
             try:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from ddpdoctor.explain.clock import YEAR
-from ddpdoctor.model import Result, Status
+from ddpdoctor.findings import Result, Status
+from ddpdoctor.logs.read.clock import YEAR
 from ddpdoctor.report.redact import redact, redacted
-from ddpdoctor.report.text import printable, result_text
+from ddpdoctor.report.style import PLAIN, Style
+from ddpdoctor.report.text import MARGIN, labelled, printable, result_text
 
 if TYPE_CHECKING:
-    from ddpdoctor.explain.answer import Answer, Named, Unknown
-    from ddpdoctor.explain.records import Record
+    from ddpdoctor.logs.answer import Answer, Named, Unknown
+    from ddpdoctor.logs.records import Record
 
 RANKS = 8  # that are listed; more are counted
 FRAMES = 4  # of the user's own code that are shown of an unknown error, the innermost ones
@@ -22,7 +23,7 @@ GROUPS = (("other causes, later or less sure", "others"), ("what followed", "fol
 
 
 def without_secrets(answer: Answer) -> Answer:
-    """Give the answer as it can be shown: no password or token in what it quotes."""
+    """Return the answer as it can be shown: no password or token in what it quotes."""
 
     def safe(named: Named) -> Named:
         return replace(named, finding=redacted(named.finding))
@@ -38,56 +39,66 @@ def without_secrets(answer: Answer) -> Answer:
     )
 
 
-def answer_text(answer: Answer, *, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
-    """Give the whole answer; ``verbose`` shows each of what it names as fully as the first cause."""
-    return "\n".join(_lines(without_secrets(answer), width, colour=colour, verbose=verbose))
+def answer_text(answer: Answer, style: Style = PLAIN, *, verbose: bool = False) -> str:
+    """Return the whole answer; ``verbose`` shows each of what it names as fully as the first cause."""
+    answer = without_secrets(answer)
+    lines = [*style.wrap(headline(answer), MARGIN, ""), *_first(answer, style, verbose=verbose)]
+    return "\n".join([*lines, *_groups(answer, style, verbose=verbose)])
+
+
+def first_text(answer: Answer, style: Style = PLAIN) -> str:
+    """Return the first cause alone, or the first error, where none is known; empty where nothing failed."""
+    return "\n".join(_first(without_secrets(answer), style, verbose=False))
 
 
 def headline(answer: Answer) -> str:
-    """Say in a line what was found and where."""
+    """Return in a line what was found and where."""
     if answer.cause is not None and answer.confidence is not None:
         return ", ".join(filter(None, (f"first cause: {answer.confidence.value}", seen_at(answer.cause.record))))
     if answer.unknown is not None:
         return ", ".join(filter(None, ("first error, which ddpdoctor does not know", seen_at(answer.unknown.record))))
     read = f"{answer.lines} lines" if answer.lines or not answer.sources else f"{len(answer.sources)} dumps"
-    return f"nothing that failed in {read}"
+    return f"no failure in {read}"
 
 
-def _lines(answer: Answer, width: int, *, colour: bool, verbose: bool) -> Iterator[str]:
-    yield headline(answer)
+def _first(answer: Answer, style: Style, *, verbose: bool) -> Iterator[str]:
     if answer.cause is not None:
-        yield _finding(answer.cause, width, colour=colour, verbose=verbose)
+        yield _finding(answer.cause, style, verbose=verbose)
     elif answer.unknown is not None:
-        yield from _unknown(answer.unknown)
+        yield from _unknown(answer.unknown, style)
+
+
+def _groups(answer: Answer, style: Style, *, verbose: bool) -> Iterator[str]:
     for title, name in GROUPS:
         group: tuple[Named, ...] = getattr(answer, name)
         if group:
             yield title
         for each in group:
             if verbose:
-                yield _finding(each, width, colour=colour, verbose=verbose)
+                yield _finding(each, style, verbose=verbose)
             else:
-                yield f"  {counted(each)} {each.check.code} {each.check.slug}: {printable(each.finding.message)}"
+                said = f"{counted(each)} {each.check.code} {each.check.slug}: {printable(each.finding.message)}"
+                yield from style.wrap(said, MARGIN * 2, MARGIN)
 
 
-def _finding(named: Named, width: int, *, colour: bool, verbose: bool) -> str:
+def _finding(named: Named, style: Style, *, verbose: bool) -> str:
     check = named.check
     result = Result(check.code, check.slug, check.area, check.title, Status.FAILED, (named.finding,))
-    return result_text(result, width=width, colour=colour, verbose=verbose)
+    return result_text(result, style, verbose=verbose)
 
 
-def _unknown(unknown: Unknown) -> Iterator[str]:
+def _unknown(unknown: Unknown, style: Style) -> Iterator[str]:
     proof = unknown.record.proof()
-    yield f"  {printable(proof.seen)}"
-    yield f"    seen      {printable(proof.source)}"
+    yield from style.wrap(printable(proof.seen), MARGIN, "")
+    yield from labelled("seen", proof.source, style)
     for frame in unknown.frames[-FRAMES:]:
-        yield f"    in        {printable(f'{frame.file}:{frame.line}, {frame.function}')}"
+        yield from labelled("in", f"{frame.file}:{frame.line}, {frame.function}", style)
     if unknown.count > 1:
-        yield f"    count     {unknown.count}{listed(unknown.ranks)}"
+        yield from labelled("count", f"{unknown.count}{listed(unknown.ranks)}", style)
 
 
 def counted(named: Named) -> str:
-    """Say how often, and on which ranks."""
+    """Return how often, and on which ranks."""
     return f"{named.count} x{listed(named.ranks)}"
 
 
@@ -110,6 +121,6 @@ def seen_at(record: Record) -> str:
 
 
 def moment(time: float) -> str:
-    """Give a time as the log says it, in UTC where the log names a zone; without the year where it names none."""
+    """Return a time as the log says it, in UTC where the log names a zone; without the year where it names none."""
     when = datetime.fromtimestamp(time, timezone.utc)
     return when.strftime("%m-%d %H:%M:%S" if when.year == YEAR else "%Y-%m-%d %H:%M:%S")

@@ -12,14 +12,14 @@ from ddpdoctor.report.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.explain.answer import Answer, Named, Unknown
-    from ddpdoctor.explain.records import Record
+    from ddpdoctor.logs.answer import Answer, Named, Unknown
+    from ddpdoctor.logs.records import Record
 
-SCHEMA = "ddpdoctor-answer/1"
+SCHEMA = "ddpdoctor-answer/2"
 
 
 def as_json(answer: Answer) -> str:
-    """Give the answer as JSON text; ``first`` is what it begins with, a cause or, where nothing failed, a note."""
+    """Return the answer as JSON text; ``first`` is what it begins with, a cause or, where nothing failed, a note."""
     answer = without_secrets(answer)
     data = {
         "schema": SCHEMA,
@@ -39,7 +39,6 @@ def _named(named: Named) -> dict[str, Any]:
     return {
         "code": check.code,
         "slug": check.slug,
-        "known_as": list(check.known_as),
         "area": check.area,
         "title": check.title,
         "role": named.role.value,
@@ -67,7 +66,7 @@ def _where(record: Record) -> dict[str, Any]:
 
 
 def as_markdown(answer: Answer) -> str:
-    """Give the answer as Markdown, for an issue or a merge request."""
+    """Return the answer as Markdown, for an issue or a merge request."""
     return "\n".join(_markdown(without_secrets(answer))) + "\n"
 
 
@@ -96,11 +95,11 @@ def _section(named: Named) -> Iterator[str]:
     yield from _block("\n".join(f"{each.source}: {each.seen}" for each in finding.evidence))
     if expected := [each.expected for each in finding.evidence if each.expected]:
         yield f"Expected: {_inline('; '.join(expected))}"
-    if finding.doubt is not None:
+    if finding.ambiguity is not None:
         yield from ("", "The log leaves these causes, likeliest first:", "")
-        yield from (f"{number}. {_inline(cause)}" for number, cause in enumerate(finding.doubt.causes, 1))
+        yield from (f"{number}. {_inline(cause)}" for number, cause in enumerate(finding.ambiguity.causes, 1))
         yield from ("", "This tells them apart:")
-        yield from _block(finding.doubt.command)
+        yield from _block(finding.ambiguity.command)
     yield from ("", f"Fix: {_inline(finding.fix.summary)}")
     for text, kind in ((finding.fix.command, "sh"), (finding.fix.diff, "diff")):
         if text:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and what a repair does to it, as text and as data."""
+"""What a checkpoint holds, as text and as data."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from ddpdoctor.checkpoint import CheckpointFile, Format, Renamed, Repair, StateDict, subscript
+from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
 from ddpdoctor.checkpoint.allowed import is_allowed
-from ddpdoctor.checkpoint.keys import Strip, assumed, common_front, is_averaged, is_flat
+from ddpdoctor.checkpoint.keys import Strip, assumed_strip, common_front, is_averaged, is_flat
 from ddpdoctor.checkpoint.tensors import ITEM_SIZES
+from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.compare import Pairing
+    from ddpdoctor.checkpoint.pairing import Pairing
 
 MAKERS = {
     "module": "DataParallel or DistributedDataParallel",
@@ -33,7 +34,7 @@ MARGIN = 11
 
 
 def size_text(count: int) -> str:
-    """Give a number of bytes as people say it."""
+    """Return a number of bytes as people say it."""
     size, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if size < 1000:  # noqa: PLR2004 - the SI step
@@ -42,71 +43,85 @@ def size_text(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def inspect_text(file: CheckpointFile, *, keys: bool = False) -> str:
+def inspect_text(file: CheckpointFile, style: Style = PLAIN, *, keys: bool = False) -> str:
     """Describe a checkpoint for people."""
-    return printable("\n".join(_lines(file, keys=keys)))
+    return "\n".join(_lines(file, style, keys=keys))
 
 
-def _lines(file: CheckpointFile, *, keys: bool) -> Iterator[str]:
+def _lines(file: CheckpointFile, style: Style, *, keys: bool) -> Iterator[str]:
     label = f" ({file.label})" if file.label else ""
-    yield f"{file.path}: {file.format.value}{label}, {size_text(file.size)}"
+    yield from style.wrap(printable(f"{file.path}: {file.format.value}{label}, {size_text(file.size)}"), "  ", "")
     if file.damage:
-        yield _labelled("broken", file.damage)
+        yield from _labelled(style, "broken", file.damage)
     if file.opaque:
-        yield _labelled("not read", file.opaque)
+        yield from _labelled(style, "not read", file.opaque)
     for module in file.modules:
-        yield _labelled("module", f"{subscript('ckpt', module.location)} is a pickled {module.kind}, not a state dict")
+        yield from _labelled(
+            style, "module", f"{subscript('ckpt', module.location)} is a pickled {module.kind}, not a state dict"
+        )
     for state_dict in file.state_dicts:
-        yield from _state_dict(file, state_dict, keys=keys)
+        yield from _state_dict(file, state_dict, style, keys=keys)
     for optimizer in file.optimizers:
         where = subscript("ckpt", optimizer.location)
-        yield _labelled("optimizer", f"{where} is kept by names of parameters, {len(set(optimizer.names))} of them")
-    yield from _tree(file)
+        yield from _labelled(
+            style, "optimizer", f"{where} is kept by names of parameters, {len(set(optimizer.names))} of them"
+        )
+    yield from _tree(file, style)
     if file.globals and file.format is not Format.DCP:  # whose metadata torch unpickles in full
-        yield from _globals(file.globals)
+        yield from _globals(file.globals, style)
 
 
-def _tree(file: CheckpointFile) -> Iterator[str]:
-    """Give the containers from the outermost to those that hold a state dict."""
+def _tree(file: CheckpointFile, style: Style) -> Iterator[str]:
+    """Yield the containers from the outermost to those that hold a state dict."""
     if any(not state_dict.location for state_dict in file.state_dicts):
         return
     for item in file.items:
-        yield _labelled("holds", f"{item.key}: {item.kind}")
+        yield from _labelled(style, "holds", f"{item.key}: {item.kind}")
         below = [each for each in file.state_dicts if each.location[0] == item.key and len(each.location) > 1]
-        yield from (
-            _labelled("", f"  {subscript('', each.location[1:])}: {len(each.entries)} tensors") for each in below
-        )
+        for each in below:
+            yield from _labelled(style, "", f"  {subscript('', each.location[1:])}: {len(each.entries)} tensors")
 
 
-def _state_dict(file: CheckpointFile, state_dict: StateDict, *, keys: bool) -> Iterator[str]:
+def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, keys: bool) -> Iterator[str]:
     about = state_dict_data(state_dict)
     dtypes = ", ".join(f"{name} {count}" for name, count in about["dtypes"].items())
     sizes = f"{about['tensors']} tensors, {about['elements']:,} elements, {size_text(about['bytes'])}"
-    yield f"{subscript('ckpt', state_dict.location)}: {sizes}: {dtypes}"
+    yield from style.wrap(printable(f"{subscript('ckpt', state_dict.location)}: {sizes}: {dtypes}"), "  ", "")
     prefix = about["prefix"]
     if prefix:
-        yield _labelled("prefix", f"{prefix['text']} on {prefix['keys']} of {about['tensors']} keys: {prefix['by']}")
+        yield from _labelled(
+            style, "prefix", f"{prefix['text']} on {prefix['keys']} of {about['tensors']} keys: {prefix['by']}"
+        )
     if about["kind"]:
-        yield _labelled("kind", about["kind"])
+        yield from _labelled(style, "kind", about["kind"])
     elif prefix:
         bare = Path(file.path).with_name(f"{Path(file.path).stem}.bare{Path(file.path).suffix}")
-        yield _labelled("bare keys", f"ddpdoctor repair {shlex.quote(file.path)} -o {shlex.quote(str(bare))}")
+        command = f"ddpdoctor repair {shlex.quote(file.path)} -o {shlex.quote(str(bare))}"
+        yield _margin("bare keys") + printable(command)
     elif about["front"] == ["model"] and any(item.key == LIGHTNING for item in file.items):
-        yield _labelled("prefix", "model. on all keys: the LightningModule's attribute; --strip model. takes it off")
+        yield from _labelled(
+            style, "prefix", "model. on all keys: the LightningModule's attribute; --strip model. takes it off"
+        )
     if keys:
         rows = [(entry.key, "x".join(map(str, entry.shape)), entry.dtype) for entry in state_dict.entries]
-        yield tabulate(rows, headers=("key", "shape", "dtype"), disable_numparse=True)
+        yield printable(tabulate(rows, headers=("key", "shape", "dtype"), disable_numparse=True))
 
 
-def _globals(names: Sequence[str]) -> Iterator[str]:
+def _globals(names: Sequence[str], style: Style) -> Iterator[str]:
     refused = [name for name in names if not is_allowed(name)]
-    yield _labelled("imports", ", ".join(name for name in names if is_allowed(name)) or "nothing that is allowed")
+    yield from _labelled(
+        style, "imports", ", ".join(name for name in names if is_allowed(name)) or "nothing that is allowed"
+    )
     if refused:
-        yield _labelled("refused", f"{', '.join(refused)} (by torch.load with weights_only=True)")
+        yield from _labelled(style, "refused", f"{', '.join(refused)} (by torch.load with weights_only=True)")
 
 
-def _labelled(label: str, text: str) -> str:
-    return f"  {label.ljust(MARGIN - 2)} {text}"
+def _labelled(style: Style, label: str, text: str) -> Iterator[str]:
+    return style.wrap(printable(text), " " * (MARGIN + 1), _margin(label))
+
+
+def _margin(label: str) -> str:
+    return f"  {label.ljust(MARGIN - 2)} "
 
 
 def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
@@ -133,7 +148,7 @@ def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
 def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
     """Describe a state dict: sizes, dtypes, the prefix of wrappers and who left it."""
     keys = state_dict.keys
-    strip = assumed(keys)
+    strip = assumed_strip(keys)
     changed = sum(strip(key) != key for key in keys)
     counts = [math.prod(entry.shape) for entry in state_dict.entries]
     size = sum(count * ITEM_SIZES.get(entry.dtype, 0) for count, entry in zip(counts, state_dict.entries, strict=True))
@@ -153,7 +168,7 @@ def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
 
 
 def _front(keys: Sequence[str]) -> list[str]:
-    """Give the segments that all keys begin with."""
+    """Return the segments that all keys begin with."""
     if front := common_front(keys):
         return list(front)
     first = {key.partition(".")[0] for key in keys if "." in key}
@@ -170,7 +185,7 @@ def _kind(state_dict: StateDict) -> str:
 
 
 def makers(strip: Strip) -> str:
-    """Say which wrappers left the prefix."""
+    """Return which wrappers left the prefix."""
     return ", ".join(dict.fromkeys(MAKERS[segment] for segment in strip.segments))
 
 
@@ -182,56 +197,3 @@ def pairing_text(pairing: Pairing, *, keys: bool) -> str:
     where = f"{subscript('ckpt', pairing.location)} beside {subscript('other', pairing.other)}: {head}"
     table = tabulate(rows, headers=("", "key", "other"), disable_numparse=True) if rows else ""
     return printable("\n".join(part for part in (where, table) if part))
-
-
-def repair_text(done: Repair, *, table: bool) -> str:
-    """Say what a repair did, or would do."""
-    return printable("\n".join(_repair_lines(done, table=table)))
-
-
-def _repair_lines(done: Repair, *, table: bool) -> Iterator[str]:
-    if done.recovered:
-        yield f"{done.path}: a repair that was killed was taken back first"
-    total = sum(each.total for each in done.state_dicts)
-    if table:
-        yield f"{done.path}: {done.changed} of {total} keys would be renamed"
-    elif not done.changed:
-        copied = f"; {done.output} is a copy" if done.output != done.path else ""
-        yield f"{done.path}: no key needs another name{copied}"
-    else:
-        into = f" -> {done.output}" if done.output != done.path else ""
-        back = "" if into else f" (ddpdoctor repair {shlex.quote(done.path)} --undo takes it back)"
-        yield f"{done.path}{into}: {done.changed} of {total} keys renamed{back}"
-    for each in done.state_dicts:
-        yield from _renamed_lines(each, table=table)
-
-
-def _renamed_lines(each: Renamed, *, table: bool) -> Iterator[str]:
-    where = subscript("ckpt", each.location)
-    if each.renamed and not table:
-        old, new = each.renamed[0]
-        more = f" and {len(each.renamed) - 1} more" if len(each.renamed) > 1 else ""
-        yield f"  {where}: {old} -> {new}{more}"
-    if each.note:
-        yield f"  {where}: {each.note}"
-    if each.renamed and table:
-        yield tabulate(each.renamed, headers=(where, "new"), disable_numparse=True)
-
-
-def repair_data(done: Repair) -> dict[str, Any]:
-    """Describe a repair for programs."""
-    return {
-        "path": done.path,
-        "output": done.output,
-        "changed": done.changed,
-        "recovered": done.recovered,
-        "state_dicts": [
-            {
-                "location": list(each.location),
-                "total": each.total,
-                "note": each.note,
-                "renamed": [list(pair) for pair in each.renamed],
-            }
-            for each in done.state_dicts
-        ],
-    }

@@ -7,20 +7,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from ddpdoctor.model import Finding, Report, Result, Severity, Status
+from ddpdoctor.findings import Finding, Report, Result, Severity, Status
+from ddpdoctor.report.verdict import verdict
 
-SCHEMA = "ddpdoctor-report/1"
+SCHEMA = "ddpdoctor-report/2"
 
 
 def as_json(report: Report, fail_on: Severity, facts: Mapping[str, Any]) -> str:
-    """Give the report as JSON text: ``facts`` is what was known of the host."""
+    """Return the report as JSON text: ``facts`` is what was known of the host."""
     return json.dumps(as_dict(report, fail_on, facts), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def as_dict(report: Report, fail_on: Severity, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the report as plain data, as schema.json describes it."""
+    """Return the report as plain data, as schema.json describes it."""
     return {
         "schema": SCHEMA,
+        "verdict": verdict(report),
         "exit_status": report.exit_status(fail_on),
         "fail_on": str(fail_on),
         "seconds": report.seconds,
@@ -29,6 +31,7 @@ def as_dict(report: Report, fail_on: Severity, facts: Mapping[str, Any]) -> dict
             **{status.value: sum(r.status is status for r in report.results) for status in Status},
         },
         "faults": list(report.faults),
+        "rehearsed": None if report.rehearsed is None else asdict(report.rehearsed),
         "results": [_result(result) for result in report.results],
         "facts": plain(facts),
     }
@@ -42,28 +45,29 @@ def _result(result: Result) -> dict[str, Any]:
         "title": result.title,
         "status": result.status.value,
         "reason": result.reason,
+        "wants": result.wants or None,
         "seconds": result.seconds,
         "findings": [finding_data(finding) for finding in result.findings],
     }
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:
-    """Give one finding as plain data."""
+    """Return one finding as plain data."""
     place = {field.name: getattr(finding.place, field.name) for field in fields(finding.place)}
     return {
         "message": finding.message,
         "severity": str(finding.severity),
-        "confidence": "certain" if finding.doubt is None else "undecided",
+        "confidence": "certain" if finding.ambiguity is None else "undecided",
         "place": {name: value for name, value in place.items() if value is not None},
         "evidence": [asdict(evidence) for evidence in finding.evidence],
         "table": None if finding.table is None else plain(asdict(finding.table)),
         "fix": asdict(finding.fix),
-        "doubt": None if finding.doubt is None else plain(asdict(finding.doubt)),
+        "ambiguity": None if finding.ambiguity is None else plain(asdict(finding.ambiguity)),
     }
 
 
 def plain(value: Any) -> Any:
-    """Give what JSON can hold: tuples as lists, what is no number as text."""
+    """Return what JSON can hold: tuples as lists, what is no number as text."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -10,7 +10,7 @@ from ddpdoctor.report.text import printable
 
 
 def facts_text(facts: Mapping[str, Any]) -> str:
-    """Give nested facts as indented lines, without secrets."""
+    """Return nested facts as indented lines, without secrets."""
     return printable(redact("\n".join(_lines(facts, 0))))
 
 

@@ -6,14 +6,14 @@ import re
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
-from ddpdoctor.model import Report, Result, Severity, Status
+from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.report.text import result_text
 
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 
 
 def as_junit(report: Report, fail_on: Severity) -> str:
-    """Give the report as XML text: findings below ``fail_on`` are output of a case that passed."""
+    """Return the report as XML text: findings below ``fail_on`` are output of a case that passed."""
     root = ET.Element("testsuites", name="ddpdoctor", time=f"{report.seconds:.3f}")
     for area, results in groupby(report.results, key=lambda result: result.area):
         _suite(root, area, list(results), fail_on)

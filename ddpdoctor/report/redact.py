@@ -49,7 +49,7 @@ def redact_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def redacted(value: Value) -> Value:
-    """Give a copy of a result, a report, or anything made of dataclasses, tuples and texts, without its secrets."""
+    """Return a copy of a result, a report, or anything made of dataclasses, tuples and texts, without its secrets."""
     if isinstance(value, str):
         return redact(value)  # type: ignore[return-value]  # a str for a str
     if isinstance(value, tuple):

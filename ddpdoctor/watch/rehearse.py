@@ -1,98 +1,176 @@
-"""A rehearsal: the user's own launch, with its epochs cut short, and a clean end that all ranks reach together."""
+"""``ddpdoctor check -- COMMAND``: the user's own launch, for a few short epochs, watched; then a clean stop."""
 
 from __future__ import annotations
 
-import sys
+import os
+import re
+import signal
+import subprocess
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.surroundings import backend
-from ddpdoctor.watch.users import is_users
+import psutil
+
+from ddpdoctor.findings import Rehearsed, Result
+from ddpdoctor.launch.command import start, wait
+from ddpdoctor.launch.signals import deferred
+from ddpdoctor.watch.events import EpochEnded, Joined, Joining
+from ddpdoctor.watch.monitor.monitor import Monitor
+from ddpdoctor.watch.rehearsal.file_journal import undo
+from ddpdoctor.watch.reporting import all_results, as_result
+from ddpdoctor.watch.run import POLL, session, watched_environ
+from ddpdoctor.watch.settings import Rehearsal, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from ddpdoctor.facets import Check
 
-    from ddpdoctor.watch.settings import Rehearsal
+HANG_AFTER = 8.0
+# What torch and Lightning say on a machine without a GPU, and only there.
+NO_GPU = re.compile(
+    r"Torch not compiled with CUDA enabled|Found no NVIDIA driver on your system|No CUDA GPUs are available"
+    r"|no attribute '_cuda_\w+'|on a CUDA device but torch\.cuda\.is_available\(\) is False"
+    r"|No supported gpu backend found"
+    r"|arguments only work with .* but got device_ids .* and module parameters \{device\(type='cpu'\)\}"
+)
+GRACE = 3.0  # seconds for the ranks to end at their next step, when time is up
 
-PATIENCE = 3.0  # seconds in which the other ranks come to the same failure
+
+@dataclass(frozen=True, slots=True)
+class RehearsalResult:
+    """What a rehearsal showed: how it ended for each check that watches, how far it came, why it shows nothing."""
+
+    results: tuple[Result, ...]
+    rehearsed: Rehearsed | None
+    fault: str
 
 
-class RehearsalOver(SystemExit):
-    """The rehearsal has seen enough: raised at the start of an epoch, where every rank arrives."""
+def rehearse(
+    command: Sequence[str], checks: tuple[Check, ...], ends_at: float, progress: Callable[[str], None], *, no_gpu: bool
+) -> RehearsalResult:
+    """Run the command with the watch on, epochs cut short, its output kept from the terminal.
 
+    It runs in a process group of its own, which is killed when the rehearsal is over: nothing is left behind. Files
+    that it made are removed then, and those that it changed are as before. ``progress`` is told how far it has come.
 
-class Rebuilt:
-    """Lets a rehearsal go on past unused parameters, which end a training at its second step: more may be wrong.
-
-    DistributedDataParallel is built anew over the same module, told to look for them. That takes all ranks.
+    Raises:
+        BadTarget: there is no such command.
     """
-
-    def __init__(self, session: str, name: str, build: Callable[[], None]) -> None:
-        """Keep how to ``build``; ``name`` is that of the model, on every rank."""
-        self._folder, self._name, self._build = Path(session), name, build
-
-    def goes_on(self, model: Any, exc: Exception) -> bool:
-        """Build anew, if all ranks have come to the same failure; say whether that was done."""
-        from ddpdoctor.probe.model_steps import UNUSED
-
-        if UNUSED not in str(exc) or model.static_graph or getattr(model, "_comm_hooks", ()) or not self._all_here():
-            return False
-        training = model.training
-        self._build()
-        model.train(training)
-        return True
-
-    def _all_here(self) -> bool:
-        import torch.distributed as dist
-
-        files = [self._folder / f"{self._name}.{rank}.unused" for rank in range(dist.get_world_size())]
-        files[dist.get_rank()].touch()
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            if all(file.exists() for file in files):
-                return True
-            time.sleep(0.01)
-        return False
+    started = time.monotonic()
+    with session() as folder:
+        settings = Settings(session=folder, hang_after=HANG_AFTER, on_finding="log", rehearsal=Rehearsal(no_gpu=no_gpu))
+        monitor = Monitor(settings, checks, lambda _: None)
+        output = Path(folder) / "output"
+        with output.open("wb") as file:
+            process = start(
+                command, watched_environ(settings), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                late = _follow(process, monitor, ends_at - GRACE, progress)
+                ended = process.poll() is not None
+            finally:
+                with deferred():
+                    _kill(process)
+                    undo(Path(folder))
+        monitor.end(process.returncode if ended else 0)
+        done = _rehearsed(command, monitor, time.monotonic() - started)
+        if no_gpu and (said := wants_gpu(monitor.first_failure())):
+            found = tuple(as_result(each) for each in monitor.found if each not in monitor.explained)
+            fault = f"{done.command} is not rehearsed: it needs a GPU, and this machine has none: {said}"
+            return RehearsalResult(found, None, fault)
+        fault = _late(done) if late else _fault(done, monitor, process.returncode if ended else None, output)
+        return RehearsalResult(all_results(monitor, checks), done if done.ranks else None, fault)
 
 
-def cut(batches: int, rehearsal: Rehearsal) -> bool:
-    """Say whether a pass ends here: after enough batches, and only for a ``for`` loop.
+def _follow(process: subprocess.Popen[bytes], monitor: Monitor, until: float, progress: Callable[[str], None]) -> bool:
+    """Poll until the command ends, or hangs, or its time is up; say whether it was the time."""
+    ranks_left = 0.0
+    while process.poll() is None and time.monotonic() < until and not monitor.hung:
+        monitor.poll()
+        progress(_progress(monitor, until - time.monotonic()))
+        wait(process, POLL)
+        if not monitor.joined or len(_children(process)):
+            ranks_left = 0.0
+        elif (ranks_left := ranks_left or time.monotonic()) < time.monotonic() - GRACE:
+            break  # the launcher waits for what a rank that has ended early will never tell
+    late = process.poll() is None and time.monotonic() >= until
+    if process.poll() is None and not monitor.hung:
+        monitor.stop_ranks("")
+        wait(process, GRACE)
+        monitor.poll()
+    return late
 
-    A bare ``next(iterator)`` that met an early StopIteration would fail where the training does not.
+
+def _progress(monitor: Monitor, left: float) -> str:
+    return f"rehearsal: {len(monitor.counts)} ranks, {_steps(monitor)} steps; {max(0, left):.0f} s left (--timeout)"
+
+
+def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """List the processes that the command has started and that are there, the keeper of shared memory aside."""
+    with suppress(psutil.Error):
+        found = psutil.Process(process.pid).children(recursive=True)
+        return [each for each in found if each.is_running() and "resource_tracker" not in " ".join(each.cmdline())]
+    return []
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the command and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def wants_gpu(failure: str) -> str:
+    """Return the failure of a rank that is only for want of a GPU; empty for any other."""
+    return failure if NO_GPU.search(failure) else ""
+
+
+def _rehearsed(command: Sequence[str], monitor: Monitor, seconds: float) -> Rehearsed:
+    """Return how far the ranks came that joined a process group."""
+    passes = Counter((each.pid, each.loader) for each in monitor.training.of(EpochEnded, trained=True))
+    return Rehearsed(
+        " ".join(command),
+        ranks=len(monitor.counts) if monitor.joined else 0,
+        epochs=max(passes.values(), default=0),
+        steps=_steps(monitor),
+        seconds=seconds,
+        note=_note(monitor),
+    )
+
+
+def _steps(monitor: Monitor) -> int:
+    return int(max((each["steps"] for each in monitor.counts.values()), default=0))
+
+
+def _note(monitor: Monitor) -> str:
+    """Say that gloo stood in for NCCL."""
+    asked = next((each for each in monitor.training.of(Joining) if "nccl" in each.backend.lower()), None)
+    if asked is None or all(each.backend != "gloo" for each in monitor.training.of(Joined)):
+        return ""
+    return f"It ran over gloo, where the script says nccl ({asked.site}): there is no GPU here."
+
+
+def _late(done: Rehearsed) -> str:
+    """Say that the time ran out; how far the rehearsal had come is told beside it."""
+    come = "" if done.ranks else ", when no process of it had joined a process group"
+    return f"the rehearsal of {done.command} ran out of time after {done.seconds:.0f} s (--timeout){come}"
+
+
+def _fault(done: Rehearsed, monitor: Monitor, status: int | None, output: Path) -> str:
+    """Return why the rehearsal shows nothing; empty where it ran, or where a check has told what is wrong.
+
+    ``status`` is the exit status of the command; None where it had to be ended.
     """
-    return batches >= rehearsal.batches and _in_for_loop()
-
-
-def without_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give what init_process_group is to be told where there is no GPU: gloo in place of NCCL."""
-    import torch
-
-    if torch.cuda.is_available() or "nccl" not in backend(args, kwargs).lower():
-        return args, kwargs
-    kept = {name: value for name, value in kwargs.items() if name not in {"backend", "device_id", "pg_options"}}
-    return ("gloo", *args[1:]), kept
-
-
-def _in_for_loop() -> bool:
-    """Say whether the user's frame that asks for a batch is at a FOR_ITER instruction, or a library stands between."""
-    import dis
-
-    frame = sys._getframe(3)  # noqa: SLF001 - the caller of the iterator's __next__
-    code = frame.f_code
-    at_for = dis.opname[code.co_code[frame.f_lasti]] == "FOR_ITER"
-    return at_for or (not is_users(code.co_filename) and _for_above(frame.f_back))
-
-
-def _for_above(frame: object) -> bool:
-    """Say whether a library's generator (tqdm, accelerate) was asked by a ``for`` loop."""
-    import dis
-
-    while frame is not None:
-        code = frame.f_code  # type: ignore[attr-defined]  # a frame
-        if dis.opname[code.co_code[frame.f_lasti]] == "FOR_ITER":  # type: ignore[attr-defined]  # as above
-            return True
-        if is_users(code.co_filename):
-            return False
-        frame = frame.f_back  # type: ignore[attr-defined]  # as above
-    return False
+    if status and not monitor.found:
+        lines = [line for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        said = monitor.first_failure() or (lines[-1].strip() if lines else "it printed nothing")
+        return f"the rehearsal of {done.command} ended with status {status}: {said}"
+    if monitor.hung and not monitor.found:
+        return f"the rehearsal of {done.command} stood still after {done.steps} steps: each rank waited for another"
+    if not done.ranks:
+        return f"the rehearsal of {done.command} saw no rank: no process of it joined a process group"
+    return ""

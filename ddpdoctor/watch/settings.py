@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass
 
 VARIABLE = "DDPDOCTOR_WATCH"
+# A real-time signal that neither training code nor launchers use; its default action is never taken, as it is
+# sent only to processes that have made their ``.dump`` file.
+STACK_SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else None
 ON_FINDING = ("warn", "raise", "log")
 ENDED = "finding"
 """The file of a session that says what the monitor has ended the training for."""
@@ -47,7 +51,7 @@ class Settings:
 
 
 def inherited() -> Settings | None:
-    """Give the settings that this process was started with; None when it is not watched."""
+    """Return the settings that this process was started with; None when it is not watched."""
     text = os.environ.get(VARIABLE)
     if not text:
         return None

@@ -28,18 +28,18 @@ class Training:
         return [event for event in found if all(getattr(event, name) == value for name, value in having.items())]
 
     def by_rank(self, kind: type[AnyEvent], **having: Any) -> dict[int, AnyEvent]:
-        """Give each rank's last event of a type that has these values, by rank."""
+        """Return each rank's last event of a type that has these values, by rank."""
         found = {event.rank: event for event in self.of(kind, **having) if event.rank is not None}
         return dict(sorted(found.items()))
 
     def complete(self, kind: type[AnyEvent], **having: Any) -> dict[int, AnyEvent]:
-        """Give ``by_rank`` once every rank of the training has told; empty until then."""
+        """Return ``by_rank`` once every rank of the training has told; empty until then."""
         found = self.by_rank(kind, **having)
         return found if len(found) == self.world_size > 1 else {}
 
     @property
     def world_size(self) -> int:
-        """Give the number of ranks, as init_process_group was told; 0 before."""
+        """The number of ranks, as init_process_group was told; 0 before."""
         return max((event.world_size for event in self.of(Joined)), default=0)
 
     def before(self, event: AnyEvent, **having: Any) -> Iterator[AnyEvent]:

@@ -12,7 +12,7 @@ TYPES = {name: each for name, each in vars(events).items() if isinstance(each, t
 
 
 def packed(event: Event) -> list[Any]:
-    """Give an event as JSON writes it."""
+    """Return an event as JSON writes it."""
     values = {field.name: getattr(event, field.name) for field in fields(event)}
     if isinstance(sampler := values.get("sampler"), Sampler):
         values["sampler"] = {field.name: getattr(sampler, field.name) for field in fields(sampler)}

@@ -33,7 +33,7 @@ class _Attaching(Loader):
             module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         try:
-            from ddpdoctor.watch.install import attach
+            from ddpdoctor.watch.rank.install import attach
 
             attach()
         except Exception as exc:  # noqa: BLE001 - training goes on, whatever is wrong with the watch

@@ -13,16 +13,17 @@ from ddpdoctor.watch.events.hang import Doing, Pending, Position, Sibling, Stall
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
-    HandReduced,
+    ManualReduction,
     OptimizerSeen,
     StepSampled,
     SyncSkipped,
     Wrapped,
     Wrapping,
 )
-from ddpdoctor.watch.events.process import Ended, Failed, Joined, Joining, Left, PeerLost, Started, Unwaited
+from ddpdoctor.watch.events.process import AsyncWorkDropped, Ended, Failed, Joined, Joining, Left, PeerLost, Started
 
 __all__ = [
+    "AsyncWorkDropped",
     "Bypassed",
     "Communication",
     "DataSeen",
@@ -36,11 +37,11 @@ __all__ = [
     "Failed",
     "FileRead",
     "FileWritten",
-    "HandReduced",
     "Joined",
     "Joining",
     "Left",
     "Loaded",
+    "ManualReduction",
     "OptimizerSeen",
     "OrderSeen",
     "PeerLost",
@@ -53,7 +54,6 @@ __all__ = [
     "Started",
     "StepSampled",
     "SyncSkipped",
-    "Unwaited",
     "Wrapped",
     "Wrapping",
     "place",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ddpdoctor.model import Place
+from ddpdoctor.findings import Place
 
 
 class Site(NamedTuple):
@@ -21,7 +21,7 @@ class Site(NamedTuple):
 
 
 def place(site: Site | None, *, rank: int | None = None, key: str | None = None) -> Place:
-    """Give a line as findings do; only the rest where no line is known."""
+    """Return a line as findings do; only the rest where no line is known."""
     return Place(file=site and site.file, line=site and site.line, rank=rank, key=key)
 
 

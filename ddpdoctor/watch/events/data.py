@@ -67,7 +67,7 @@ class EpochStarted(Event):
     iterable: bool
     sampler: Sampler | None
     given: int
-    keeper: str
+    owning_library: str
     subgroups: bool
 
 

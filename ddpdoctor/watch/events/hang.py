@@ -79,5 +79,5 @@ class Stalled(Event):
     siblings: tuple[Sibling, ...] = ()
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
-        """Give the ranks that do one of these."""
+        """Return the ranks that do one of these."""
         return tuple(position for position in self.ranks if position.doing in doings)

@@ -36,7 +36,7 @@ class Wrapped(Event):
     broadcast_buffers: bool
     find_unused_parameters: bool
     static_graph: bool
-    keeper: str = ""
+    owning_library: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class StepSampled(Event):
     forwards: int
     synced: int
     last_synced: bool
-    strays: tuple[tuple[str, str, float | None], ...]
+    unmanaged: tuple[tuple[str, str, float | None], ...]
     moved: tuple[str, ...]
     hook: str
     sent: int
@@ -120,7 +120,7 @@ class StepSampled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandReduced(Event):
+class ManualReduction(Event):
     """Gradients that DDP had reduced were given to a reduction by hand, before one of the first steps.
 
     ``before`` and ``after`` are the norm right before that reduction and right before the step, divided by what

@@ -44,7 +44,7 @@ class Left(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unwaited(Event):
+class AsyncWorkDropped(Event):
     """A line has dropped the handle of an asynchronous collective so many times, without ever having used it."""
 
     operation: str
@@ -71,7 +71,7 @@ class Failed(Event):
 
     @property
     def said(self) -> str:
-        """Give the line of the traceback that says what is wrong."""
+        """The line of the traceback that says what is wrong."""
         lines = self.text.strip().splitlines() or [""]
         return next((line.strip() for line in reversed(lines) if line.startswith(self.error)), lines[-1].strip())
 

@@ -1,0 +1,37 @@
+"""What the environment says of this host's part in the training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Network
+
+DEFAULT_PORT = 29500  # torchrun's
+
+
+def holds_rank_zero(environ: Mapping[str, str]) -> bool | None:
+    """Whether rank 0 runs on this host; None where the environment does not say."""
+    for name in ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID"):
+        if environ.get(name, "").isdigit():
+            return int(environ[name]) == 0
+    rank, local = environ.get("RANK", ""), environ.get("LOCAL_RANK", "")
+    if rank.isdigit():
+        return rank == "0" or (local.isdigit() and int(rank) == int(local))
+    return None
+
+
+def port(environ: Mapping[str, str]) -> int:
+    """Return the master's port."""
+    value = environ.get("MASTER_PORT", "")
+    return int(value) if value.isascii() and value.isdigit() and 0 < int(value) < 1 << 16 else DEFAULT_PORT
+
+
+def routable_interfaces(network: Network) -> tuple[str, ...]:
+    """Return the name of the interfaces that other hosts could reach."""
+    return tuple(
+        each.name
+        for each in network.interfaces
+        if each.up and each.addresses and not each.loopback and not each.virtual
+    )

@@ -1,0 +1,73 @@
+"""Several ranks make or delete one and the same file or directory.
+
+## What happens
+
+Every rank runs the same script. Where it says `if not exists: makedirs`, `rmtree`, `unlink` or `rename` on a path
+that does not depend on the rank, one rank is first and others fail: FileExistsError, FileNotFoundError or "Directory
+not empty", on some ranks, on some days. The same race leaves truncated checkpoints and half-unpacked data sets
+without an error.
+
+## How to be sure
+
+Only some ranks fail, and the next run fails on others or not at all. A path that an earlier run left behind fails on
+every start, also with one rank: `ls -ld --time-style=full-iso PATH` then shows a time before this start.
+
+## How to mend it
+
+Best first: rank 0 alone prepares the path, and a barrier lets the others wait for it; or
+`os.makedirs(path, exist_ok=True)` on all ranks, which helps against FileExistsError only.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: Python documentation, "os.makedirs"; threads of training frameworks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP853", Severity.ERROR)
+EXISTS = r"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: '([^'\n]+)'"
+GONE = r"(?:FileNotFoundError: \[(?:Errno 2|WinError [23])\]|OSError: \[Errno 39\]) [^:\n]+: '([^'\n]+)'"
+REMOVING = r"\bin (?:rmtree|_rmtree\w+|unlink|rename|replace|move|rmdir)\b|(?:rmtree|unlink|remove|rename)\("
+FIX = Fix(
+    "let rank 0 prepare the path, and the others wait",
+    diff="-os.makedirs(path)\n+if rank == 0:\n+    os.makedirs(path, exist_ok=True)\n+torch.distributed.barrier()",
+)
+
+
+@log_pattern(EXISTS)
+def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield the name of the path, and who failed at it."""
+    ranks = sorted(log.ranks(EXISTS))
+    yield Finding(
+        f"{match[1]} exists already: "
+        + (f"rank {', '.join(map(str, ranks))} failed, another made it" if any(ranks) else "ranks race to make it"),
+        (record.proof(match, "one rank makes it, or exist_ok=True"),),
+        FIX,
+        record.place,
+        ambiguity=None
+        if any(ranks)
+        else Ambiguity(
+            ("several ranks make it at once", "an earlier run left it, and every start fails"),
+            f"ls -ld --time-style=full-iso '{match[1]}'   # older than this start: an earlier run left it",
+        ),
+    )
+
+
+@log_pattern(GONE)
+def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield the name of the path that was gone when a rank wanted to delete or rename it, where rank 0 did not fail."""
+    removing = re.search(REMOVING, record.text)
+    ranks = sorted(log.ranks(GONE))
+    if removing is None or not ranks or 0 in ranks:
+        return
+    yield Finding(
+        f"{match[1]} changed under rank {', '.join(map(str, ranks))}: another rank deletes or renames it, too",
+        (record.proof(match, "one rank deletes it"), record.proof(removing, "rank 0 alone")),
+        FIX,
+        record.place,
+    )

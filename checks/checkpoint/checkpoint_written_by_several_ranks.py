@@ -1,0 +1,67 @@
+"""Several ranks write a checkpoint to one path.
+
+## What happens
+
+Each rank runs the same script. A `torch.save` that every rank reaches truncates the file that another rank is writing
+at the same moment. What is left is a mixture or a truncated archive, on some days. Where the ranks' optimizers or
+random states differ, the file holds those of the last rank that wrote.
+
+## How to be sure
+
+ddpdoctor (`ddpdoctor run`) sees the same line write the same path from several ranks after the same number of
+optimizer steps, and shows whether the writes overlap. A path that holds the rank, and ranks that write it at
+different steps, are not reported. Ranks on several hosts are compared host by host.
+
+## How to mend it
+
+Let rank 0 alone write, to a name beside, and rename the file when it is complete. A barrier lets the others wait
+before anybody reads it.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch tutorial, "Getting Started with Distributed
+Data Parallel", save and load checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, FileWritten, Finding, Fix, Severity, Training, place, watch
+
+AILMENT = Ailment("DDP851", Severity.ERROR)
+
+
+@watch(FileWritten)
+def while_training(event: FileWritten, training: Training) -> Iterator[Finding]:
+    """Look for another rank that wrote the same path at the same step, in the same line."""
+    if event.site is None or event.path.startswith("/dev/"):
+        return
+    others = training.of(FileWritten, path=event.path, site=event.site, steps=event.steps)
+    other = next((each for each in others if each.rank != event.rank), None)
+    if other is None or None in (event.rank, other.rank):
+        return
+    first, second = sorted((event, other), key=lambda each: each.began)
+    overlap = second.began < first.time
+    yield Finding(
+        f"several ranks write {event.path}",
+        (
+            Evidence(_written(first, first.began), "by one rank only", f"rank {first.rank}"),
+            Evidence(
+                _written(second, first.began) + (": while the other still wrote" if overlap else ""),
+                "not at all",
+                f"rank {second.rank}",
+            ),
+        ),
+        Fix(
+            "let rank 0 write, beside the final name, and the others wait",
+            diff="-torch.save(state, path)\n+if torch.distributed.get_rank() == 0:\n"
+            '+    torch.save(state, f"{path}.tmp")\n+    os.replace(f"{path}.tmp", path)\n'
+            "+torch.distributed.barrier()",
+        ),
+        place(event.site),
+    )
+
+
+def _written(event: FileWritten, zero: float) -> str:
+    return f"writes from {(event.began - zero) * 1e3:.1f} to {(event.time - zero) * 1e3:.1f} ms, at step {event.steps}"

@@ -1,0 +1,192 @@
+"""What a training that stands has come to: a family of hangs, so that exactly one check speaks of one."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+
+from ddpdoctor.check import (
+    Claim,
+    Communication,
+    Doing,
+    EpochEnded,
+    EpochStarted,
+    Evidence,
+    Joining,
+    Marker,
+    Position,
+    Site,
+    Stalled,
+    Table,
+    Training,
+    rank_condition,
+    watch,
+)
+
+from .._store import meets_nowhere
+
+RECENT = 4  # communications of a rank that a report shows
+JOINING = "init_process_group"
+GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
+
+
+class Hang(enum.Enum):
+    """What stands in the way: of each exactly one check speaks."""
+
+    GONE = "a rank failed, was killed or was stopped"
+    NEVER_JOINED = "a rank never joined the process group"
+    LEFT = "a rank has ended while the others go on"
+    STANDS = "a rank stands still outside of any communication"
+    WORKS = "a rank works while the others wait for it"
+    SHAPES = "ranks give different shapes to one collective"
+    ORDER = "ranks call different collectives"
+    GUARDED = "a collective is called by some ranks only"
+    UNEVEN = "ranks have different numbers of batches"
+    RECEIVES = "all ranks wait to receive"
+    SAME = "all ranks wait in the same collective"
+    DIVERGED = "ranks are at different places"
+
+
+def on_hang(*hangs: Hang) -> Marker:
+    """Mark what is shown these hangs."""
+    return watch(Stalled, claim=Claim(hang_of, hangs))
+
+
+def hang_of(event: Stalled, training: Training) -> Hang | None:
+    """Decide; what is seen for sure comes before what is concluded.
+
+    None where the ranks meet nowhere: that was said when they set out.
+    """
+    doings = {position.doing for position in event.ranks}
+    pids = {position.pid for position in event.ranks}
+    if any(meets_nowhere(each) for each in training.of(Joining) if each.pid in pids):
+        return None
+    if not doings & {*GONE, Doing.WORKING} and absent(event, training):
+        return Hang.NEVER_JOINED
+    for doing, verdict in (
+        *((each, Hang.GONE) for each in GONE),
+        (Doing.ENDED, Hang.LEFT),
+        (Doing.WORKING, Hang.WORKS),
+        (Doing.STANDING, Hang.STANDS),
+    ):
+        if doing in doings:
+            return verdict
+    return _all_wait(event, training)
+
+
+def absent(event: Stalled, training: Training) -> tuple[int, ...]:
+    """List the ranks that have not called init_process_group, where those that wait do so in it."""
+    if any(position.operation != JOINING for position in event.doing(Doing.WAITING)):
+        return ()
+    pids = {position.pid for position in event.ranks}
+    came = {each.rank for each in training.of(Joining) if each.pid in pids}
+    return tuple(rank for rank in range(event.world_size) if rank not in came)
+
+
+def _all_wait(event: Stalled, training: Training) -> Hang:
+    operations = {position.operation for position in event.ranks}
+    last = [position.recent[-1] if position.recent else None for position in event.ranks]
+    if operations <= {"recv", "send"}:
+        return Hang.RECEIVES
+    if mismatch := first_mismatch(event):
+        (_, ours), (_, theirs) = mismatch
+        return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
+    if len(operations) == 1 and len({each.site for each in last if each}) <= 1:
+        return Hang.SAME
+    if uneven(event, training):
+        return Hang.UNEVEN
+    if guarded(event):
+        return Hang.GUARDED
+    return Hang.DIVERGED
+
+
+def first_mismatch(event: Stalled) -> tuple[tuple[int, Communication], tuple[int, Communication]] | None:
+    """Return the first two communications, with their ranks, that should match and do not: the n-th of one group.
+
+    Only those count that Python begins; send and recv match no one of the same number.
+    """
+    calls: dict[tuple[str, int], list[tuple[int, Communication]]] = {}
+    for position in event.ranks:
+        for each in position.recent:
+            if each.group and each.operation not in {"send", "recv"}:
+                calls.setdefault((each.group, each.number), []).append((position.rank, each))
+    for _, alike in sorted(calls.items(), key=lambda item: item[1][0][1].time):
+        (rank, ours), *others = alike
+        for other, theirs in others:
+            same_shapes = ours.shapes == theirs.shapes or ours.operation in UNEQUAL
+            if ours.operation != theirs.operation or not same_shapes:
+                return (rank, ours), (other, theirs)
+    return None
+
+
+UNEQUAL = frozenset({"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"})
+"""Operations to which ranks rightly give different shapes."""
+
+
+def uneven(event: Stalled, training: Training) -> dict[int, int]:
+    """Return the batches of the latest pass of a loader by rank, if one rank has left it and another goes on in it."""
+    passes = {rank: each for rank, each in training.by_rank(EpochStarted).items() if each.training}
+    if len({(each.loader, each.number) for each in passes.values()}) != 1 or len(passes) < len(event.ranks):
+        return {}
+    loader, number = next((each.loader, each.number) for each in passes.values())
+    ended = training.by_rank(EpochEnded, loader=loader, number=number)
+    counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
+    going_on = [rank for rank in passes if rank not in counts]
+    return counts if counts and going_on else {}
+
+
+def guarded(event: Stalled) -> tuple[Position, str] | None:
+    """Return a rank that waits in a collective which stands under a condition on the rank, and that condition."""
+    for position in event.ranks:
+        if (
+            position.site is not None
+            and position.operation != "backward"
+            and (test := rank_condition(position.site.file, position.site.line))
+        ):
+            return position, test
+    return None
+
+
+def where(position: Position) -> str:
+    """Return in words what a rank does."""
+    at = f" at {short(position.site)}" if position.site else ""
+    if position.doing is Doing.WAITING:
+        return f"waits in {position.operation}{at}"
+    function = f" in {position.function}" if position.function not in {"", "<module>"} else ""
+    return f"{position.doing.value}{function}{at}"
+
+
+def short(site: Site | None) -> str:
+    """Return a line without the folders."""
+    return f"{Path(site.file).name}:{site.line}" if site else ""
+
+
+def seen(event: Stalled) -> tuple[Evidence, ...]:
+    """Return what each rank does, and what it did last."""
+    return tuple(
+        Evidence(where(position), "", f"rank {position.rank}, for {position.seconds:.0f} s") for position in event.ranks
+    ) + tuple(
+        Evidence(f"under way: {position.pending[0]}", "", f"rank {position.rank}, torch's flight recorder")
+        for position in event.ranks
+        if position.pending and len({each.pending[:1] for each in event.ranks}) > 1
+    )
+
+
+def table(event: Stalled) -> Table:
+    """List each rank's last communications: a mismatched pair often shows at a later, innocent one."""
+    return Table(
+        ("rank", "steps", "batches", "last communications, latest last"),
+        tuple(
+            (
+                position.rank,
+                position.steps,
+                position.batches,
+                ", ".join(
+                    f"{each.operation}{f'({each.shapes})' if each.shapes else ''} {short(each.site)}".strip()
+                    for each in position.recent[-RECENT:]
+                )
+                or "none",
+            )
+            for position in event.ranks
+        ),
+    )

@@ -1,0 +1,156 @@
+"""The ranks are in different places of the program.
+
+## What happens
+
+Collectives pair by their number in the group, not by their line. When a rank skips one, or adds one (an
+`if rank == 0`, a batch that takes another branch, one step more than the others), all later ones pair wrongly, and
+the hang shows at one that is not at fault. The proof is a difference between ranks: at the same SeqNum another OpType
+or NumelIn; another SeqNum; a watchdog's queue that is shorter (workMetaList_.size()=84 beside 103).
+
+## How to be sure
+
+Compare the stacks of the rank that differs and of another one: `py-spy dump --pid PID`, or the flight recorder's
+dumps (TORCH_NCCL_TRACE_BUFFER_SIZE=20000), which `ddpdoctor explain` compares. `ddpdoctor run` shows where each rank
+waits.
+
+## How to mend it
+
+Put no collective, and no forward of a DDP model, under a condition that differs between the ranks. Decide on one rank
+and broadcast the decision.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; torch.distributed documentation, "Debugging
+torch.distributed applications".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Finding,
+    Fix,
+    Log,
+    Place,
+    Record,
+    Severity,
+    Stalled,
+    log_pattern,
+    place,
+)
+
+from ._flight import CROSSED, LATE, proofs
+from ._hangs import Hang, on_hang, seen, short, table
+from ._waits import STUCK
+from ._watchdog import Timeout, named, on_timeout, story_of
+
+AILMENT = Ailment("DDP712", Severity.ERROR)
+QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
+FIX = Fix(
+    "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",
+    diff="+flag = torch.tensor([int(condition)], device=device)\n+torch.distributed.broadcast(flag, src=0)\n"
+    "-if condition:\n+if flag.item():",
+)
+ELSEWHERE = "a branch or a loop differs between the ranks (rank == 0, number of batches, kind of batch)"
+
+
+@on_timeout(Timeout.DIFFERENT)
+def in_one_number(record: Record, log: Log) -> Iterator[Finding]:
+    """The same number is not the same collective."""
+    story = story_of(log)
+    said = "; ".join(f"rank {wait.rank} in {wait}" for wait in story.waits[:4])
+    yield Finding(f"the ranks are in different collectives: {said}", story.evidence, FIX, record.place)
+
+
+@on_timeout(Timeout.BEHIND)
+def in_different_numbers(log: Log) -> Iterator[Finding]:
+    """A rank is behind the others."""
+    story = story_of(log)
+    late = named(list(story.ranks))
+    yield Finding(
+        f"{late} {'are' if len(story.ranks) > 1 else 'is'} behind the others, which wait in {story.waits[0]}",
+        story.evidence,
+        FIX,
+        Place(rank=story.ranks[0]),
+        ambiguity=Ambiguity(
+            (ELSEWHERE, f"{late} hung or worked elsewhere (data loading, I/O)", "a transfer broke off half-way"),
+            f"py-spy dump --pid PID   # of {late}, and of one other rank, while they wait",
+        ),
+    )
+
+
+@log_pattern(QUEUE, context=(QUEUE, STUCK))
+def in_the_queues(record: Record, log: Log) -> Iterator[Finding]:
+    """Compare the lengths of the watchdogs' queues, where several ranks print them."""
+    sizes = {each.rank: (int(found[1]), each.proof(found)) for each, found in log.find(QUEUE) if each.rank is not None}
+    first = log.first(QUEUE)
+    if first and first[0] is record and not log.first(STUCK) and len({size for size, _ in sizes.values()}) > 1:
+        fewest = min(size for size, _ in sizes.values())
+        late = [rank for rank, (size, _) in sorted(sizes.items()) if size == fewest]
+        yield Finding(
+            f"{named(late)} issued fewer collectives than the others: {fewest} under way, up to "
+            f"{max(size for size, _ in sizes.values())} elsewhere",
+            tuple(proof for _, proof in list(sizes.values())[:4]),
+            FIX,
+            Place(rank=late[0]),
+            ambiguity=Ambiguity(
+                (ELSEWHERE, f"{named(late)} hung or worked elsewhere (data loading, I/O)"),
+                f"py-spy dump --pid PID   # of {named(late)}, and of one other rank, while they wait",
+            ),
+        )
+
+
+@log_pattern(LATE, supersedes=("rank-died-or-stuck",))
+def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A rank that lives, since it wrote a dump, has not called what the others wait in."""
+    yield Finding(
+        f"{match['said']}, where the others wait",
+        proofs(record, "all ranks call it"),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (ELSEWHERE, f"{match['who']} hung or worked elsewhere (data loading, I/O)"),
+            f"py-spy dump --pid PID   # of {match['who']}, and of one other rank, while they wait",
+        ),
+    )
+
+
+@log_pattern(CROSSED, supersedes=("rank-died-or-stuck",))
+def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The ranks wait for each other, in several groups or transfers."""
+    yield Finding(
+        f"{match['said']}, each for another one",
+        proofs(record, "all ranks call the groups' collectives in one order"),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            ("the ranks use several process groups in different orders", ELSEWHERE),
+            "compare the lines above: they are where each rank waits",
+        ),
+    )
+
+
+@on_hang(Hang.DIVERGED)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield where each rank waits, where nothing tells which of them is wrong."""
+    yield Finding(
+        "the ranks wait for each other in different places: "
+        + "; ".join(
+            f"rank {position.rank} in {position.operation} at {short(position.site)}" for position in event.ranks[:4]
+        ),
+        seen(event),
+        FIX,
+        place(event.ranks[0].site, rank=event.ranks[0].rank),
+        table=table(event),
+        ambiguity=Ambiguity(
+            (
+                "a loop ends earlier on one rank (break, other number of batches)",
+                "a branch differs between the ranks",
+            ),
+            "compare the two lines above: one of them is reached by some ranks only",
+        ),
+    )

@@ -1,0 +1,98 @@
+"""A rank works alone for longer than the collectives' time-out.
+
+## What happens
+
+Rank 0 downloads, tokenises or validates while the others wait for it in a barrier. After 10 minutes (NCCL; 30 before
+torch 2.2) they end: "Watchdog caught collective operation timeout" for one of the first collectives, mostly of one
+element, with a progress bar of the data preparation beside it. If the wait is before the group's first transfer, the
+words are "is setting up NCCL communicator and retrieving ncclUniqueId from [0] ... store->get('0') got error: Socket
+Timeout" (or "wait timeout after 600000ms").
+
+## How to be sure
+
+The time that the progress bar shows is about the time-out. With prepared data the training starts. While the others
+wait, `py-spy dump --pid PID` of rank 0 shows what it does; `ddpdoctor run` names the rank that works, and its line.
+
+## How to mend it
+
+Best first: prepare the data in a run of its own, so that all ranks find it in the cache; or give the group more time,
+`init_process_group(timeout=timedelta(hours=3))` (in accelerate InitProcessGroupKwargs, in the HF Trainer
+`ddp_timeout`); or wait in a barrier of a gloo group.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp, broadcastUniqueNCCLID; torch.distributed
+documentation, "init_process_group".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Doing,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    Stalled,
+    log_pattern,
+    place,
+)
+
+from ._hangs import Hang, on_hang, seen, where
+from ._watchdog import Timeout, on_timeout, story_of
+
+AILMENT = Ailment("DDP711", Severity.ERROR)
+FIX = Fix(
+    "prepare the data before the training, or give the group more time",
+    diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
+    "+torch.distributed.init_process_group(backend, timeout=timedelta(hours=3))",
+)
+
+
+@on_timeout(Timeout.SLOW)
+def beside_a_bar(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """A bar of data preparation that ran when the others gave up."""
+    story = story_of(log)
+    limit = f"the time-out of {story.waits[0].limit // 1000} s" if story.waits[0].limit else "the time-out"
+    yield Finding(
+        f"data was still being prepared when {limit} struck: {story.waiting}",
+        (record.proof(match, "the ranks that wait have time for it"), *story.evidence),
+        FIX,
+        record.place,
+    )
+
+
+@log_pattern(r"store->get\('[^'\n]*'\) got error: (?:Socket Timeout|wait timeout|Timeout waiting)")
+def before_the_first_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Rank 0 writes the key when it enters the group's first collective; the store itself answers."""
+    yield Finding(
+        "the group's first rank did not come to its first collective in time; its store still answers",
+        (record.proof(match, "rank 0 enters the collective within the time-out"),),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            ("rank 0 is busy alone (data, download, a question on its terminal)", "rank 0 hangs or has failed"),
+            "py-spy dump --pid PID   # of rank 0, while the others wait",
+        ),
+    )
+
+
+@on_hang(Hang.WORKS)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield who works while the others wait: no fault yet, and nothing is ended for it."""
+    busy = next(position for position in event.ranks if position.doing is Doing.WORKING)
+    waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
+    yield Finding(
+        f"rank {busy.rank} {where(busy)} while rank {waiting.rank} waits for it in {waiting.operation}: "
+        "no hang, as long as it ends before the group's time-out",
+        seen(event),
+        FIX,
+        place(busy.site, rank=busy.rank),
+        severity=Severity.NOTE,
+    )

@@ -1,0 +1,82 @@
+"""The ranks split, or order, the data differently before a sampler shares it out.
+
+## What happens
+
+A DistributedSampler gives rank r each world-size-th *position*. That is a share only if a position means the same
+sample on each rank. `random_split` without a generator draws another split on each rank, and so does
+`random.shuffle(files)`. `os.listdir` and `glob` give files in the order of the file system, which differs between
+machines. Then samples come to several ranks and others to none, and the samples that one rank holds back for
+validation are another's training data.
+
+## How to be sure
+
+Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`),
+ddpdoctor compares digests of the indices of a Subset, and of a list of the data set with an entry for each sample. It
+reports the same entries in another order, or other indices of the same data, under samplers that share out by rank.
+
+## How to mend it
+
+Pass the same generator to `random_split` on all ranks, `generator=torch.Generator().manual_seed(0)`, and put
+`sorted(...)` around what lists files. Where the Subset is the rank's share already, leave the sampler out.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.random_split".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, DataSeen, Evidence, Finding, Fix, OrderSeen, Severity, Training, place, watch
+
+from ._passes import same_pass, splitting
+from ._words import SHOWN
+
+AILMENT = Ailment("DDP641", Severity.ERROR)
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare what a position means on each rank, where samplers share positions out."""
+    ranks = same_pass(event, training)
+    data = {rank: each.data for rank, each in ranks.items() if each.data is not None}
+    if not splitting(ranks) or len(data) < len(ranks) or len({each.started.length for each in ranks.values()}) > 1:
+        return
+    seen = list(data.values())
+    if all(each.picks for each in seen):
+        differ = len({each.picks for each in seen}) > 1 and len({each.base for each in seen}) == 1
+        what, fix = "has a Subset of its own", SPLIT
+    else:
+        differ = _ordered_differently(seen)
+        what, fix = f"has the list {seen[0].name} in another order", SORT
+    if not differ:
+        return
+    yield Finding(
+        f"each rank {what}, before the sampler shares it out: shares overlap, and leave samples out",
+        tuple(
+            Evidence(f"begins {', '.join(each.first)}", "the same on each rank", f"rank {rank}'s data set")
+            for rank, each in data.items()
+        )[:SHOWN],
+        fix,
+        place(event.site),
+    )
+
+
+def _ordered_differently(seen: list[DataSeen]) -> bool:
+    """Whether all have the same entries, and not in the same order."""
+    known = all(each.listed for each in seen)
+    return known and len({each.members for each in seen}) == 1 and len({each.listed for each in seen}) > 1
+
+
+SPLIT = Fix(
+    "split with the same generator on all ranks; where the Subset is the rank's share already, leave the sampler out",
+    diff="-train, test = random_split(dataset, lengths)\n"
+    "+train, test = random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))",
+)
+SORT = Fix(
+    "list the samples in the same order on all ranks",
+    diff="-files = glob.glob(pattern)\n+files = sorted(glob.glob(pattern))\n"
+    "-random.shuffle(files)\n+random.Random(0).shuffle(files)",
+)

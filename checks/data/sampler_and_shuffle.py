@@ -1,0 +1,76 @@
+"""A DataLoader is given a sampler and shuffle=True.
+
+## What happens
+
+The sampler decides the order, and `shuffle=True` asks the loader to make a sampler of its own. torch refuses both
+together with "ValueError: sampler option is mutually exclusive with shuffle", and the training ends before its first
+step. It is the usual mistake when a DistributedSampler is put into a script that worked on one GPU; also in the
+inverted form `shuffle=(sampler is not None)`.
+
+## How to be sure
+
+The last line of the traceback is this ValueError. ddpdoctor calls the factory of the loader and gives the line.
+
+## How to mend it
+
+Let the sampler shuffle, `shuffle=(sampler is None)`, and call `sampler.set_epoch(epoch)` at the start of each epoch.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.utils.data.DataLoader".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, own_frames, probe
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LoaderExam
+
+AILMENT = Ailment("DDP602", Severity.ERROR)
+
+
+@probe
+def by_building_it(loader: LoaderExam) -> Iterator[Finding]:
+    """Report what torch raised when the factory built the loader."""
+    refusal = loader.refusal
+    if refusal is None:
+        return
+    frames = own_frames(refusal.frames)
+    place = Place(file=frames[-1].file, line=frames[-1].line) if frames else Place(file=loader.file or None)
+    yield Finding(
+        "torch refuses to build the loader: it got sampler= and shuffle=True",
+        (
+            Evidence(
+                f"{refusal.kind}: {' '.join(refusal.message.split())}",
+                "a DataLoader",
+                f"rank {refusal.rank}, {loader.target}",
+            ),
+        ),
+        Fix(
+            "let the sampler shuffle",
+            diff="-DataLoader(dataset, sampler=sampler, shuffle=True, ...)\n"
+            "+DataLoader(dataset, sampler=sampler, shuffle=(sampler is None), ...)",
+        ),
+        place,
+    )
+
+
+@log_pattern(r"\bsampler (?:option )?is mutually exclusive with shuffle")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise what the DataLoader raises."""
+    yield Finding(
+        "a DataLoader got both a sampler and shuffle=True",
+        (record.proof(match, "a sampler, or shuffle=True"),),
+        Fix(
+            "let the DistributedSampler shuffle, and tell it the epoch",
+            diff="-DataLoader(dataset, sampler=sampler, shuffle=True, ...)\n"
+            "+DataLoader(dataset, sampler=sampler, shuffle=(sampler is None), ...)\n"
+            " for epoch in range(epochs):\n+    sampler.set_epoch(epoch)",
+        ),
+        record.place,
+    )

@@ -1,0 +1,1 @@
+"""Ailments of memory, files, limits and crashes of the host."""

@@ -1,0 +1,26 @@
+"""How launchers and shells say that a signal ended a process."""
+
+from __future__ import annotations
+
+import re
+
+MPI = {7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
+
+
+def died_by(number: int, name: str) -> str:
+    """Return the pattern of torchrun, mp.spawn, subprocess (accelerate), DeepSpeed, Lightning, shells and MPI."""
+    return (
+        rf"failed \(exitcode: (?:-{number}|{128 + number})\)|exitcode\s*: (?:-{number}|{128 + number}) "
+        rf"|Signal {number} \({name}\) received by PID|terminated with signal {name}|died with <Signals\.{name}:"
+        rf"|Child process with PID \d+ terminated with code -{number}\b"
+        rf"|exits with return code = -{number}\b|exited with (?:exit )?code:? {128 + number}\b"
+        rf"|interrupted by signal {number}: ?{name}\b"
+        rf"|exited on signal {number} \({MPI[number]}\)|EXIT STRING: {MPI[number]} \(signal {number}\)"
+        rf"|Signal: {MPI[number]} \({number}\)|srun: error: [\w.-]+: tasks? [\d,-]+: {MPI[number]}\b"
+    )
+
+
+def process(text: str) -> str:
+    """Return the name of the process as well as the line does: ``local rank 1 (pid 4711)``."""
+    rank, pid = re.search(r"(?:local_rank: |process (?:rank )?)(\d+)", text), re.search(r"\b(?:pid:? |PID )(\d+)", text)
+    return (f"local rank {rank[1]}" if rank else "a rank") + (f" (pid {pid[1]})" if pid else "")

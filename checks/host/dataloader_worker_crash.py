@@ -1,0 +1,90 @@
+"""A data loader worker crashed in native code.
+
+## What happens
+
+A worker is a process of its own; when it dies by a signal the rank learns only the signal: "DataLoader worker (pid N)
+is killed by signal: Segmentation fault", "Unexpected segmentation fault encountered in worker", or without it
+"DataLoader worker (pid(s) N) exited unexpectedly". The crash is in the library that decodes or augments (OpenCV,
+decord, PIL, HDF5), often since it was used before the fork, or is not safe with several threads.
+
+## How to be sure
+
+With num_workers=0 the same crash ends the rank itself, and faulthandler prints the line.
+
+## How to mend it
+
+`cv2.setNumThreads(0)`, open files (h5py, lmdb, decord) in the worker at first use, or
+`multiprocessing_context="spawn"`. A bus error is shm-too-small; "Killed" is a matter of memory.
+
+## Versions and sources
+
+Source: torch.utils.data documentation; torch/csrc/DataLoader.cpp. Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
+
+AILMENT = Ailment("DDP161", Severity.ERROR)
+CRASHED = (
+    r"DataLoader worker \(pid \d+\) is killed by signal: (Segmentation fault|Aborted|Floating point exception"
+    r"|Illegal instruction)|Unexpected (segmentation fault|floating-point exception) encountered in worker"
+)
+SIGNALLED = r"DataLoader worker \(pid \d+\) is killed by signal|Unexpected [\w -]+ encountered in worker"
+LOST = r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|DataLoader worker \(pid \d+\) exited unexpectedly"
+FAILED = r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|KeyboardInterrupt|oom[-_]kill|Killed process"
+FIX = Fix(
+    "load without workers once: the rank itself then shows the line that crashes",
+    command="PYTHONFAULTHANDLER=1 python train.py   # with DataLoader(..., num_workers=0)",
+)
+
+
+@log_pattern(CRASHED)
+def by_signal(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Yield the name of the signal."""
+    yield Finding(
+        f"a data loader worker crashed in native code: {(match[1] or match[2]).lower()}",
+        (record.proof(match, "a batch"),),
+        FIX,
+        record.place,
+    )
+
+
+@log_pattern(LOST, context=(SIGNALLED, FAILED))
+def without_a_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """List what ends a worker without a word, where nothing tells the signal."""
+    if log.first(SIGNALLED) or log.first(FAILED):
+        return
+    yield Finding(
+        "a data loader worker ended, and nothing tells why",
+        (record.proof(match, "a batch"),),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the out-of-memory killer ended it",
+                "a crash in native code: decoding, augmentation, HDF5",
+                "too little shared memory in a container",
+            ),
+            "sudo dmesg -T | tail -50 | grep -iE 'killed process|segfault|bus error'; df -h /dev/shm",
+        ),
+    )
+
+
+@log_pattern(
+    r"DataLoader worker \(pid \d+\) is killed by signal: (?:Terminated|Hangup|Interrupt)", role=Role.CONSEQUENCE
+)
+def from_outside(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read a signal that launchers and terminals send when they end a training."""
+    yield Finding(
+        "a data loader worker was ended along with its rank",
+        (record.proof(match, "a batch"),),
+        Fix(
+            "see what ended the training: it stands further up, or in the launcher's own output",
+            command="torchrun --max_restarts=0 --tee=3 --log-dir=logs --nproc_per_node=2 train.py",
+        ),
+        record.place,
+    )

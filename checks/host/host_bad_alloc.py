@@ -1,0 +1,51 @@
+"""An allocation of host memory was refused.
+
+## What happens
+
+Native code got no memory from the operating system: "std::bad_alloc", "DefaultCPUAllocator: can't allocate memory: you
+tried to allocate N bytes", Python's MemoryError, or "OSError: [Errno 12] Cannot allocate memory" when a worker is
+forked. Unlike the out-of-memory killer this is a refusal: a limit on the address space (`ulimit -v`), no overcommit, or
+a size that is absurd since it was read from a damaged file or computed from a wrong shape.
+
+## How to be sure
+
+The number of bytes in the message next to `free -g`; `ulimit -v` in the shell that starts the ranks.
+
+## How to mend it
+
+A number far above the machine's memory is a wrong size: look at the line that asked. Otherwise load
+less in each rank, with fewer workers, or raise the limit.
+
+## Versions and sources
+
+Source: c10/core/CPUAllocator.cpp; malloc(3), Linux's overcommit-accounting. Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, human_size, log_pattern
+
+AILMENT = Ailment("DDP158", Severity.ERROR)
+REFUSED = (
+    r"(?:DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (\d+) bytes"
+    r"|std::bad_alloc|OSError: \[Errno 12\] Cannot allocate memory"
+    r"|MemoryError: Unable to allocate ([\d.]+ [KMGTP]iB))"
+)
+
+
+@log_pattern(REFUSED)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Yield how much was asked for, where the message says it."""
+    size = human_size(int(match[1])) if match[1] else match[2]
+    yield Finding(
+        f"the host refused an allocation of {size}" if size else "the host refused to allocate memory",
+        (record.proof(match, "memory for all ranks and their workers"),),
+        Fix(
+            "compare the size with the machine's memory and the limits; load less in each rank, with fewer workers",
+            command="free -g; ulimit -v; cat /proc/sys/vm/overcommit_memory",
+        ),
+        record.place,
+    )

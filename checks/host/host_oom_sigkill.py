@@ -1,0 +1,86 @@
+"""A rank was killed because the host, or its container, has no memory left.
+
+## What happens
+
+The kernel's out-of-memory killer ends a process with SIGKILL: no traceback, and torchrun prints "failed (exitcode:
+-9)", "Signal 9 (SIGKILL) received by PID". The ranks together took more memory than the host, the cgroup of the
+container or the Slurm job has: each rank loads the whole checkpoint or data set, offloads the optimizer to the CPU,
+or has many workers.
+
+## How to be sure
+
+`dmesg -T | grep -i 'killed process'`; the log of Slurm says "oom_kill event", Kubernetes says
+OOMKilled. Without such a line, exit code -9 tells only that somebody sent SIGKILL: a scheduler or a person can, too.
+
+## How to mend it
+
+Load once and broadcast, or with `mmap=True`; fewer workers; more memory for the job.
+
+## Versions and sources
+
+Source: Linux, Documentation/admin-guide/cgroup-v2.rst; torch.distributed.elastic.multiprocessing. Holds for torch 2.2
+to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+
+from ._exits import died_by, process
+
+AILMENT = Ailment("DDP157", Severity.ERROR)
+KERNEL = (
+    r"(?:Out of memory|Memory cgroup out of memory|oom-kill): ?[^\n]*?(?:Killed process|Kill process|task=)[^\n]*"
+    r"|Detected \d+ oom[-_]kill event|\bOOMKilled\b|srun: error: [^\n]*: Out Of Memory"
+    r"|Killed process \d+ \([^)\n]*\),? (?:UID \d+,? )?total-vm:|\binvoked oom-killer: "
+    r"|was killed due to the node running low on memory|oom_kill_process"
+)
+KILLED = (
+    died_by(9, "SIGKILL")
+    + r"|^Killed$|: line \d+: +\d+ Killed\b|\bzsh: killed\b|DataLoader worker \(pid \d+\) is killed by signal: Killed"
+)
+ENDED = (
+    r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|closing signal SIGHUP|CANCELLED AT"
+    r"|terminated with code (?!-9\b)-?\d+\. Forcefully terminating all"  # Lightning, which then kills itself as well
+)
+FIX = Fix(
+    "let the ranks of a host take less memory together, or give the job more",
+    command="#SBATCH --mem=0   # all of the node's; docker run --memory=..., Kubernetes: resources.limits.memory",
+    diff='-state = torch.load(path, map_location="cpu")\n'
+    '+state = torch.load(path, map_location="cpu", mmap=True)   # pages are shared by the ranks',
+)
+
+
+@log_pattern(KERNEL)
+def by_the_kernel(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote the kernel or the scheduler, which leave no doubt."""
+    yield Finding(
+        "the out-of-memory killer ended a process of the training: the host or its container has no memory left",
+        (record.proof(match, "memory for all ranks and their workers"),),
+        FIX,
+        record.place,
+    )
+
+
+@log_pattern(KILLED, context=(KERNEL, ENDED))
+def by_somebody(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield the name of the process that SIGKILL ended, where neither kernel nor scheduler says why."""
+    if log.first(KERNEL) or log.before(record, ENDED):
+        return
+    yield Finding(
+        f"{process(record.text)} was ended by SIGKILL, as the out-of-memory killer does",
+        (record.proof(match, "an exit by itself"),),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the kernel's out-of-memory killer: the host or the container's limit",
+                "the scheduler or the platform, at its own memory limit or at the end of a grace period",
+                "a person's kill -9",
+            ),
+            "sudo dmesg -T | grep -iE 'killed process|oom-kill'   # Slurm: sacct -j JOB --format=State,MaxRSS,ReqMem",
+        ),
+    )

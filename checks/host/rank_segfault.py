@@ -1,0 +1,81 @@
+"""A rank crashed in native code.
+
+## What happens
+
+Signal 11 (SIGSEGV) is a wrong memory access in compiled code: torchrun prints "failed (exitcode: -11)" or "Signal 11
+(SIGSEGV) received by PID", and Python says nothing. Usual causes: an extension (custom CUDA ops, flash-attention,
+apex) that was compiled for another torch, Python or GPU; two OpenMP or NCCL libraries in one process; a driver that
+does not fit.
+
+## How to be sure
+
+Faulthandler prints the Python line at which it happened: `python -X faulthandler`, or
+PYTHONFAULTHANDLER=1 for all ranks.
+
+## How to mend it
+
+Rebuild the extensions against the installed torch; leave out the library whose frame is the
+innermost. TORCH_DISTRIBUTED_DEBUG=DETAIL can be the cause itself (debug-detail-crash).
+
+## Versions and sources
+
+Source: torch.distributed.elastic.multiprocessing; Python documentation, "faulthandler". Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+
+from ._exits import died_by, process
+
+AILMENT = Ailment("DDP159", Severity.ERROR)
+DIED = (
+    died_by(11, "SIGSEGV")
+    + r"|Segfault encountered|Segmentation fault \(core dumped\)|Caught signal 11 \("
+    # The kernel names the thread: python, or what torch calls its own.
+    + r"|\b(?:python|pt_)[^\s\[]*\[\d+\]:? (?:segfault at [0-9a-f]+ ip|general protection fault)"
+)
+STACK = r"Fatal Python error: Segmentation fault"
+
+
+@log_pattern(DIED, context=(STACK,))
+def by_exit_status(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield the name of the process, and the line that faulthandler printed."""
+    stack = log.first(STACK)
+    yield Finding(
+        f"{process(record.text)} crashed in native code (SIGSEGV)",
+        (record.proof(match, "an exit by itself"), *((stack[0].proof(stack[1], "no crash"),) if stack else ())),
+        Fix(
+            "let faulthandler print the line, and rebuild the extension that it names against this torch",
+            command="PYTHONFAULTHANDLER=1 torchrun --standalone --nproc_per_node=1 train.py",
+        ),
+        record.place,
+        ambiguity=None
+        if stack
+        else Ambiguity(
+            (
+                "an extension that was compiled for another torch, CUDA or GPU",
+                "two copies of one native library (OpenMP, NCCL, CUDA) in the process",
+                "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+            ),
+            "PYTHONFAULTHANDLER=1 torchrun --standalone --nproc_per_node=1 train.py",
+        ),
+    )
+
+
+@log_pattern(STACK)
+def by_faulthandler(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote what faulthandler says."""
+    yield Finding(
+        "a process crashed in native code (SIGSEGV); the first line of the stack below names the library",
+        (record.proof(match, "no crash"),),
+        Fix(
+            "rebuild the library that the innermost line names against this torch, or leave it out",
+            command='python -c "import torch; print(torch.__version__, torch.version.cuda)"; pip list | grep -iE '
+            "'flash|apex|xformers|deepspeed|mmcv|spconv'",
+        ),
+        record.place,
+    )

@@ -1,0 +1,91 @@
+"""DeepSpeed's batch sizes do not multiply out.
+
+## What happens
+
+DeepSpeed wants train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * number of ranks, and
+stops otherwise: "Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu *
+gradient_acc_step * world_size 16 != 1 * 8 * 1". A configuration that was written for another number of GPUs is the
+usual cause, or arguments of the Trainer that differ from those in the JSON file.
+
+"Micro batch size per gpu: 0 has to be greater than 0": DeepSpeed divides train_batch_size by the number of ranks and
+the steps of accumulation, and it is smaller than their product.
+
+## How to be sure
+
+The four numbers stand in the message; the last is the number of ranks that DeepSpeed sees. If that is
+1 although a launcher started several, it is deepspeed-world-size-one.
+
+## How to mend it
+
+Give two of the three sizes and let DeepSpeed compute the third, or write "auto" for all of them where
+the Trainer of transformers or Accelerate fills them in.
+
+## Versions and sources
+
+Holds for all versions of DeepSpeed with torch 2.2 to 2.13. Source: `_batch_assertion` in deepspeed/runtime/config.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+
+from ._batch import EQUATION, LAUNCHED, Batch, batch, is_alone
+
+AILMENT = Ailment("DDP452", Severity.ERROR)
+NOTHING = r"(Train batch size|Micro batch size per gpu|Gradient accumulation steps): (-?\d+) has to be greater than 0"
+
+
+@log_pattern(EQUATION)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Report numbers that no one rank more or less would mend."""
+    numbers = batch(match)
+    if numbers.world > 1 or numbers.ranks <= 1:
+        yield _finding(record, match, numbers)
+
+
+@log_pattern(EQUATION, context=(LAUNCHED,))
+def of_one_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave open, for one rank, whether there should have been more."""
+    numbers = batch(match)
+    if numbers.world == 1 and numbers.ranks > 1 and not is_alone(numbers, record, log):
+        ambiguity = Ambiguity(
+            (
+                f"the configuration is for {numbers.ranks} GPUs, and the run has one",
+                f"{numbers.ranks} processes run, and each sees itself alone (deepspeed-world-size-one)",
+            ),
+            f"deepspeed --num_gpus={numbers.ranks} train.py  # a last factor of 1 again: each sees itself alone",
+        )
+        yield _finding(record, match, numbers, ambiguity)
+
+
+@log_pattern(NOTHING)
+def of_nothing(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Report a size that is given as 0, or is 0 after the division by the ranks."""
+    yield Finding(
+        f"DeepSpeed's {match[1][0].lower()}{match[1][1:]} is {match[2]}",
+        (record.proof(match, "at least 1; train_batch_size at least ranks times steps of accumulation"),),
+        Fix(
+            "give the size of one GPU, and let DeepSpeed compute the total",
+            diff='-"train_batch_size": 4,\n+"train_micro_batch_size_per_gpu": 1,\n+"gradient_accumulation_steps": 1,',
+        ),
+        record.place,
+    )
+
+
+def _finding(record: Record, match: re.Match[str], numbers: Batch, ambiguity: Ambiguity | None = None) -> Finding:
+    product = numbers.micro * numbers.accumulation * numbers.world
+    return Finding(
+        f"train_batch_size is {numbers.train}, and {numbers.micro} a GPU times {numbers.accumulation} steps of "
+        f"accumulation times {numbers.world} ranks is {product}",
+        (record.proof(match, f"train_batch_size {product}"),),
+        Fix(
+            "let DeepSpeed compute the total, or write auto for all three where Trainer or Accelerate fills them in",
+            diff=f'-"train_batch_size": {numbers.train},\n+"train_batch_size": "auto",\n'
+            '+"train_micro_batch_size_per_gpu": "auto",\n+"gradient_accumulation_steps": "auto",',
+        ),
+        record.place,
+        ambiguity=ambiguity,
+    )

@@ -1,0 +1,50 @@
+"""The launcher passes --local_rank, and the script has no such option.
+
+## What happens
+
+`python -m torch.distributed.launch` before torch 2.0, and the launchers of some frameworks still, hand each process
+its local rank as an option `--local_rank=0`. A script whose parser does not declare it ends with "unrecognized
+arguments: --local_rank=0" on every rank, before anything else happens. The underscore tells it from the change of
+torch 2.0, which passes a hyphen.
+
+## How to be sure
+
+The rejected argument in the message, with its underscore.
+
+## How to mend it
+
+Start with torchrun, which passes nothing and sets the variable LOCAL_RANK; or `--use_env` for the old
+launcher; or declare the option.
+
+## Versions and sources
+
+Source: PyTorch documentation, "torch.distributed.launch" and "Transitioning from torch.distributed.launch to
+torchrun". Holds for torch 1.x launchers, DeepSpeed's launcher, and torch 2.2 to 2.13 with torchrun as the way out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+from ._option import refused
+
+AILMENT = Ailment("DDP406", Severity.ERROR)
+
+
+@log_pattern(refused("local_rank"))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote what the script's own parser refused."""
+    yield Finding(
+        "the launcher passes --local_rank, and the script has no such option",
+        (record.proof(match, "no --local_rank in the arguments: torchrun sets $LOCAL_RANK"),),
+        Fix(
+            "start with torchrun and read LOCAL_RANK; or declare the option",
+            command="torchrun --standalone --nproc_per_node=2 train.py",
+            diff=" parser = argparse.ArgumentParser()\n"
+            '+parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
+        ),
+        record.place,
+    )

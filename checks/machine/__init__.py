@@ -1,1 +1,0 @@
-"""Ailments of limits and resources of the host."""

@@ -1,0 +1,115 @@
+"""Parameters were added or unfrozen after DDP wrapped the model, and are never averaged.
+
+## What happens
+
+DDP puts the parameters that want a gradient into buckets when it wraps the model. One that is new since, in a layer
+that was replaced or added, or that was frozen then and is trained now, is in none: its gradient is that of the
+rank's own batch, the ranks' copies drift apart, and nothing is printed.
+
+## How to be sure
+
+Right before `optimizer.step()` the norm of its gradient differs between the ranks. ddpdoctor compares
+those that an optimizer holds and that DDP did not see when it wrapped.
+
+## How to mend it
+
+Change the model first, then wrap it; unfreezing between two phases of a training needs a new wrapper,
+and an optimizer that holds the new parameters.
+
+A parameter that was frozen or replaced after wrapping is one that DDP waits for in vain: "Expected to have finished
+reduction in the prior iteration", in the second step.
+
+A model that was moved to another device after wrapping still averages, by way of the old device: a warning.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "DistributedDataParallel":
+never try to change the model's parameters after wrapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    UNUSED,
+    Ailment,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Severity,
+    StepSampled,
+    Training,
+    Wrapped,
+    place,
+    watch,
+)
+
+from ._training import Apart, Step, strays_apart, together
+from ._words import counted, listed
+
+AILMENT = Ailment("DDP562", Severity.ERROR)
+SURE = 2  # steps: where a parameter was replaced, DDP itself stops before the second
+
+
+@watch(StepSampled)
+def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
+    """Look at what DDP did not see when it wrapped, and at what has moved since."""
+    step = together(event, training)
+    if step is None or step.number < SURE or step.by_own_means:
+        return
+    if apart := strays_apart(step):
+        yield _added(event, step, apart)
+    if event.moved:
+        yield Finding(
+            f"{counted(len(event.moved), 'parameter')} changed device after DDP wrapped {step.wrapped.kind}: "
+            + listed(event.moved),
+            (Evidence(listed(event.moved), "the device at the time of wrapping", step.when),),
+            Fix("move, then wrap", diff="-model = DDP(model)\n model.to(device)\n+model = DDP(model)"),
+            place(step.wrapped.site),
+            severity=Severity.WARNING,
+        )
+
+
+@watch(Failed)
+def when_ddp_stops(event: Failed, training: Training) -> Iterator[Finding]:
+    """Name what DDP waits for in vain because it was frozen or replaced after wrapping."""
+    if event.changed and UNUSED in event.text:
+        wrapped = training.of(Wrapped, pid=event.pid)
+        yield Finding(
+            f"DDP waits for {counted(len(event.changed), 'parameter')} that changed after it wrapped the model: "
+            + listed(event.changed),
+            (
+                Evidence(
+                    listed(event.changed), "the parameters as they were at the time of wrapping", f"rank {event.rank}"
+                ),
+                *(Evidence(f"{each.kind} is wrapped", "", str(each.site)) for each in wrapped[-1:]),
+            ),
+            Fix(
+                "freeze and replace first, then wrap",
+                diff="-model = DDP(model)\n model.backbone.requires_grad_(False)\n+model = DDP(model)",
+            ),
+            place(wrapped[-1].site if wrapped else event.site),
+        )
+
+
+def _added(event: StepSampled, step: Step, apart: Apart) -> Finding:
+    names = [name for name, _, _ in event.unmanaged]
+    why = next(why for name, why, _ in event.unmanaged if name == apart.name)
+    frozen = why == "was frozen"
+    return Finding(
+        f"DDP does not average {counted(len(names), 'parameter')} that changed after it wrapped {step.wrapped.kind}: "
+        + listed(names),
+        (
+            apart.evidence("the gradient of", step),
+            Evidence(f"{apart.name} {why} when DDP wrapped the model", "as it is now", str(step.wrapped.site)),
+        ),
+        Fix(
+            "unfreeze, then wrap" if frozen else "change the model, then wrap it",
+            diff="-model = DDP(model)\n"
+            + (" model.backbone.requires_grad_(True)\n" if frozen else " model.head = nn.Linear(512, classes)\n")
+            + "+model = DDP(model)",
+        ),
+        place(step.wrapped.site),
+    )

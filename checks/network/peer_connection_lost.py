@@ -1,0 +1,75 @@
+"""The other end of a connection is gone.
+
+## What happens
+
+A rank that ends, by an exception, by a signal or by torchrun's cleanup, takes its sockets with it, and all who talk
+to it hear about it: NCCL says "Call to recv from 10.0.0.2<49901> failed : Broken pipe", "Connection closed by remote
+peer" and ncclRemoteError ("remote process exited or there was a network error"); gloo "Connection closed by peer
+[10.0.0.2]:3210" and "Connection reset by peer". It is hardly ever the first error: that one stands in the log of the
+rank at the address given.
+
+"Connection refused", when NCCL has retried long enough, is the same before the connection: nobody listens any more.
+
+## How to be sure
+
+The log of that rank ends before this message. If it goes on, the network between the hosts broke.
+
+## How to mend it
+
+Mend the first error of that rank.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: NCCL, src/misc/socket.cc and ncclGetErrorString; gloo, transport/tcp/pair.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
+
+from ._peers import BOOTSTRAP, name
+
+AILMENT = Ailment("DDP343", Severity.ERROR)
+CLOSED = (
+    r"Call to (?:recv|send)(?: from| to)?(?: (?P<nccl>[^\s<]+)<\d+>)? failed ?: [^\n]{0,12}"
+    r"(?:Broken pipe|Connection reset)"
+    r"|[Cc]onnection closed by remote peer(?: (?P<remote>[^\s<]+)<\d+>)?"
+    r"|[Cc]onnect (?:to (?P<refused>[^\s<]+)<\d+> )?(?:failed|returned|timeout)[ :]{1,3}Connection refused"
+    r"(?!, retrying)|socket(?:Start|Poll)Connect: exceeded retries"
+    r"|(?<!worker )Connection closed by peer \[(?P<gloo>[^\]\s]+)\]"
+    r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe)"
+)
+
+
+@log_pattern(
+    CLOSED + r"|remote process exited or there was a network error|ncclRemoteError: A call failed"
+    r"|MPI communication peer process has unexpectedly disconnected",
+    role=Role.CONSEQUENCE,
+    context=(BOOTSTRAP, CLOSED),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield who went away, where any line of the log does."""
+    named = re.search(CLOSED, record.text) or next(
+        (found for _, found in log.find(CLOSED) if any(found.groups())), None
+    )
+    address = next(filter(None, named.groups()), "") if named else ""
+    peer = name(log, address) if address else "a peer"
+    yield Finding(
+        f"{peer} closed its connections: it ended, or the network to it broke",
+        (record.proof(match, "the peer stays until the collective is done"),),
+        Fix(
+            f"read the first error in the log of {peer}",
+            command=f"ddpdoctor explain LOG_OF_{address or 'THE_OTHER_RANKS'}",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                f"the rank at {address or 'the other end'} died of an error of its own",
+                "the network between the hosts broke",
+            ),
+            "ddpdoctor explain LOGS_OF_ALL_RANKS",
+        ),
+    )

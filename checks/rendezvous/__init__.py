@@ -1,0 +1,1 @@
+"""Ailments of the rendezvous: how the ranks find each other."""

@@ -1,0 +1,48 @@
+"""The ranks that were set by hand do not count from 0.
+
+## What happens
+
+RANK goes from 0 to WORLD_SIZE - 1, over all hosts. A process with RANK=1 in a world of 1 is no rank 0: nobody opens
+the store, and the client waits for MASTER_ADDR until its time-out ("The client socket has timed out"). Typical: RANK
+counted from 1, or the number of the node given as RANK where each node has several processes.
+
+## How to be sure
+
+In the command that started it, RANK is not below WORLD_SIZE.
+
+## How to mend it
+
+Count from 0; or let torchrun set them: `--node_rank` is the number of the node, `--nnodes` how many
+there are.
+
+## Versions and sources
+
+Source: torch.distributed documentation, "Environment variable initialization" and "TCP initialization". Holds for
+torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Place, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP364", Severity.ERROR)
+BY_HAND = (
+    r"(?<![\w-])RANK=(\d+)\b(?=[^\n]{0,200}?\bWORLD_SIZE=(\d+))|\bWORLD_SIZE=(\d+)\b[^\n]{0,200}?(?<![\w-])RANK=(\d+)\b"
+)
+
+
+@log_pattern(BY_HAND)
+def in_the_command(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Compare the two numbers of a command line."""
+    rank, world = int(match[1] or match[4]), int(match[2] or match[3])
+    if rank < world:
+        return
+    yield Finding(
+        f"RANK={rank} in a world of {world}: ranks count from 0, so nobody is rank 0 and opens the store",
+        (record.proof(match, f"RANK from 0 to {world - 1}"),),
+        Fix("count from 0, or let torchrun set them", command="torchrun --standalone --nproc_per_node=1 train.py"),
+        Place(variable="RANK", rank=record.rank),
+    )

@@ -1,0 +1,124 @@
+"""The host at MASTER_ADDR cannot be reached from here.
+
+## What happens
+
+Ranks of this host wait for the store at MASTER_ADDR until their time-out: "The client socket has timed out after
+300000ms". The errno tells how the connection fails: 110, no answer, as with a firewall that drops the packets; 113,
+no route; 111, the host answers, and nobody listens on the port.
+
+## How to be sure
+
+Run `nc -zv "$MASTER_ADDR" "$MASTER_PORT"` from this host, while rank 0 is starting. ddpdoctor tries to connect to
+each address of the master. No answer, or no route, is an error. "Nobody listens" is also what a host shows before
+rank 0 has started: that is a note, with what tells the causes apart.
+
+## How to mend it
+
+- Read the output of rank 0 first. If rank 0 was not started, or failed before it opened the store, mend that.
+- Nobody listens: `ss -ltnp` on the host of rank 0 shows its ports; correct MASTER_PORT, or MASTER_ADDR.
+- No answer: open the port in the firewall of that host.
+- No route: set MASTER_ADDR to an address in a network that this host is part of.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: connect(2); torch.distributed documentation, "TCP initialization".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+    try_connect,
+)
+
+from .._hosts import port
+from .._store import C10D_STORE, ERRNO, GAVE_UP, REFUSED, is_name, is_number, is_placeholder
+from .._store import is_loopback as is_this_host
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts
+
+AILMENT = Ailment("DDP355", Severity.ERROR)
+SAID = {
+    "refused": "answers, and nobody listens on port {port}",
+    "filtered": "does not answer on port {port}",
+    "unreachable": "cannot be reached: there is no way to it",
+}
+CAUSES = {
+    "refused": ("rank 0 has not started yet", "MASTER_PORT is not the port of rank 0", "MASTER_ADDR is another host"),
+    "filtered": ("a firewall drops the packets", "MASTER_ADDR is an address that no host has"),
+    "unreachable": ("MASTER_ADDR is of a network that this host is not part of", "this host's interface is down"),
+}
+
+
+@probe
+def by_connecting(facts: Facts) -> Iterator[Finding]:
+    """Try the port at each address of the master."""
+    name = facts.environ.get("MASTER_ADDR")
+    if not name:
+        raise NotRun("MASTER_ADDR is not set")
+    addresses = facts.network.resolve(name).addresses
+    if not addresses:
+        raise NotRun("MASTER_ADDR does not resolve")
+    if any(facts.network.owns(address) for address in addresses):
+        return  # this host reaches itself; whether the port is free is another check's
+    number = port(facts.environ)
+    answers = {address: try_connect(address, number) for address in addresses}
+    if "open" in answers.values():
+        return
+    worst = "refused" if "refused" in answers.values() else next(iter(answers.values()))
+    yield Finding(
+        f"{name} {SAID[worst].format(port=number)}",
+        tuple(Evidence(f"{address}:{number}: {answer}", "open", "connect()") for address, answer in answers.items()),
+        Fix("open the port on that host, or correct the address", command=f"nc -zv {addresses[0]} {number}"),
+        Place(variable="MASTER_ADDR", host=facts.network.hostname),
+        severity=Severity.NOTE if worst == "refused" else None,
+        ambiguity=Ambiguity(CAUSES[worst], f"ssh {addresses[0]} ss -ltnp 'sport = :{number}'"),
+    )
+
+
+@log_pattern(GAVE_UP, context=(ERRNO, C10D_STORE))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See that a client gave up, and what its host answered; names that lead nowhere are other checks'."""
+    host = match[1]
+    numbers = {found[2] for each, _ in log.find(ERRNO) for found in re.finditer(ERRNO, each.text)}
+    if is_number(host) or is_placeholder(host) or is_this_host(host) or log.first(C10D_STORE):
+        return
+    refused = bool(numbers & REFUSED)
+    if is_name(host) and numbers and not refused:
+        return
+    yield Finding(
+        f"rank 0's store at {host}:{match[2]} was not reached"
+        + (": the host answers, and nobody listens on the port" if refused else ""),
+        (record.proof(match, "the store of rank 0 answers"),),
+        Fix(
+            "see rank 0's own output first: if it never opened the store, its error is the one to mend",
+            command=f"ss -ltnp 'sport = :{match[2]}'   # on the host of rank 0, while this rank waits",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            ("rank 0 was not started, or failed before it opened the store", "RANK=0 is given to no process")
+            if refused
+            else (
+                "rank 0 was not started, or failed before it opened the store",
+                "a firewall drops connections to the port",
+                f"{host} is not the address of rank 0's host",
+            ),
+            f"nc -zv -w 5 {host} {match[2]}   # from here, while rank 0 is starting",
+        ),
+    )

@@ -1,0 +1,90 @@
+"""MASTER_ADDR is no address, and no name that resolves.
+
+## What happens
+
+Every rank but the first waits for the store at MASTER_ADDR and fails after minutes: "The client socket has failed to
+connect to any network address of (X, 29500)". Usual causes: a placeholder of an example (`<master-ip>`, `$MASTER`); a
+URL, or a port within the address; a host's short name that only its own cluster resolves; a netmask. A name of digits
+alone is read as a number: `05` becomes 0.0.0.5.
+
+## How to be sure
+
+Run `getent hosts "$MASTER_ADDR"` on each host: it prints an address where the name is right. ddpdoctor judges the
+shape of the value first, then looks it up on this host. In logs it reads "cannot be retrieved (gai error: ...)" and
+reports it where torch gave up; torch tries again, so the line alone is harmless.
+
+## How to mend it
+
+Best first: set MASTER_ADDR to the address of rank 0's host, as `hostname -I` prints it there; on one host
+`export MASTER_ADDR=127.0.0.1`. Or add the name to the DNS or to /etc/hosts of each host. The port belongs in
+MASTER_PORT.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Environment variable initialization";
+inet_aton(3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, NotRun, Place, Record, Severity, log_pattern, probe
+
+from .._store import GAVE_UP
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts
+
+AILMENT = Ailment("DDP354", Severity.ERROR)
+SHAPES = (
+    (re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE), "is a URL: the address alone is to stand there"),
+    (re.compile(r"[<>${}\s]"), "holds characters that no address has: a placeholder that was not filled in"),
+    (re.compile(r"[^:\[\]]+:\d+$"), "holds a port: MASTER_PORT is for that"),
+    (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),
+    (re.compile(r"255\.|0\.0\.0\.0$"), "is a mask or the address of no host"),
+)
+
+
+@probe
+def as_it_is_written(facts: Facts) -> Iterator[Finding]:
+    """Judge its shape, then look it up."""
+    address = facts.environ.get("MASTER_ADDR")
+    if not address:
+        raise NotRun("MASTER_ADDR is not set")
+    problem = next((text for pattern, text in SHAPES if pattern.match(address) or pattern.fullmatch(address)), "")
+    problem = problem or next((SHAPES[1][1] for _ in SHAPES[1][0].findall(address)), "")
+    if not problem:
+        found = facts.network.resolve(address)
+        problem = f"does not resolve: {found.problem}" if not found.addresses else ""
+    if problem:
+        yield Finding(
+            f"MASTER_ADDR={address!r} {problem}",
+            (Evidence(address, "an address, or a name that resolves on each host", "MASTER_ADDR"),),
+            Fix(
+                "set the address of the host of rank 0; on one host its own",
+                command="export MASTER_ADDR=127.0.0.1  # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
+            ),
+            Place(variable="MASTER_ADDR"),
+        )
+
+
+@log_pattern(
+    r"network addresses of \(([^,]+), (\d+)\) cannot be retrieved \(gai error: (-?\d+)",
+    context=(GAVE_UP,),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read that the resolver knows no such name; torch tries again, so without its giving up this is harmless."""
+    if "Error: The" not in record.text and not log.first(GAVE_UP):
+        return
+    yield Finding(
+        f"{match[1]} does not resolve on this host",
+        (record.proof(match, "an address"),),
+        Fix(
+            "give the master's address, or add its name here",
+            command=f"getent ahosts {match[1]}",
+        ),
+        Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
+    )

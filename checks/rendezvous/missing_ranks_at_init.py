@@ -1,0 +1,256 @@
+"""Fewer processes than the world size reached the process group.
+
+## What happens
+
+init_process_group, and new_group after it, wait until all ranks have come: "Timed out initializing process group in
+store based barrier ... (world_size=8, worker_count=4)"; torchrun itself ends with RendezvousTimeoutError when fewer
+nodes came than --nnodes asks for. Those who wait are well: the ones to look at are those who did not come, since they
+never started, died before, or took another way through the code.
+
+## How to be sure
+
+The count in the message is below world_size. Above it, the store is stale instead. `ddpdoctor run`
+sees on its host which ranks have called init_process_group, and the line at which another rank stands.
+
+## How to mend it
+
+Find the rank that never started or died first (its own log, the scheduler's), and see that nodes times
+processes a node equals the world size. With new_group: every rank makes every group, in the same order, also those
+that it is no member of.
+
+## Versions and sources
+
+Source: torch.distributed.distributed_c10d, _store_based_barrier and new_group; torchrun documentation. Holds for torch
+2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Doing,
+    Evidence,
+    Finding,
+    Fix,
+    Joining,
+    Log,
+    Position,
+    Record,
+    Role,
+    Severity,
+    Stalled,
+    Training,
+    log_pattern,
+    place,
+)
+
+from .._barrier import BARRIER, barrier
+from ..collectives._hangs import Hang, absent, on_hang, short, where
+
+AILMENT = Ailment("DDP363", Severity.ERROR)
+COMPLETED = r"Completed store-based barrier for key:\s?store_based_barrier_key:(\S+)"
+ON_THIS_HOST = (
+    r"client socket has (?:timed out after \S+ while trying to connect to|failed to connect to any network address of)"
+    r" \(?(?:localhost|127\.[\d.]+|\[?::1\]?)(?:, |:)(\d+)"
+)
+NO_RUN_ID = r"config has no run_id, generated a random run_id"
+
+
+@log_pattern(BARRIER, role=Role.GENERIC, context=(COMPLETED,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Compare the count with the world size; one line of waiting is usual, a time-out or a second line is not."""
+    said = barrier(record, match)
+    waits = [each for each, found in log.find(BARRIER) if found[1] == match[1] and found[2] == match[2]]
+    done = {found[1] for _, found in log.find(COMPLETED)}
+    if said.joined >= said.world or said.key in done or not (said.timed_out or len(waits) > 1):
+        return
+    here = sorted(log.ranks(BARRIER) | {int(found[1]) for _, found in log.find(BARRIER)})
+    yield Finding(
+        f"{said.joined} of {said.world} ranks reached "
+        + ("init_process_group" if said.is_first else f"new_group (group {said.key})")
+        + f"; waiting in this log: {', '.join(map(str, here[:8]))}{', ...' if len(here) > 8 else ''}",  # noqa: PLR2004
+        (record.proof(match, f"a count of {said.world}"),),
+        Fix(
+            "find the ranks that did not come: their own output, the scheduler's events, nodes times processes a node",
+            command="torchrun --nnodes=2 --nproc_per_node=4 ...   # nnodes * nproc_per_node = world size",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a rank never started, or died before",
+                "a rank is slower than the time-out (download, data preparation, model loading)",
+            )
+            if said.is_first
+            else (
+                "a rank or its node died before",
+                "ranks make their groups in different orders, or some call new_group not at all",
+                "a rank is slower than the time-out",
+            ),
+            "py-spy dump --pid PID   # of a rank that did not come; none there: it died, and its own log says why",
+        ),
+    )
+
+
+@log_pattern(r"RendezvousTimeoutError\b", role=Role.GENERIC, context=(NO_RUN_ID,))
+def at_the_rendezvous(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name torchrun's own wait for nodes, unless each node waits under an id of its own."""
+    if log.first(NO_RUN_ID):
+        return
+    yield Finding(
+        "fewer nodes than --nnodes came to the rendezvous before its time-out",
+        (record.proof(match, "all nodes join"),),
+        Fix(
+            "start the same command on every node, with the same --rdzv_id and --rdzv_endpoint, within the time-out",
+            command="torchrun --nnodes=2 --nproc_per_node=8 --rdzv_backend=c10d --rdzv_id=job1 "
+            "--rdzv_endpoint=HOST0:29400 --rdzv_conf=join_timeout=1800 train.py",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a node was not started, or its torchrun failed at once",
+                "the nodes have different --rdzv_id",
+                "the nodes have different --rdzv_endpoint",
+            ),
+            'ps -ww -C torchrun,python -o args= | grep -o "rdzv[^ ]*"   # on every node: the same',
+        ),
+    )
+
+
+@log_pattern(r"wait timeout after (\d+)ms, keys: /default_pg/\d+//cpu//\d+/(\d+)\b", role=Role.GENERIC)
+def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo's ranks leave their addresses in the store, under their rank, when init_process_group makes the group."""
+    yield Finding(
+        f"rank {match[2]} did not come to init_process_group within {int(match[1]) / 1000:g} s",
+        (record.proof(match, f"the address of rank {match[2]} in the store"),),
+        Fix(
+            f"see what rank {match[2]} does before init_process_group: its own output comes first",
+            command="ddpdoctor run -- torchrun ...   # names the line at which each rank stands",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            ("it never started, or died before", "it is slower than the time-out (download, data, model loading)"),
+            "py-spy dump --pid PID   # of that rank; no process there: it died, and its own log says why",
+        ),
+    )
+
+
+@log_pattern(ON_THIS_HOST, role=Role.GENERIC)
+def on_one_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Take a store on this very host that nobody opened: the rank 0 that was to open it is missing."""
+    yield Finding(
+        f"rank 0 never opened the store on this host, port {match[1]}: the other ranks waited for it",
+        (record.proof(match, "the store of rank 0 answers"),),
+        Fix(
+            "see why rank 0 did not start, or what ended it: its own output comes first",
+            command="torchrun --standalone --max_restarts=0 --nproc_per_node=2 train.py",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            ("rank 0 failed before it opened the store, or was not started", "no process has RANK=0"),
+            f"ss -ltnp 'sport = :{match[1]}'   # while this rank waits: nobody listens where rank 0 is missing",
+        ),
+    )
+
+
+@log_pattern(
+    r"Timed out after (\d+) seconds waiting for (?:client|worker)s\. (\d+)/(\d+) (?:client|worker)s joined",
+    role=Role.GENERIC,
+)
+def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read how many clients rank 0's store has counted."""
+    yield Finding(
+        f"{match[2]} of {match[3]} ranks reached the store of rank 0 within {match[1]} s",
+        (record.proof(match, f"{match[3]}/{match[3]} clients joined"),),
+        Fix(
+            "find the ranks that did not come: their own output, the scheduler's events, nodes times processes a node",
+            command="torchrun --nnodes=2 --nproc_per_node=4 ...   # nnodes * nproc_per_node = WORLD_SIZE",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a rank was not started, or died before",
+                "WORLD_SIZE is larger than the number of processes",
+                "a rank has another MASTER_ADDR or MASTER_PORT, or does not reach this one",
+            ),
+            "env | grep -E '^(RANK|WORLD_SIZE|MASTER_)'   # in each process: the same but for RANK",
+        ),
+    )
+
+
+@on_hang(Hang.NEVER_JOINED)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield which ranks never came to init_process_group, what they do instead, and where they are waited for."""
+    missing = absent(event, training)
+    waiting = event.doing(Doing.WAITING)[0]
+    told = training.by_rank(Joining)[waiting.rank]
+    message = (
+        f"{_listed(missing)} of {event.world_size} did not come to init_process_group; rank {waiting.rank} waits in it "
+        f"at {short(waiting.site)}"
+    )
+    came = Evidence(
+        f"{event.world_size - len(missing)} of {event.world_size} ranks are in init_process_group",
+        f"all {event.world_size}",
+        f"for {waiting.seconds:.0f} s" + (f", at {told.address}" if told.address else ""),
+    )
+    elsewhere = [position for position in event.ranks if position.rank in missing]
+    if elsewhere:
+        yield _seen(message, came, elsewhere)
+    else:
+        yield _unseen(message, came, event, waiting, told)
+
+
+def _seen(message: str, came: Evidence, elsewhere: list[Position]) -> Finding:
+    """Return the name of the line at which a rank stands that this host sees."""
+    first = elsewhere[0]
+    return Finding(
+        message,
+        (came, *(Evidence(where(each), "in init_process_group", f"rank {each.rank}") for each in elsewhere)),
+        Fix(
+            f"let rank {first.rank} reach init_process_group: nothing before it waits for another rank",
+            command=f"py-spy dump --pid {first.pid}" if first.doing is Doing.STANDING else "",
+        ),
+        place(first.site, rank=first.rank),
+    )
+
+
+def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, told: Joining) -> Finding:
+    """Return what else runs around the ranks that came; no fault yet where a rank can still come."""
+    here = told.local_size == event.world_size or LOOPBACK.search(told.address) is not None
+    pids = [str(each.pid) for each in event.siblings]
+    context = tuple(
+        Evidence(
+            f"process {each.pid} {'works' if each.busy else 'stands still'}, and has told no rank", "", "this host"
+        )
+        for each in event.siblings
+    ) or (Evidence("no other process around them", "a process for each rank", "this host"),)
+    start = f"torchrun --nproc_per_node={event.world_size} train.py"
+    if not here:
+        start = f"torchrun --nnodes=2 ... train.py   # nnodes * nproc_per_node = {event.world_size}"
+    return Finding(
+        message,
+        (came, *context),
+        Fix("see what keeps the others from init_process_group", command=f"py-spy dump --pid {pids[-1]}")
+        if pids
+        else Fix("start one process for each rank of the world size", command=start),
+        place(waiting.site, rank=waiting.rank),
+        severity=None if here and not pids else Severity.NOTE,
+        ambiguity=Ambiguity(
+            (("a rank is still on its way: its imports, its data",) if pids else ())
+            + (() if here else ("another host is still to start its ranks",))
+            + ("fewer processes were started than the world size says", "a rank ended before init_process_group"),
+            "pgrep -af train.py   # on every host: a process for each rank",
+        ),
+    )
+
+
+LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    most = 8
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"

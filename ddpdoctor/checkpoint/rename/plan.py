@@ -1,0 +1,124 @@
+"""What a repair renames: for each state dict of a checkpoint, the old names and the new ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Location, StateDict, subscript
+from ddpdoctor.checkpoint.survey import EXTRA_STATE, FLAT_OPTIMIZER
+from ddpdoctor.facets import BadTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """What happens to one state dict: the keys that change, how many it has, what was assumed or why it stays."""
+
+    location: Location
+    renamed: tuple[tuple[str, str], ...]
+    total: int
+    note: str = ""
+
+
+def names_of(state_dict: StateDict) -> tuple[str, ...]:
+    """Return the keys that name something of a model: its tensors, and extra state of its layers."""
+    return (*state_dict.keys, *(key for key in state_dict.others if key.endswith(EXTRA_STATE)))
+
+
+def described(items: Iterable[tuple[str, Any]], location: Location = ()) -> StateDict:
+    """Describe the state dict that has these keys, with tensors or their shapes as values."""
+    entries, others = [], []
+    for key, value in items:
+        shape = getattr(value, "shape", value)
+        if isinstance(shape, tuple):
+            entries.append(Entry(key, tuple(shape), str(getattr(value, "dtype", "")).removeprefix("torch.")))
+        else:
+            others.append(key)
+    return StateDict(location, tuple(entries), tuple(others))
+
+
+def renamed(state_dict: StateDict, names: tuple[str, ...], new: list[str], note: str) -> Renamed:
+    """Put old and new names beside each other.
+
+    Raises:
+        BadTarget: two keys would get one name, or a key none.
+    """
+    pairs = tuple((old, name) for old, name in zip(names, new, strict=True) if old != name)
+    if pairs:
+        kept = {*state_dict.keys, *state_dict.others}.difference(old for old, _ in pairs)
+        after = kept.union(name for _, name in pairs)
+        if len(after) < len(kept) + len(pairs):
+            raise BadTarget(_collision(state_dict, pairs, kept))
+        if "" in after:
+            raise BadTarget(f"{next(old for old, name in pairs if not name)!r} would have no name left")
+    return Renamed(state_dict.location, pairs, len(state_dict.entries), note)
+
+
+def _collision(state_dict: StateDict, pairs: tuple[tuple[str, str], ...], kept: set[str]) -> str:
+    counted = Counter(kept)
+    counted.update(name for _, name in pairs)
+    doubled = [name for name, count in counted.items() if count > 1]
+    name = doubled[0]
+    old = [each for each, new in pairs if new == name] + ([name] if name in kept else [])
+    return (
+        f"{' and '.join(old[:2])} of {subscript('ckpt', state_dict.location)} would both be called {name} "
+        f"({len(doubled)} such name{'s' if len(doubled) > 1 else ''}): one of the tensors would be lost"
+    )
+
+
+def modules(pairs: Mapping[str, str]) -> dict[str, str]:
+    """Return the new paths of modules, as the keys below them show; those that are not clear are left out.
+
+    The keys of ``_metadata`` are such paths.
+    """
+    found: dict[str, str] = {}
+    unclear: set[str] = set()
+    for old, new in pairs.items():
+        path, other = old.rpartition("."), new.rpartition(".")
+        while path[2] == other[2] and (path[1] or other[1]):
+            if path[0] in found:
+                unclear |= {path[0]} if found[path[0]] != other[0] else set()
+                break  # what is around it is known, too
+            found[path[0]] = other[0]
+            if not (path[1] and other[1]):
+                break
+            path, other = path[0].rpartition("."), other[0].rpartition(".")
+    return {path: other for path, other in found.items() if path not in unclear}
+
+
+def moved(path: str, paths: Mapping[str, str]) -> str:
+    """Return the new path of a module: its own, or below that of the nearest module around it."""
+    head, tail = path, ""
+    while head not in paths:
+        head, dot, last = head.rpartition(".")
+        tail = f"{last}.{tail}" if tail else last
+        if not dot:
+            new = paths.get("", "") if path else ""
+            return f"{new}.{path}" if new else path
+    return ".".join(part for part in (paths[head], tail) if part)
+
+
+def followed(file: CheckpointFile, plan: tuple[Renamed, ...]) -> Iterator[tuple[str, str]]:
+    """Yield old and new names in states of optimizers, each of which follows the model that has all of its names."""
+    models = {each.location: dict(each.renamed) for each in plan}
+    for optimizer in file.optimizers:
+        for state_dict in sorted(file.state_dicts, key=lambda each: each.location[:-1] != optimizer.location[:-1]):
+            keys = set(state_dict.keys)
+            parts = [_around(name, keys) for name in optimizer.names]
+            if all(parameter in keys for _, parameter, _ in parts):
+                new = models[state_dict.location]
+                for name, (head, parameter, tail) in zip(optimizer.names, parts, strict=True):
+                    if parameter in new:
+                        yield name, head + new[parameter] + tail
+                break
+
+
+def _around(name: str, keys: set[str]) -> tuple[str, str, str]:
+    """Find the parameter in a name of an optimizer's state: alone, or as ``state.<parameter>.exp_avg``."""
+    if name in keys or not name.startswith(FLAT_OPTIMIZER):
+        return "", name, ""
+    head, dot, rest = name.partition(".")
+    parameter, last_dot, tail = rest.rpartition(".")
+    return head + dot, parameter, last_dot + tail

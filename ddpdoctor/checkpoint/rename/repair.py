@@ -1,0 +1,128 @@
+"""Repairs the keys of one checkpoint: plans, changes, and looks again at what came out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.checkpoint.beside import journal_of
+from ddpdoctor.checkpoint.reader import INDEX, opened, paused_collector
+from ddpdoctor.checkpoint.rename import guard, journal, writing
+from ddpdoctor.checkpoint.rename.files import one_line
+from ddpdoctor.checkpoint.rename.planning import planned
+from ddpdoctor.checkpoint.rename.rules import rules
+from ddpdoctor.checkpoint.rename.source import Where, usable, wanted_of
+from ddpdoctor.checkpoint.rename.verify import reach
+from ddpdoctor.facets import BadTarget
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.rename.plan import Renamed
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a repair did, or with ``dry_run`` would do, to the checkpoint ``path``.
+
+    ``output`` is where it was written, empty when nothing was; ``recovered`` says that a run before, which was killed,
+    was taken back first.
+    """
+
+    path: str
+    output: str
+    state_dicts: tuple[Renamed, ...]
+    recovered: bool = False
+
+    @property
+    def changed(self) -> int:
+        """The number of keys that got another name."""
+        return sum(len(each.renamed) for each in self.state_dicts)
+
+
+def repair(  # noqa: PLR0913 - one for each thing that a user can want
+    path: Where,
+    output: Where | None = None,
+    *,
+    in_place: bool = False,
+    to: str = "bare",
+    strip: Iterable[str] = (),
+    add: str = "",
+    rename: Iterable[tuple[str, str]] = (),
+    regex: Iterable[tuple[str, str]] = (),
+    like: Where | None = None,
+    model: Any = None,
+    dry_run: bool = False,
+    force: bool = False,
+) -> Repair:
+    """Return the keys of a checkpoint other names; tensors are neither read nor copied through memory.
+
+    Args:
+        path: a file of torch.save or safetensors, a directory of torch.distributed.checkpoint, or one with an index of
+            shards.
+        output: where to write the changed copy.
+        in_place: change the checkpoint itself; ``undo`` takes it back.
+        to: what the keys shall be like, when nothing else says it: ``bare``, or the wrappers from the outermost to the
+            innermost, as in ``ddp,compile``.
+        strip: prefixes to take off the front of each key that has them.
+        add: a prefix to put before each key.
+        rename: pairs of old and new, each a key or the beginning of keys up to a dot.
+        regex: pairs of a regular expression and its replacement, as for ``re.sub``.
+        like: another checkpoint, whose keys are wanted.
+        model: a ``torch.nn.Module``, or its parameters as ``(key, shape)``, whose keys are wanted.
+        dry_run: only tell.
+        force: replace ``output`` when it is there.
+
+    Raises:
+        BadTarget: the checkpoint cannot be changed as asked; nothing was changed.
+        NoMatch: no renaming makes the keys those of ``like`` or ``model``.
+    """
+    how = rules(to, strip, add, rename, regex)
+    if not dry_run and (output is None) is not in_place:
+        raise BadTarget(f"{os.fspath(path)}: name either an output or in_place")
+    with one_line(os.fspath(path)), paused_collector():
+        recovered = in_place and not dry_run and _recovered(path)
+        source = usable(opened(path))
+        reach(source)
+        plan = planned(source, how, wanted_of(like, model))
+        if dry_run:
+            writing.changes_of(source, plan, in_place=in_place)  # what cannot be done is not foretold
+            return Repair(source.file.path, "", plan)
+        target = (
+            writing.in_place(source, plan)
+            if in_place
+            else writing.copy(source, plan, Path(os.fspath(output or "")), force=force)
+        )
+        return Repair(source.file.path, target, plan, recovered)
+
+
+def undo(path: Where) -> None:
+    """Take back the last repair in place of a checkpoint.
+
+    Raises:
+        BadTarget: there was none, or the checkpoint was changed since.
+    """
+    with one_line(os.fspath(path)):
+        main = _main(Path(path))
+        if not main.exists():
+            raise BadTarget(f"{main}: there is no such file")
+        guard.refuse_in_place(main)
+        with guard.alone(main):
+            journal.undo(main)
+
+
+def _main(path: Path) -> Path:
+    """Return the name of the file beside which the journal of a checkpoint is."""
+    if not path.is_dir():
+        return path
+    return next(iter(sorted(path.glob(f"*{INDEX}"))), path / ".metadata")
+
+
+def _recovered(path: Where) -> bool:
+    main = _main(Path(path))
+    if not main.is_file() or not journal_of(main).exists():
+        return False
+    guard.refuse_in_place(main)
+    with guard.alone(main):
+        return journal.recover(main)

@@ -1,0 +1,82 @@
+"""The journal of repairs in place: what each of them did to which file, and how far it came."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.facets import BadTarget
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change of one file, ``name``, beside the journal: ``old`` bytes at ``start`` became ``new`` ones.
+
+    ``size`` is the length of the file before, ``after`` that behind the change. A file that has grown is cut back, any
+    other written again; ``old`` is what stands at the end of a growing one until all is there.
+    """
+
+    name: str
+    size: int
+    after: int
+    start: int
+    old: bytes
+    new: bytes
+    grown: bool
+
+    def state(self, folder: Path) -> str:
+        """Tell from the file whether it is as ``before``, ``after``, ``between``, or something ``else``."""
+        path = folder / self.name
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                file.seek(self.start)
+                found = file.read(max(len(self.old), len(self.new)))
+        except OSError:
+            return "else"
+        if self.grown and size == self.after:
+            # After a power failure, zeros can stand where nothing has reached the disk.
+            return {self.new: "after", self.old: "between", bytes(len(self.old)): "between"}.get(found, "else")
+        if self.grown:
+            return "before" if size == self.size else "else"
+        if size == self.after and found.startswith(self.new):
+            return "after"
+        return "before" if size == self.size and found.startswith(self.old) else "else"
+
+
+def read_runs(path: Path) -> list[list[Step]]:
+    """Read a journal.
+
+    Raises:
+        BadTarget: it is none, or one of another version.
+    """
+    try:
+        told = json.loads(path.read_bytes())
+        if told["version"] != VERSION:
+            raise BadTarget(f"{path} was written by another version of ddpdoctor")
+        return [
+            [Step(**{name: _read(name, value) for name, value in step.items()}) for step in run] for run in told["runs"]
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BadTarget(f"{path} is no journal of ddpdoctor: move it away") from None
+
+
+def _read(name: str, value: Any) -> Any:
+    if name == "name" and (not isinstance(value, str) or Path(value).name != value):
+        raise ValueError(name)
+    return base64.b64decode(value) if name in {"old", "new"} else value
+
+
+def written_runs(runs: list[list[Step]]) -> bytes:
+    """Return the contents of a journal."""
+    return json.dumps({"version": VERSION, "runs": [[_told(step) for step in run] for run in runs]}).encode()
+
+
+def _told(step: Step) -> dict[str, Any]:
+    told = {name: getattr(step, name) for name in Step.__slots__}
+    return told | {name: base64.b64encode(told[name]).decode("ascii") for name in ("old", "new")}

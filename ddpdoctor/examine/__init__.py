@@ -1,0 +1,1 @@
+"""The examination of what the user names: a model, a loader."""

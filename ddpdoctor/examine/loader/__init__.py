@@ -1,0 +1,1 @@
+"""The examination of the user's loader, by small real jobs."""

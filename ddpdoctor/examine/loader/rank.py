@@ -1,0 +1,108 @@
+"""What a rank does for the examination of a loader: build it as the training would, and look."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from ddpdoctor.examine.blame import own_frames
+from ddpdoctor.examine.loader.contents import drawn, in_workers, probes, stream
+from ddpdoctor.examine.loader.facts import RankLoader
+from ddpdoctor.examine.loader.indices import below, described, get, integer, length, orders, samplers
+from ddpdoctor.examine.model.rank import prepare
+from ddpdoctor.examine.target import Target, build
+from ddpdoctor.host.stack import Frame
+
+WITHIN = ("dataloader", "data_loader", "loader")  # where wrappers keep the loader that they feed from
+
+
+class NotALoaderError(Exception):
+    """The factory gave something that is no loader; the text says what."""
+
+
+def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
+    """Build the loader and examine it; give the files of the user's modules that are loaded, too."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    rank, world = prepare()
+    before = set(sys.modules)
+    loader = build_loader(target, rank, world)
+    files = own_files(before) if rank == 0 else ()
+    inner = loader
+    if not isinstance(loader, DataLoader) and not samplers(loader):
+        inner = next((each for name in WITHIN if (each := get(loader, name)) is not None), loader)
+    dataset = get(inner, "dataset")
+    chain = samplers(inner)
+    iterable = isinstance(dataset, IterableDataset)
+    # Whoever overrides __iter__ can send other samples than the indices say, such as accelerate's dispatcher.
+    plain = isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
+    indexed = plain and not iterable and bool(chain)
+    facts: dict[str, Any] = {}
+    if indexed:
+        facts["plain"], facts["told"] = orders(loader, chain)
+        # Workers first: many data sets open their file at the first fetch, and must not do so before they fork.
+        if rank == 0:
+            facts["in_workers"] = in_workers(loader)
+        facts["drawn"] = drawn(dataset)
+        base, facts["subset"] = below(dataset)
+        facts["base_length"] = length(base)
+        facts["probes"], facts["raised"] = probes(base)
+    else:
+        facts["contents"] = stream(loader, plain=plain)
+    return RankLoader(
+        rank=rank,
+        kind=type(loader).__name__,
+        dataset=type(dataset).__name__,
+        iterable=iterable,
+        length=length(dataset),
+        batches=None if iterable else length(loader),
+        batch_size=integer(get(inner, "batch_size")),
+        drop_last=get(inner, "drop_last") is True,
+        workers=integer(get(inner, "num_workers")) or 0,
+        sampler=None if iterable else described(chain),
+        **facts,
+    ), files
+
+
+def build_loader(target: Target, rank: int, world_size: int) -> Any:
+    """Call the user's factory; of a tuple take the only loader in it.
+
+    Raises:
+        NotALoaderError: it gave none, or several.
+    """
+    from torch.utils.data import DataLoader
+
+    value = build(target, rank, world_size)
+    if isinstance(value, (tuple, list, dict)):
+        items = list(value.values() if isinstance(value, dict) else value)
+        loaders = [item for item in items if isinstance(item, DataLoader)]
+        if len(loaders) == 1:
+            return loaders[0]
+        if loaders:
+            kinds = ", ".join(type(item).__name__ for item in items)
+            raise NotALoaderError(f"it gave {len(loaders)} loaders ({kinds}): name a function that gives one")
+    if not isinstance(value, Iterable) and not hasattr(value, "__getitem__"):
+        raise NotALoaderError(f"it gave {_named(value)}, which cannot be iterated over")
+    return value
+
+
+def _named(value: Any) -> str:
+    kind = type(value)
+    return "None" if value is None else f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")
+
+
+def own_files(before: set[str]) -> tuple[str, ...]:
+    """Return the name of the files of the user's modules among those that were imported since then."""
+    files = {str(get(module, "__file__") or "") for name, module in list(sys.modules.items()) if name not in before}
+    frames = tuple(Frame(os.path.realpath(file), 0, "") for file in sorted(files) if file.endswith(".py"))
+    return tuple(frame.file for frame in own_frames(frames))
+
+
+def sampler_rank(target: Target) -> int | None:
+    """Return the rank of the sampler as it is when each rank is the only one of its node."""
+    rank, world = prepare()
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank), "GROUP_WORLD_SIZE": str(world)}
+    sampler = described(samplers(build_loader(target, rank, world)))
+    return None if sampler is None else sampler.rank

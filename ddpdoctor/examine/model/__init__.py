@@ -1,0 +1,1 @@
+"""The examination of the user's model, by small real jobs."""

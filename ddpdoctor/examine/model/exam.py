@@ -1,0 +1,168 @@
+"""The examination of the user's model: a few small real jobs, whose result all checks of models read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ddpdoctor.examine.blame import blame, own_frames
+from ddpdoctor.examine.model import rank as model_rank
+from ddpdoctor.examine.model.ddp import wrapped_steps
+from ddpdoctor.examine.model.facts import TOO_SLOW, Description, Entry, Parity, PlainStep, Trouble
+from ddpdoctor.examine.model.parity import compare
+from ddpdoctor.examine.model.rank import NotAModelError, first_look
+from ddpdoctor.examine.model.steps import READY_TWICE, UNUSED, Steps
+from ddpdoctor.facets import BadTarget, NotRun
+from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
+from ddpdoctor.source.wrapping import Source, read_source
+
+if TYPE_CHECKING:
+    from ddpdoctor.examine.target import Target
+    from ddpdoctor.jobs.pool import Jobs
+
+NO_BATCH = "no --batch given"
+FIRST_LOOK = 30.0  # seconds for building, and for one step of the bare model
+PATIENCE = 20.0  # seconds for a few steps under DDP, and
+SLOWER = 6.0  # times what the first look took
+CURES = {UNUSED: "find_unused_parameters", READY_TWICE: "static_graph"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExam:
+    """The user's model as each rank built it (``ranks``, in rank order), its file, and what steps with it showed."""
+
+    target: Target
+    batch: Target | None
+    ranks: tuple[Description, ...]
+    source: Source
+    taken: Steps | None = None
+
+    @property
+    def model(self) -> Description:
+        """The model of rank 0."""
+        return self.ranks[0]
+
+    @property
+    def state(self) -> tuple[Entry, ...]:
+        """The tensors of the state dict of rank 0."""
+        return self.ranks[0].state
+
+    @property
+    def steps(self) -> Steps:
+        """What steps with the example batch showed.
+
+        Raises:
+            NotRun: no batch was named.
+        """
+        if self.taken is None:
+            raise NotRun(NO_BATCH, wants="batch")
+        return self.taken
+
+
+def examine_model(jobs: Jobs, model: Target, batch: Target | None) -> ModelExam:
+    """Build the model on real ranks and, with a batch, train it a little: bare, under DDP, and with the whole batch.
+
+    Raises:
+        BadTarget: a factory raised, hung, ended the process, is not there or gave something of no use.
+        NotRun: no job can be run.
+    """
+    started = time.monotonic()
+    looks = _first_look(jobs, model, batch)
+    patience = PATIENCE + SLOWER * (time.monotonic() - started)
+    ranks = tuple(description for description, _ in looks)
+    exam = ModelExam(model, batch, ranks, read_source(ranks[0].source))
+    plain = tuple(step for _, step in looks if step is not None)
+    if batch is None or not plain:
+        return exam
+    steps = Steps(plain, options=exam.source.options)
+    if reason := _why_no_ddp(ranks, plain):
+        return replace(exam, taken=replace(steps, why_not=reason))
+    return replace(exam, taken=_under_ddp(jobs, model, batch, steps, patience))
+
+
+def _first_look(jobs: Jobs, model: Target, batch: Target | None) -> list[tuple[Description, PlainStep | None]]:
+    outcomes = jobs.run(first_look, model, batch, deadline=FIRST_LOOK)
+    if all(isinstance(outcome, Returned) for outcome in outcomes):
+        return _values(outcomes)
+    stage = _stage(outcomes)
+    bare = outcomes if batch is None or stage == "build_model" else jobs.run(first_look, model, None)
+    for outcome in bare:
+        if isinstance(outcome, Raised) and outcome.kind == NotAModelError.__name__:
+            raise BadTarget(f"--model {model}: {outcome.message}")
+    blame("--model", model, bare)
+    if batch is None:
+        return _values(bare)
+    if stage == "plain_step" or any(isinstance(outcome, Died) and outcome.signal for outcome in outcomes):
+        trouble = PlainStep(trouble=_end(outcomes))
+        return [(description, trouble) for description, _ in _values(bare)]
+    blame("--batch", batch, outcomes)
+    return _values(bare)
+
+
+def _values(outcomes: tuple[Outcome, ...]) -> list[tuple[Description, PlainStep | None]]:
+    return [outcome.value for outcome in outcomes if isinstance(outcome, Returned)]
+
+
+def _stage(outcomes: tuple[Outcome, ...]) -> str:
+    """Return the function of ``model_rank`` that a rank was in; empty when all that failed died without a trace."""
+    for outcome in sorted(outcomes, key=lambda outcome: isinstance(outcome, Stuck)):
+        frames = outcome.frames if isinstance(outcome, Raised) else outcome.stack if isinstance(outcome, Stuck) else ()
+        for stage in ("build_model", "build_batch", "plain_step"):
+            if any(frame.function == stage and frame.file == model_rank.__file__ for frame in frames):
+                return stage
+    return ""
+
+
+def _end(outcomes: tuple[Outcome, ...]) -> Trouble:
+    for outcome in outcomes:
+        if isinstance(outcome, Died):
+            return Trouble("Died", f"the process died by signal {outcome.signal} on rank {outcome.rank}")
+    stuck = next(outcome for outcome in outcomes if isinstance(outcome, Stuck))
+    return Trouble(
+        TOO_SLOW, f"the step did not end in {FIRST_LOOK:.0f} s on rank {stuck.rank}", own_frames(stuck.stack)
+    )
+
+
+def _why_no_ddp(ranks: tuple[Description, ...], plain: tuple[PlainStep, ...]) -> str:
+    """Return why DDP is not tried; empty when it is."""
+    if any(step.trouble is not None for step in plain):
+        return "the bare model takes no step with the example batch"
+    if ranks[0].inner:
+        return f"the model wraps its own part {ranks[0].inner[0]}"
+    if any(_layout(rank) != _layout(ranks[0]) for rank in ranks):
+        return "the ranks build different models"
+    return ""
+
+
+def _layout(rank: Description) -> object:
+    return [replace(parameter, device="") for parameter in rank.parameters], [
+        replace(buffer, device="", stride=()) for buffer in rank.buffers
+    ]
+
+
+def _under_ddp(jobs: Jobs, model: Target, batch: Target, steps: Steps, patience: float) -> Steps:
+    way, options = steps.plain[0].call, dict(steps.options)
+    started = time.monotonic()
+    outcomes = jobs.run(wrapped_steps, model, batch, way, options, deadline=patience)
+    waited_only = {Stuck} <= {type(outcome) for outcome in outcomes} <= {Stuck, Returned}
+    if waited_only and time.monotonic() - started < patience - 1:
+        return replace(steps, why_not="the steps under DDP were cut short by the time of the whole run (--timeout)")
+    steps = replace(steps, wrapped=outcomes)
+    for words, option in CURES.items():
+        if steps.raised(words) and not options.get(option):
+            cured = jobs.run(wrapped_steps, model, batch, way, {**options, option: True}, deadline=patience)
+            works = all(isinstance(outcome, Returned) for outcome in cured)
+            return replace(steps, remedies=((option, works),))
+    if all(isinstance(outcome, Returned) for outcome in outcomes):
+        return replace(steps, parities=_parities(jobs.run(compare, model, batch, way, options, deadline=patience)))
+    return steps
+
+
+def _parities(outcomes: tuple[Outcome, ...]) -> tuple[Parity, ...]:
+    parities = tuple(outcome.value for outcome in outcomes if isinstance(outcome, Returned))
+    if len(parities) == len(outcomes):
+        return parities
+    raised = [f"{outcome.kind}: {outcome.message}" for outcome in outcomes if isinstance(outcome, Raised)]
+    reason = " ".join((raised or ["it took too long"])[0].split())[:200]
+    return (Parity(why_not=f"the comparison of gradients failed: {reason}"),)

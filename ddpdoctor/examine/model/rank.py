@@ -1,0 +1,185 @@
+"""What a rank does first for an examination: build the user's model and batch, take a step with the bare model."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.examine.blame import own_frames
+from ddpdoctor.examine.model.describe import describe, unregistered
+from ddpdoctor.examine.model.facts import Description, PlainStep, Trouble
+from ddpdoctor.examine.model.step import NoLossError, backward, batch_size, mapped, tensors, ways
+from ddpdoctor.examine.target import Target, build
+from ddpdoctor.host.stack import Frame
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+class NotAModelError(Exception):
+    """The factory gave something else than a torch.nn.Module; the text says what."""
+
+
+def _compile_nothing(model: Any = None, **_: Any) -> Any:
+    return (lambda function: function) if model is None else model
+
+
+def prepare(*, same_numbers: bool = False) -> tuple[int, int]:
+    """Make this rank what a torchrun rank is to the user's code; give rank and world size.
+
+    Ranks that nobody seeds draw different numbers, unless ``same_numbers`` are asked for.
+    """
+    import torch
+    import torch.distributed as dist
+
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", world)):
+        os.environ[name] = str(value)
+    seed(0 if same_numbers else rank)
+    torch.compile = _compile_nothing  # compiling takes a minute and changes no result
+    if torch.cuda.device_count() > 1:
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    return rank, world
+
+
+def drawn() -> tuple[bytes, ...]:
+    """Return the state of the generators that ``seed`` seeds."""
+    import torch
+
+    states = [bytes(torch.get_rng_state().tolist()), repr(random.getstate()).encode()]
+    if "numpy" in sys.modules:
+        states.append(repr(sys.modules["numpy"].random.get_state(legacy=False)).encode())
+    return tuple(states)
+
+
+def seed(number: int) -> None:
+    """Seed the generators that models use."""
+    import torch
+
+    torch.manual_seed(number)
+    random.seed(number)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(number)
+
+
+def build_model(target: Target, *, same_numbers: bool = False) -> tuple[Module, tuple[str, ...]]:
+    """Call the user's factory; give the model and the names of the wrappers that were around it.
+
+    Raises:
+        NotAModelError: it is no module.
+        Exception: whatever the user's code raises.
+    """
+    import torch
+
+    rank, world = prepare(same_numbers=same_numbers)
+    model = build(target, rank, world)
+    wrappers = []
+    while True:
+        if not isinstance(model, torch.nn.Module):
+            raise NotAModelError(f"gave {type(model).__name__}, expected a torch.nn.Module")
+        if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            wrappers.append(type(model).__name__)
+            model = model.module
+        else:
+            return _where_it_runs(model), tuple(wrappers)
+
+
+def _where_it_runs(model: Module) -> Module:
+    """Leave the model where its factory put it, unless it cannot run there and there is a place where it can."""
+    import torch
+
+    on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
+    synchronised = any(isinstance(module, torch.nn.SyncBatchNorm) for module in model.modules())
+    return model.cuda() if synchronised and on_cpu and torch.cuda.is_available() else model
+
+
+def build_batch(target: Target, model: Module) -> Any:
+    """Call the user's factory; what it gives comes to where the model's parameters are.
+
+    Raises:
+        Exception: whatever the user's code raises.
+    """
+    import torch.distributed as dist
+
+    seed(dist.get_rank())
+    batch = build(target, dist.get_rank(), dist.get_world_size())
+    device = next((parameter.device for parameter in model.parameters()), None)
+    if device is None or device.type in ("cpu", "meta"):
+        return batch
+    return mapped(batch, lambda tensor: tensor.to(device))
+
+
+def first_look(target: Target, batch_target: Target | None) -> tuple[Description, PlainStep | None]:
+    """Describe the model and, with a batch, take a step."""
+    model, wrappers = build_model(target)
+    description = describe(model, wrappers, target)
+    if batch_target is None:
+        return description, None
+    batch = build_batch(batch_target, model)
+    return description, plain_step(model, batch)
+
+
+def plain_step(model: Module, batch: Any) -> PlainStep:
+    """Take a step with the bare model in whichever way of passing the batch works; a failure is told, not raised."""
+    normed: dict[str, tuple[int, ...]] = {}
+    hooks = _watch_norms(model, normed)
+    trouble = None
+    for way in ways(model, batch):
+        try:
+            outputs = backward(model, way, batch)
+        except NoLossError as exc:
+            trouble = trouble or Trouble("NoLossError", str(exc))
+            continue
+        except Exception as exc:  # noqa: BLE001 - whatever the user's model raises is what is asked for
+            trouble = trouble or _trouble(exc)
+            continue
+        for hook in hooks:
+            hook.remove()
+        return PlainStep(
+            call=way,
+            output=", ".join(
+                f"{list(output.shape)} {str(output.dtype).removeprefix('torch.')}" for output in outputs[:4]
+            ),
+            scalar=len(outputs) > 0 and outputs[0].dim() == 0,
+            batch_size=batch_size(batch),
+            unused=_without_gradient(model),
+            unregistered=unregistered(model, way, batch),
+            normed=tuple(normed.items()),
+        )
+    return PlainStep(batch_size=batch_size(batch), normed=tuple(normed.items()), trouble=trouble)
+
+
+def _without_gradient(model: Module) -> tuple[str, ...]:
+    ignored = getattr(model, "_ddp_params_and_buffers_to_ignore", ())
+    return tuple(
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.grad is None and name not in ignored
+    )
+
+
+def _watch_norms(model: Module, normed: dict[str, tuple[int, ...]]) -> list[Any]:
+    """Note the shape of what goes into each batch normalisation layer that is in training mode."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    def watch(name: str) -> Any:
+        def note(layer: Any, args: tuple[Any, ...]) -> None:
+            shape = next((tuple(tensor.shape) for tensor in tensors(args)), None)
+            if layer.training and shape is not None:
+                normed[name] = shape
+
+        return note
+
+    return [
+        layer.register_forward_pre_hook(watch(name))
+        for name, layer in model.named_modules()
+        if isinstance(layer, _BatchNorm)
+    ]
+
+
+def _trouble(exc: Exception) -> Trouble:
+    frames = tuple(Frame(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(exc.__traceback__))
+    return Trouble(type(exc).__name__, str(exc), own_frames(frames)[::-1])

@@ -1,0 +1,1 @@
+"""What is true of this host: environment, limits, versions, network, GPUs."""

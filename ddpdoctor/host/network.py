@@ -1,0 +1,150 @@
+"""This host in its network: names, interfaces, ports; and what gloo and NCCL make of them."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import socket
+import threading
+from dataclasses import dataclass
+
+PATIENCE = 3.0  # seconds for a look-up: a resolver that needs longer is a fault of its own
+VIRTUAL = ("docker*", "br-*", "virbr*", "veth*", "cni*", "flannel*", "cali*", "vmnet*", "podman*", "lxcbr*", "lxdbr*")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a name resolves to; ``problem`` says why it does not."""
+
+    name: str
+    addresses: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface that has at least one address, or is at least there."""
+
+    name: str
+    addresses: tuple[str, ...]
+    up: bool
+
+    @property
+    def loopback(self) -> bool:
+        """Tell the loopback interface."""
+        return any(is_loopback(address) for address in self.addresses) or self.name == "lo"
+
+    @property
+    def virtual(self) -> bool:
+        """Tell a bridge of containers or virtual machines: other hosts do not reach it."""
+        return any(fnmatch.fnmatch(self.name, pattern) for pattern in VIRTUAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A TCP port that a process of this host listens on; pid and command where we are allowed to know."""
+
+    address: str
+    port: int
+    pid: int | None
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The host's name, what it resolves to, the interfaces and the ports in use."""
+
+    hostname: str
+    own: Resolution
+    interfaces: tuple[Interface, ...]
+    listeners: tuple[Listener, ...]
+
+    def owns(self, address: str) -> bool:
+        """Whether an address is one of this host."""
+        return is_loopback(address) or any(address in interface.addresses for interface in self.interfaces)
+
+    def resolve(self, name: str) -> Resolution:
+        """Look a name up, for at most PATIENCE seconds."""
+        return self.own if name == self.own.name else resolve(name)
+
+
+def gather_network() -> Network:
+    """Look at this host."""
+    import psutil
+
+    hostname = socket.gethostname()
+    stats = psutil.net_if_stats()
+    interfaces = tuple(
+        Interface(
+            name,
+            tuple(
+                entry.address.partition("%")[0]
+                for entry in entries
+                if entry.family in (socket.AF_INET, socket.AF_INET6)
+            ),
+            name in stats and stats[name].isup,
+        )
+        for name, entries in psutil.net_if_addrs().items()
+    )
+    return Network(hostname, resolve(hostname), interfaces, _listeners())
+
+
+def is_loopback(address: str) -> bool:
+    """Tell an address that other hosts cannot reach."""
+    return address.startswith("127.") or address == "::1"
+
+
+def resolve(name: str) -> Resolution:
+    """Look a name up, for at most PATIENCE seconds."""
+    answer: list[Resolution] = []
+
+    def look_up() -> None:
+        try:
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            addresses = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
+            answer.append(Resolution(name, tuple(addresses)))
+        except (OSError, ValueError) as exc:  # ValueError: a name that no resolver is asked for
+            answer.append(Resolution(name, (), str(getattr(exc, "strerror", "") or exc)))
+
+    thread = threading.Thread(target=look_up, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return answer[0] if answer else Resolution(name, (), f"no answer within {PATIENCE:.0f} s")
+
+
+def try_connect(address: str, port: int, patience: float = 2.0) -> str:
+    """Try a TCP connection; give ``open``, ``refused``, ``filtered`` (no answer) or ``unreachable``."""
+    try:
+        with socket.create_connection((address, port), timeout=patience):
+            return "open"
+    except TimeoutError:
+        return "filtered"
+    except ConnectionRefusedError:
+        return "refused"
+    except OSError as exc:
+        return "filtered" if exc.errno == errno.ETIMEDOUT else "unreachable"
+
+
+def _listeners() -> tuple[Listener, ...]:
+    import psutil
+
+    try:
+        found = psutil.net_connections("tcp")
+    except (psutil.AccessDenied, OSError):
+        return ()
+    return tuple(
+        Listener(entry.laddr.ip, entry.laddr.port, entry.pid, _command(entry.pid))
+        for entry in found
+        if entry.status == psutil.CONN_LISTEN and entry.laddr
+    )
+
+
+def _command(pid: int | None) -> str:
+    if pid is None:
+        return ""
+    import psutil
+
+    try:
+        return " ".join(psutil.Process(pid).cmdline())[:120]
+    except psutil.Error:
+        return ""

@@ -1,0 +1,196 @@
+"""The fork server: imports torch once, then runs each job in freshly forked ranks and supervises them.
+
+It computes nothing, starts no thread and never touches CUDA, so that forking stays safe. It handles one job
+at a time and ends, with everything it started, when its client does.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.host.stack import ask_main_thread, read_stack
+from ddpdoctor.jobs.job import Job, Ready
+from ddpdoctor.jobs.outcome import Died, Outcome, Returned, Stuck
+from ddpdoctor.jobs.rank import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, be_a_rank, prctl
+from ddpdoctor.jobs.store import host_store, torchrun_environ
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+
+TICK = 0.004  # seconds between two looks at the ranks
+GRACE = 2.0  # seconds that the other ranks get once one has failed
+OUTPUT = 20_000  # characters kept of each rank's output
+FLOOD = 16 * 2**20  # bytes of output after which a rank's file is emptied, lest it fill the disk
+
+
+def main(descriptor: int, home: Path) -> None:
+    """Serve jobs over the connection until it closes; then remove ``home``, the folder of the jobs' files."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank started and left comes to this process, to be ended
+    connection = Connection(descriptor)
+    try:
+        with _ending_with_client(home):
+            _import_torch()
+    except BaseException:  # noqa: BLE001 - the client reports it, whatever it is
+        connection.send(Ready(traceback.format_exc()))
+        os._exit(0)
+    gc.freeze()  # keeps the collector from touching, and so copying, shared pages in each rank
+    try:
+        connection.send(Ready())
+        while True:
+            job: Job = connection.recv()
+            connection.send(_run(job, Path(tempfile.mkdtemp(dir=home)), connection))
+    except (EOFError, OSError):
+        pass
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+        os._exit(0)  # taking torch apart would cost a third of a second
+
+
+@contextmanager
+def _ending_with_client(home: Path) -> Iterator[None]:
+    """End at once if the client dies meanwhile: nobody reads the connection, which tells it later."""
+
+    def end(_: int, __: FrameType | None) -> None:
+        shutil.rmtree(home, ignore_errors=True)
+        os._exit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    yield
+    prctl(PR_SET_PDEATHSIG, 0)
+    signal.signal(signal.SIGTERM, before)
+
+
+def _import_torch() -> None:
+    import torch
+    import torch._dynamo  # imported by the first DistributedDataParallel(), where each rank would pay for it
+    import torch.distributed
+    import torch.nn.parallel
+    import torch.utils.data  # noqa: F401 - as all of these: for the ranks
+
+
+def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
+    pids: dict[int, int] = {}
+    try:
+        environ = dict(job.environ)
+        if job.payload is None:
+            keeper, port = host_store()
+            pids[-1] = keeper
+            environ.update(torchrun_environ(job.ranks, port))
+        for rank in range(job.ranks):
+            if job.payload is None:
+                environ.update(RANK=str(rank), LOCAL_RANK=str(rank), ROLE_RANK=str(rank))
+            ranked = replace(job, environ=environ)
+            pids[rank] = _fork(ranked, rank, directory)
+        ended = _supervise(job, {rank: pid for rank, pid in pids.items() if rank >= 0}, directory, connection)
+    finally:
+        _end(pids.values())
+    outcomes = [_with_output(ended[rank], directory) for rank in range(job.ranks)]
+    shutil.rmtree(directory, ignore_errors=True)
+    return outcomes
+
+
+def _fork(job: Job, rank: int, directory: Path) -> int:
+    server = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            be_a_rank(job, rank, directory, server)
+        finally:
+            os._exit(70)
+    return pid
+
+
+def _supervise(job: Job, pids: dict[int, int], directory: Path, client: Connection) -> dict[int, Outcome]:
+    """Wait until each rank has an outcome; the ranks that outlive the deadline are stuck.
+
+    Raises:
+        EOFError: the client is gone.
+    """
+    ended: dict[int, Outcome] = {}
+    until = time.monotonic() + job.deadline
+    while len(ended) < len(pids) and time.monotonic() < until:
+        if client.poll(TICK):
+            raise EOFError
+        for rank, pid in pids.items():
+            if rank not in ended and (outcome := _look(rank, pid, directory)) is not None:
+                ended[rank] = outcome
+                if not isinstance(outcome, Returned):
+                    until = min(until, time.monotonic() + GRACE)
+    late = {rank: pid for rank, pid in pids.items() if rank not in ended}
+    return ended | _stacks(late, directory)
+
+
+def _look(rank: int, pid: int, directory: Path) -> Outcome | None:
+    path = directory / f"{rank}.outcome"
+    if path.exists():
+        outcome: Outcome = pickle.loads(path.read_bytes())  # noqa: S301 - written by a rank of this server
+        return outcome
+    output = directory / f"{rank}.out"
+    if output.exists() and output.stat().st_size > FLOOD:
+        os.truncate(output, 0)
+    done, status = os.waitpid(pid, os.WNOHANG)
+    if not done:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return Died(rank, "", -code if code < 0 else None, code if code >= 0 else None)
+
+
+def _stacks(pids: dict[int, int], directory: Path) -> dict[int, Outcome]:
+    for pid in pids.values():
+        ask_main_thread(pid, DUMP_SIGNAL)
+    until = time.monotonic() + 0.5
+    dumps = dict.fromkeys(pids, "")
+    while any(not read_stack(dump) for dump in dumps.values()) and time.monotonic() < until:
+        time.sleep(0.02)
+        for rank in pids:
+            with suppress(OSError):
+                dumps[rank] = (directory / f"{rank}.stack").read_text(errors="replace")
+    return {rank: Stuck(rank, "", read_stack(dump)) for rank, dump in dumps.items()}
+
+
+def _end(pids: Iterable[int]) -> None:
+    """Kill the ranks, their process groups, and whatever they started and left."""
+    for pid in pids:
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                _kill_descendants()
+                time.sleep(0.001)
+        except ChildProcessError:
+            return
+
+
+def _kill_descendants() -> None:
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.kill()
+
+
+def _with_output(outcome: Outcome, directory: Path) -> Outcome:
+    try:
+        with (directory / f"{outcome.rank}.out").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - OUTPUT))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    return replace(outcome, output=text)

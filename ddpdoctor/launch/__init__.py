@@ -1,0 +1,1 @@
+"""Starts the user's command, passes signals on to it, and ends it."""

@@ -1,0 +1,82 @@
+"""What ``ddpdoctor explain`` answers: plain frozen data, which the reporters print."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check, Role
+    from ddpdoctor.findings import Finding
+    from ddpdoctor.logs.records import Frame, Record
+
+
+class Confidence(enum.Enum):
+    """How sure the first cause is."""
+
+    CERTAIN = "certain"
+    """The message has this one cause."""
+    LIKELY = "likely"
+    """Another part of the log names another cause, later."""
+    UNDECIDABLE = "undecidable"
+    """The log leaves several causes; the finding's doubt lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A check that the log shows: what it found first, where, and how often and on which ranks it stands there."""
+
+    check: Check
+    role: Role
+    finding: Finding
+    record: Record
+    count: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An error that no check knows: the exception of the rank that failed first."""
+
+    record: Record
+    count: int
+    ranks: tuple[int, ...]
+    lines_after: int = 0
+    """How many lines its source has after the first of it."""
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """The frames of the user's own code; all, where none is."""
+        return tuple(frame for frame in self.record.frames if frame.is_users) or self.record.frames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The first cause, or what comes nearest to one; ``followed`` and the others by their order in the log.
+
+    ``cause`` is None where the log shows none; ``unknown`` is set where an error came first that no check knows.
+    """
+
+    cause: Named | None = None
+    confidence: Confidence | None = None
+    unknown: Unknown | None = None
+    others: tuple[Named, ...] = ()
+    """Other causes that the log names, later or less surely."""
+    followed: tuple[Named, ...] = ()
+    harmless: tuple[Named, ...] = ()
+    sources: tuple[str, ...] = ()
+    """What was read."""
+    lines: int = 0
+    faults: tuple[str, ...] = ()
+    """What could not be read, and checks that failed."""
+
+    @property
+    def first(self) -> Named | None:
+        """What the answer begins with: the first cause, or what is harmless where nothing failed."""
+        return self.cause or (None if self.unknown else next(iter(self.harmless), None))
+
+    @property
+    def named(self) -> tuple[Named, ...]:
+        """All that the log names, the first cause first."""
+        return (*((self.cause,) if self.cause else ()), *self.others, *self.followed, *self.harmless)

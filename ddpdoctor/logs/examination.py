@@ -1,0 +1,82 @@
+"""From logs to the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddpdoctor.facets import BadTarget
+from ddpdoctor.logs.candidates import Declared, candidates, declared
+from ddpdoctor.logs.flight.compare import compared
+from ddpdoctor.logs.ranking import judged
+from ddpdoctor.logs.read.sources import Origin
+from ddpdoctor.logs.record_buffer import RecordBuffer
+from ddpdoctor.logs.search.finder import finder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddpdoctor.facets import Check
+    from ddpdoctor.logs.answer import Answer
+    from ddpdoctor.logs.flight.dumps import Dump
+    from ddpdoctor.logs.read.reader import Reader
+
+
+@dataclass(slots=True)
+class Examination:
+    """One look at the output of a training, which can be asked at any time what it has seen so far."""
+
+    patterns: tuple[Declared, ...]
+    buffer: RecordBuffer
+    faults: list[str] = field(default_factory=list)
+
+    def begin(self, origin: Origin) -> Reader:
+        """Begin a source that is fed piece by piece."""
+        return self.buffer.reader(origin)
+
+    def feed(self, reader: Reader, data: bytes) -> None:
+        """Take a piece of it; the empty one is its end."""
+        self.buffer.keep(reader.feed(data) if data else reader.finish())
+
+    def pause(self, reader: Reader) -> None:
+        """Take a traceback for complete although the source is still being written."""
+        self.buffer.keep(reader.pause())
+
+    def read(self, origin: Origin, blocks: Iterable[bytes]) -> None:
+        """Read a whole source; where that fails, what was read before counts."""
+        reader = self.begin(origin)
+        try:
+            for block in blocks:
+                self.feed(reader, block)
+        except BadTarget as exc:
+            self.faults.append(str(exc))
+        self.feed(reader, b"")
+
+    def compare(self, dumps: Sequence[Dump]) -> None:
+        """Take all dumps of flight recorders there are by now, since each tells of its own rank only."""
+        for dump in dumps:
+            if not self.buffer.forget(dump.name):
+                self.begin(Origin(dump.name, dump.rank))
+        self.buffer.keep(compared(dumps))
+
+    def answer(self, rank: int | None = None) -> Answer:
+        """Return what the first cause is in what was read so far, or in what one rank said."""
+        kept = self.buffer.kept(rank)
+        crashes: list[str] = []
+        found = tuple(candidates(kept, self.patterns, crashes))
+        return judged(kept, found, (*self.faults, *crashes))
+
+
+def examination(checks: Iterable[Check]) -> Examination:
+    """Prepare to look for the log patterns of these checks."""
+    patterns = declared(checks)
+    context = (pattern for each in patterns for pattern in each.log_pattern.context)
+    return Examination(patterns, RecordBuffer(finder((each.log_pattern.pattern for each in patterns), context)))
+
+
+def explain(logs: Iterable[tuple[Origin, Iterable[bytes]]], checks: Iterable[Check]) -> Answer:
+    """Read all logs, each an origin and its bytes in blocks, and find the first cause."""
+    examined = examination(checks)
+    for origin, blocks in logs:
+        examined.read(origin, blocks)
+    return examined.answer()

@@ -1,0 +1,1 @@
+"""The dumps of torch's flight recorder, and what those of several ranks say together."""

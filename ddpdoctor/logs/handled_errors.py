@@ -1,0 +1,34 @@
+"""Whether the process that printed a traceback went on: then its exception was handled."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.logs.record_buffer import MatchedLog
+    from ddpdoctor.logs.records import Record
+
+MANY = 20  # lines after an exception that say that the training went on, where nothing says that it ended
+SOME = 2  # of those that only say so in words: a program that gives up logs a last one
+LOGGED = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL)\b")
+HEAD = 60  # characters in which a line names its level
+GOES_ON = re.compile(r"\b(?:INFO|DEBUG)\b|(?i:\b(?:step|epoch|iter(?:ation)?|loss)\b\W{0,3}\d)")
+
+
+def lines_after(kept: MatchedLog, record: Record) -> int:
+    """Count the lines after a record; a live exception is the last that is known of its process."""
+    return kept.lengths[record.source] - record.numbers[-1] if record.numbers else 0
+
+
+def survived(kept: MatchedLog, record: Record) -> bool:
+    """Whether much more was printed; or a little, after a traceback that `logging` printed, below a message."""
+    if lines_after(kept, record) >= MANY:
+        return True
+    if not record.numbers:
+        return False
+    lines = [line for line in kept.endings[record.source] if line.rank in {None, record.rank}]
+    before = [line for line in lines if line.number < record.line]
+    after = [line for line in lines if line.number > record.numbers[-1]]
+    is_logged = bool(before) and LOGGED.search(before[-1].text[:HEAD]) is not None
+    return is_logged and sum(GOES_ON.search(line.text) is not None for line in after) >= SOME

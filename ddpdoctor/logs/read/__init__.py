@@ -1,0 +1,1 @@
+"""From bytes to records: sources, lines, launchers' prefixes, clocks, tracebacks."""

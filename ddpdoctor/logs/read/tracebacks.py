@@ -1,0 +1,175 @@
+"""Puts lines together that belong together: the tracebacks of each process, however they are interleaved."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ddpdoctor.logs.records import Frame, Kind, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddpdoctor.logs.read.lines import Line
+    from ddpdoctor.logs.read.sources import Origin
+
+HEADER = re.compile(r"Traceback \(most recent call last\)")
+FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+# The last line of a traceback, and what it must look like where no traceback is seen above it.
+ERROR = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?::\s|:?$)")
+BARE = re.compile(r"(?P<type>(?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failure)):(?:\s|$)")
+ABORT = re.compile(r"terminate called (?:after throwing an instance of '(?P<type>[^']+)'|without an active exception)")
+CHAIN = re.compile(
+    r"The above exception was the direct cause|During handling of the above exception|Original Traceback"
+    r"|-- Process (?P<process>\d+) terminated with the following error"
+)
+GROUP = re.compile(r"\s*[|+](?:[ -]|$)")  # the frame around the exceptions of a group
+BAR = re.compile(r"\s*[|+](?:-[-+ \d.]*)?[ ]?")
+# Where another program, or another part of this one, speaks: no line of an exception's message.
+OTHER = re.compile(
+    r"\[|\d{4}-\d\d|[IWEF]\d{4} |(?:WARNING|ERROR|INFO|DEBUG|CRITICAL)\b|[\w.-]+:\d+:\d+ \[|[=*-]{8}|\s*\d+%\||"
+    r"srun: |slurmstepd: |/\S+: line \d+: |wandb: |\S+\.py:\d+: "
+)
+LONGEST = 2000  # lines of a traceback; a recursion is abridged by Python itself
+IN_SUMMARY = re.compile(r"\s+traceback : ")  # torchrun's, of a rank that wrote an error file
+MARGIN = "  "
+MESSAGE = 40  # lines of an exception's message
+PATIENCE = 400  # lines of others after which a process that stopped in its traceback says no more
+
+
+@dataclass(slots=True)
+class Open:
+    """A traceback of which more lines can come."""
+
+    lines: list[Line]
+    said: int = 0
+    """How many lines its message has so far; 0 while the stack is printed."""
+    touched: int = 0
+    error: str = ""
+    blank: bool = False
+    frames: list[Frame] = field(default_factory=list)
+    process: int | None = None
+    grouped: bool = False
+    margin: str = ""
+    """What stands before each line, by way of indentation."""
+
+
+class Assembler:
+    """Turns the lines of one source into records; a traceback becomes one when it is complete."""
+
+    def __init__(self, origin: Origin) -> None:
+        """Take the name of the source, and the rank and node that it belongs to."""
+        self._origin = origin
+        self._open: dict[str, Open] = {}
+        self._fed = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Say that no traceback is open, so that a line is a record of its own whatever came before."""
+        return not self._open
+
+    def feed(self, line: Line) -> Iterator[Record]:
+        """Take the next line and give what it completes."""
+        self._fed += 1
+        if self._fed % PATIENCE == 0:
+            for stream in [key for key, each in self._open.items() if each.touched + PATIENCE <= self._fed]:
+                yield self._close(stream)
+        opened = self._open.get(line.stream)
+        if opened is not None:
+            if len(opened.lines) < LONGEST and _continues(opened, line.text):
+                opened.lines.append(line)
+                opened.touched = self._fed
+                return
+            yield self._close(line.stream)
+        if started := _start(line):
+            started.touched = self._fed
+            self._open[line.stream] = started
+        elif line.text:
+            yield self._record([line], line.text)
+
+    def finish(self) -> Iterator[Record]:
+        """Yield what is still open."""
+        for stream in list(self._open):
+            yield self._close(stream)
+
+    def _close(self, stream: str) -> Record:
+        opened = self._open.pop(stream)
+        while len(opened.lines) > 1 and not opened.lines[-1].text.strip():
+            opened.lines.pop()
+        if len(opened.lines) == 1 and not opened.error:
+            return self._record(opened.lines, opened.lines[0].text)
+        record = self._record(opened.lines, "\n".join(line.text for line in opened.lines))
+        rank = record.rank if opened.process is None else opened.process
+        return replace(record, rank=rank, kind=Kind.TRACEBACK, frames=tuple(opened.frames), error=opened.error)
+
+    def _record(self, lines: list[Line], text: str) -> Record:
+        ranks = (*(line.rank for line in lines), self._origin.rank)
+        nodes = (*(line.node for line in lines), self._origin.node)
+        moments = (line.moment for line in lines)
+        return Record(
+            text=text,
+            source=self._origin.name,
+            line=lines[0].number,
+            numbers=tuple(line.number for line in lines),
+            rank=next((rank for rank in ranks if rank is not None), None),
+            node=next((node for node in nodes if node is not None), None),
+            time=next((moment.seconds for moment in moments if moment is not None), None),
+        )
+
+
+def _start(line: Line) -> Open | None:
+    """Begin a traceback where the line is the beginning of one, or its middle where the beginning is lost."""
+    text = line.text
+    if HEADER.search(text):
+        return Open([line], grouped="Exception Group" in text, margin=MARGIN if IN_SUMMARY.match(text) else "")
+    if "File" in text and (match := FRAME.match(text)):
+        return Open([line], frames=_frames(match))
+    if match := ABORT.match(text):
+        return Open([line], said=1, error=match["type"] or "abort")
+    if match := BARE.match(text):
+        return Open([line], said=1, error=match["type"])
+    return None
+
+
+def _continues(opened: Open, text: str) -> bool:
+    text = text.removeprefix(opened.margin)
+    if opened.grouped and GROUP.match(text):
+        _in_stack(opened, BAR.sub("", text, count=1))
+        return True
+    if match := CHAIN.search(text):
+        opened.said, opened.blank = 0, False
+        opened.process = int(match["process"]) if match["process"] else opened.process
+        return True
+    return _in_message(opened, text) if opened.said else _in_stack(opened, text)
+
+
+def _in_stack(opened: Open, text: str) -> bool:
+    if match := FRAME.match(text):
+        opened.frames += _frames(match)
+        return True
+    if not text or text[0].isspace() or HEADER.search(text):
+        return True
+    if not OTHER.match(text) and (match := ERROR.match(text)):
+        opened.error, opened.said = match["type"], 1
+        return True
+    return False
+
+
+def _in_message(opened: Open, text: str) -> bool:
+    if not text.strip():
+        opened.blank = True
+        return opened.said < MESSAGE
+    if HEADER.search(text):  # one that was not announced belongs to somebody else, unless a message quotes it
+        if not text.startswith(("Original", " ", "\t")):
+            return False
+        opened.said, opened.blank = 0, False
+        return True
+    opened.said += 1
+    if OTHER.match(text) or BARE.match(text) or opened.said > MESSAGE:
+        return False
+    return not opened.blank or text[0].isspace()
+
+
+def _frames(match: re.Match[str]) -> list[Frame]:
+    return [Frame(match["file"], int(match["line"]), match["function"] or "<module>")]

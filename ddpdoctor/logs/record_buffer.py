@@ -1,0 +1,152 @@
+"""What is kept of a log: the records that a pattern matches, with a bound on how many; all of them are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ddpdoctor.facets import Pattern
+from ddpdoctor.logs.read.clock import is_dated, nearest
+from ddpdoctor.logs.read.clock_offsets import Start, ahead
+from ddpdoctor.logs.read.reader import Reader
+from ddpdoctor.logs.records import Log, Record
+
+if TYPE_CHECKING:
+    from ddpdoctor.logs.read.lines import Line
+    from ddpdoctor.logs.read.sources import Origin
+    from ddpdoctor.logs.search.finder import Finder
+
+ALIKE = 40  # records of one rank that the same patterns match: the first ones are kept
+MOST = 50_000  # records altogether
+Patterns = tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedLog:
+    """The log as log patterns see it, which of its records each pattern matches, and how often it matched in all."""
+
+    log: Log
+    matched: Mapping[Pattern, tuple[int, ...]]
+    counts: Mapping[Pattern, int]
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """How many lines each source has."""
+    endings: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
+    """The last lines of each source."""
+
+
+@dataclass(slots=True)
+class RecordBuffer:
+    """Reads sources, one after the other or by turns, and keeps what matters."""
+
+    finder: Finder
+    _records: list[tuple[Record, Patterns]] = field(default_factory=list)
+    _alike: Counter[tuple[Patterns, str, int | None]] = field(default_factory=Counter)
+    _counts: Counter[Pattern] = field(default_factory=Counter)
+    _readers: list[Reader] = field(default_factory=list)
+
+    def reader(self, origin: Origin) -> Reader:
+        """Begin a source."""
+        self._readers.append(Reader(origin, self.finder))
+        return self._readers[-1]
+
+    def forget(self, source: str) -> bool:
+        """Drop what was kept of a source; say whether it is known at all."""
+        for record, matching in [pair for pair in self._records if pair[0].source == source]:
+            self._counts.subtract(matching)
+            self._alike[matching, record.error, record.rank] -= 1
+        self._records[:] = [pair for pair in self._records if pair[0].source != source]
+        return any(reader.origin.name == source for reader in self._readers)
+
+    def keep(self, records: Iterator[Record]) -> None:
+        """Take what a reader gives."""
+        for record in records:
+            matching = self.finder.matching(record.text)
+            self._counts.update(matching)
+            if not matching and not record.error:
+                continue
+            alike = matching, record.error, record.rank
+            self._alike[alike] += 1
+            if self._alike[alike] <= ALIKE and len(self._records) < MOST:
+                self._records.append((record, matching))
+
+    def kept(self, rank: int | None = None) -> MatchedLog:
+        """Return all that was kept, in order; or what one rank said."""
+        pairs = [pair for pair in self._records if rank is None or pair[0].rank == rank]
+        near = self._dated(pairs)
+        pairs = _of_one_year(pairs, near)
+        first = {reader.first_failed for reader in self._readers} - {None}
+        ordered = _in_order(pairs, first, ahead(self._starts(pairs, near)))
+        matched: dict[Pattern, list[int]] = {pattern: [] for pattern in self.finder.patterns}
+        for position, (_, matching) in enumerate(ordered):
+            for pattern in matching:
+                matched[pattern].append(position)
+        positions = {pattern: tuple(each) for pattern, each in matched.items()}
+        records = tuple(record for record, _ in ordered)
+        counts = self._counts.copy()
+        for matching, count in self.finder.skipped():
+            counts.update(dict.fromkeys(matching, count))
+        return MatchedLog(
+            Log(records, {pattern.pattern: each for pattern, each in positions.items()}, self._nodes(records)),
+            positions,
+            dict(counts),
+            {reader.origin.name: reader.lines for reader in self._readers},
+            {reader.origin.name: reader.last_lines for reader in self._readers},
+        )
+
+    def _dated(self, pairs: list[tuple[Record, Patterns]]) -> float | None:
+        """Return the time in the middle of those that name a year; None where none does."""
+        starts = [began.seconds for reader in self._readers if (began := reader.began) and began.year is not None]
+        told = [record.time for record, _ in pairs if record.time is not None and is_dated(record.time)]
+        times = sorted((*starts, *told))
+        return times[len(times) // 2] if times else None
+
+    def _starts(self, pairs: list[tuple[Record, Patterns]], near: float | None) -> Iterator[Start]:
+        """Yield when each source begins, and on which host."""
+        nodes = {record.source: record.node for record, _ in reversed(pairs) if record.node is not None}
+        for reader in self._readers:
+            if (began := reader.began) is not None:
+                name = reader.origin.name
+                seconds = began.seconds if began.year is not None or near is None else nearest(began.seconds, near)
+                yield Start(name, reader.origin.node or nodes.get(name), seconds, began.zoned)
+
+    def _nodes(self, records: tuple[Record, ...]) -> tuple[str, ...]:
+        named = (*(record.node for record in records), *(reader.origin.node for reader in self._readers))
+        return tuple(dict.fromkeys(node for node in named if node is not None))
+
+
+def _in_order(
+    pairs: list[tuple[Record, Patterns]], first: set[int | None], fast: Mapping[str, float]
+) -> list[tuple[Record, Patterns]]:
+    """Sort by source and line, and several sources by time; a record without one goes with the record before it.
+
+    ``fast`` are the seconds by which a source's clock is ahead of the others'. Where time does not tell, the ranks that
+    a launcher saw failing first go first.
+    """
+    sources = {name: number for number, name in enumerate(dict.fromkeys(record.source for record, _ in pairs))}
+    pairs = sorted(pairs, key=lambda pair: (sources[pair[0].source], pair[0].line))
+    if len(sources) < 2:  # noqa: PLR2004 - one source is in its own order
+        return pairs
+    latest: dict[str, float] = {}
+    keys: list[tuple[float, bool]] = []
+    for record, _ in pairs:
+        before = latest.get(record.source, float("-inf"))
+        now = None if record.time is None else record.time - fast.get(record.source, 0)
+        latest[record.source] = before if now is None else max(now, before)
+        time_or_before = latest[record.source] if now is None else now
+        keys.append((time_or_before, record.rank not in first))
+    return [pair for _, pair in sorted(zip(keys, pairs, strict=True), key=lambda each: each[0])]
+
+
+def _of_one_year(pairs: list[tuple[Record, Patterns]], near: float | None) -> list[tuple[Record, Patterns]]:
+    """Return the times of lines that name no year in the year that the others tell."""
+    if near is None:
+        return pairs
+
+    def moved(record: Record) -> Record:
+        return (
+            record if record.time is None or is_dated(record.time) else replace(record, time=nearest(record.time, near))
+        )
+
+    return [(moved(record), matching) for record, matching in pairs]

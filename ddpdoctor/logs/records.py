@@ -1,0 +1,139 @@
+"""What a log says, as log patterns read it: records, and the log that they stand in."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddpdoctor.findings import Evidence, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+QUOTED = 300  # characters of a line that a report quotes
+
+
+class Kind(enum.Enum):
+    """What a record is: a line of its own, or a whole traceback (chained ones are one record)."""
+
+    LINE = "line"
+    TRACEBACK = "traceback"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a traceback, as Python prints it; ``line`` counts from 1."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is the user's own code: no installed package, no standard library, no ``<frozen>``."""
+        return not re.search(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<", self.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One thing that a program said: a line, or a traceback with all its lines.
+
+    ``text`` has no colours, no rank prefix and no timestamp of a launcher; the lines of a traceback are joined by
+    newlines, the exceptions that it ends in among them. ``time`` is in seconds since the epoch (UTC), ``rank`` the
+    global rank, ``node`` a host's name; each is None where the log does not tell. ``source`` is the file that it was
+    read from and ``line`` the number of its first line there, from 1. A live exception is a record too: its source is
+    the rank.
+    """
+
+    text: str
+    source: str = ""
+    line: int = 0
+    rank: int | None = None
+    node: str | None = None
+    time: float | None = None
+    kind: Kind = Kind.LINE
+    frames: tuple[Frame, ...] = ()
+    error: str = ""
+    """The type of the exception that a traceback ends in, as printed: ``RuntimeError``, ``torch.OutOfMemoryError``."""
+    numbers: tuple[int, ...] = ()
+    """The number of each line in the source, where ranks are interleaved; else they follow ``line``."""
+    parameters: tuple[str, ...] = ()
+    """The names of a model's parameters, as DDP numbers them; of a live exception."""
+    path: str = ""
+    """The file that the state dict was read from; of a live exception."""
+
+    @property
+    def users(self) -> Frame | None:
+        """The innermost frame of the user's own code."""
+        return next((frame for frame in reversed(self.frames) if frame.is_users), None)
+
+    @property
+    def place(self) -> Place:
+        """Where it happened: the user's line, the rank, the host."""
+        frame = self.users
+        return Place(
+            file=frame.file if frame else None, line=frame.line if frame else None, rank=self.rank, host=self.node
+        )
+
+    def proof(self, match: re.Match[str] | None = None, expected: str = "") -> Evidence:
+        """Quote the line that the match lies in (without one, what was raised), and say where it stands."""
+        lines = self.text.splitlines() or [""]
+        number = self.text.count("\n", 0, match.start()) if match else self._raised(lines)
+        said = " ".join(lines[min(number, len(lines) - 1)].split())
+        counted = self.numbers[number] if number < len(self.numbers) else self.line + number
+        where = f"{self.source}:{counted}" if self.line else self.source
+        return Evidence(
+            said if len(said) <= QUOTED else said[: QUOTED - 3] + "...",
+            expected,
+            where if self.rank is None or not self.line else f"{where}, rank {self.rank}",
+        )
+
+    def _raised(self, lines: list[str]) -> int:
+        """Find the last line that names the exception, before its notes and what else its message says."""
+        names = re.compile(rf"[\s|]*{re.escape(self.error)}(?::|$)")
+        last = len(lines) - 1
+        return next((number for number in range(last, -1, -1) if self.error and names.match(lines[number])), last)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Everything that was said and that a declared pattern (of a facet, or beside one) matches, in order."""
+
+    records: tuple[Record, ...]
+    matched: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Which records a pattern occurs in, by their positions, for those patterns of which the reader knows it."""
+    nodes: tuple[str, ...] = ()
+    """The hosts whose output it is, as far as lines or paths name them."""
+
+    def find(self, pattern: str) -> Iterator[tuple[Record, re.Match[str]]]:
+        """Yield the records in which a declared pattern occurs, each with the match."""
+        known = self.matched.get(pattern)
+        records = self.records if known is None else [self.records[position] for position in known]
+        for record in records:
+            if match := re.search(pattern, record.text):
+                yield record, match
+
+    def first(self, pattern: str) -> tuple[Record, re.Match[str]] | None:
+        """Return the first of them."""
+        return next(self.find(pattern), None)
+
+    def ranks(self, pattern: str) -> frozenset[int]:
+        """Return the ranks that said it."""
+        return frozenset(record.rank for record, _ in self.find(pattern) if record.rank is not None)
+
+    def before(self, record: Record, pattern: str) -> tuple[Record, re.Match[str]] | None:
+        """Return the first record in which the pattern occurs and that is earlier."""
+        for other, match in self.find(pattern):
+            if other is record:
+                continue
+            if self._is_earlier(other, record):
+                return other, match
+        return None
+
+    def _is_earlier(self, other: Record, record: Record) -> bool:
+        """Compare the times of one clock; else go by the order of the log, in which clocks are reconciled."""
+        if other.time is None or record.time is None or other.time == record.time or other.node != record.node:
+            return self.records.index(other) < self.records.index(record)
+        return other.time < record.time

@@ -1,0 +1,1 @@
+"""Finds the few lines of a log that are worth a look."""

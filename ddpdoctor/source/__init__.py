@@ -1,0 +1,1 @@
+"""What a source file says, without running it."""

@@ -1,0 +1,34 @@
+"""Which lines of a script only some ranks reach."""
+
+from __future__ import annotations
+
+import ast
+
+from ddpdoctor.source.syntax import parsed
+
+RANK_WORDS = ("rank", "is_main", "is_master", "main_process")
+
+
+def rank_condition(file: str, line: int) -> str:
+    """Return the test of the innermost ``if`` around a line that depends on the rank; empty where there is none."""
+    tree = parsed(file)
+    names = _rank_names(tree)
+    found = ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+            used = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
+            test = ast.unparse(node.test)
+            if used & names or any(word in test.lower() for word in RANK_WORDS):
+                found = test
+    return found
+
+
+def _rank_names(tree: ast.Module) -> set[str]:
+    """Return the variables that are assigned from something about the rank."""
+    return {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and "rank" in ast.unparse(node.value).lower()
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }

@@ -1,0 +1,60 @@
+"""Shows each event to the checks that watch for its type; the same finding is made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.engine import evaluate, result
+from ddpdoctor.facets import Check, Instrument
+from ddpdoctor.findings import Result, Status
+from ddpdoctor.watch.training import Training
+
+if TYPE_CHECKING:
+    from ddpdoctor.findings import Finding
+    from ddpdoctor.watch.events import Event
+
+
+class Found(NamedTuple):
+    """A finding and the check that made it."""
+
+    check: Check
+    finding: Finding
+
+
+class Dispatcher:
+    """All checks' watch facets, and the training that they look at."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        """Begin with no event seen."""
+        self.training = Training()
+        self._facets = [(check, facet) for check in checks for facet in check.of(Instrument.WATCH)]
+        self.crashes: list[Result] = []
+        """Of checks that crashed, each told once; a facet that crashed is asked nothing more."""
+        self.asked: set[str] = set()
+        """The codes of checks that had an event to look at."""
+        self._made: set[tuple[str, str, str | None, int | None]] = set()
+
+    def see(self, event: Event) -> Iterator[Found]:
+        """Take up an event and yield what checks find in it, if it was not found before."""
+        self.training.add(event)
+        for check, finding in self.ask(event):
+            key = (check.code, finding.message, finding.place.file, finding.place.line)
+            if key not in self._made:
+                self._made.add(key)
+                yield Found(check, finding)
+
+    def ask(self, event: Event) -> Iterator[Found]:
+        """Yield what checks find in an event, found before or not."""
+        inputs = {"event": event, "training": self.training}
+        for pair in [each for each in self._facets if each[1].subject is type(event)]:
+            check, facet = pair
+            said = evaluate(check, facet, inputs.__getitem__)
+            if said.crash:
+                self._facets.remove(pair)
+                if check.code not in {each.code for each in self.crashes}:
+                    self.crashes.append(result(check, Status.CRASHED, reason=said.crash))
+            elif not said.not_run:
+                self.asked.add(check.code)
+            for finding in said.findings:
+                yield Found(check, finding)

@@ -1,0 +1,129 @@
+"""What the checks say of exceptions: which of several ranks failed first, and why.
+
+The log patterns know messages; the watch facets, asked about the first failure, know what the process has told besides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddpdoctor.facets import Check, Role
+from ddpdoctor.findings import Evidence, Finding
+from ddpdoctor.logs.examination import Examination, examination
+from ddpdoctor.logs.read.tracebacks import FRAME
+from ddpdoctor.logs.record_buffer import RecordBuffer
+from ddpdoctor.logs.records import Frame, Kind, Record
+from ddpdoctor.report.text import printable
+from ddpdoctor.watch.dispatcher import Dispatcher, Found
+from ddpdoctor.watch.events import Failed, PeerLost
+
+if TYPE_CHECKING:
+    from ddpdoctor.logs.answer import Answer, Named
+
+MARK = "\nddpdoctor: "  # begins each note
+
+
+class Explainer:
+    """The log patterns of all checks, prepared once for a process."""
+
+    def __init__(self, checks: Iterable[Check]) -> None:
+        """Prepare the search."""
+        self._prepared = examination(checks)
+
+    def explain(
+        self,
+        failures: Sequence[Failed],
+        dispatcher: Dispatcher,
+        *,
+        gone: tuple[int, ...] = (),
+        ended: tuple[int, ...] = (),
+    ) -> list[Found]:
+        """Say what the first of these failures is, of all ranks that failed; ``gone`` and ``ended`` as in PeerLost."""
+        failures = sorted(failures, key=lambda failure: failure.time)
+        records = [_record(failure) for failure in failures]
+        answer = self._examined(records).answer()
+        cause = answer.cause if answer.cause and answer.cause.role is not Role.CONSEQUENCE else None
+        lost = {rank for named in _consequences(answer) for rank in named.ranks}
+        first = _first(failures, records, cause, answer)
+        followed = [each for each in failures if each.rank in lost and each is not first]
+        found = list(dispatcher.ask(first)) if first else []
+        if first and not found and cause:
+            found = [Found(cause.check, cause.finding)]
+        if first and found:
+            return [Found(check, _with(finding, first, followed)) for check, finding in found]
+        if lost:
+            event = PeerLost(pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone, ended=ended)
+            found = list(dispatcher.ask(event))
+        if not (found or first or gone or ended) and answer.cause:
+            return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
+        return found
+
+    def tells_of_another(self, failure: Failed) -> bool:
+        """Whether a failure only says that another rank is gone."""
+        cause = self._examined([_record(failure)]).answer().cause
+        return cause is not None and cause.role is Role.CONSEQUENCE
+
+    def _examined(self, records: list[Record]) -> Examination:
+        fresh = replace(self._prepared, buffer=RecordBuffer(self._prepared.buffer.finder), faults=[])
+        fresh.buffer.keep(iter(records))
+        return fresh
+
+
+def _record(failure: Failed) -> Record:
+    """Read a failure as a log's record."""
+    return Record(
+        text=failure.text.rstrip(),
+        source=f"rank {failure.rank}" if failure.rank is not None else f"process {failure.pid}",
+        rank=failure.rank,
+        time=failure.time,
+        kind=Kind.TRACEBACK,
+        frames=tuple(
+            Frame(match["file"], int(match["line"]), match["function"] or "<module>")
+            for match in FRAME.finditer(failure.text)
+        ),
+        error=failure.error,
+        parameters=failure.parameters,
+        path=failure.path,
+    )
+
+
+def _consequences(answer: Answer) -> Iterator[Named]:
+    yield from answer.followed
+    if answer.cause and answer.cause.role is Role.CONSEQUENCE:
+        yield answer.cause
+
+
+def _first(failures: list[Failed], records: list[Record], cause: Named | None, answer: Answer) -> Failed | None:
+    told = cause.record if cause else answer.unknown.record if answer.unknown else None
+    return failures[records.index(told)] if told is not None else None
+
+
+def _with(finding: Finding, first: Failed, followed: list[Failed]) -> Finding:
+    """Add what the process saw of its surroundings, and what other ranks said after it."""
+    seen = [Evidence(text, "", source) for text, source in first.seen]
+    after = [Evidence(each.said, "", f"rank {each.rank}, {each.time - first.time:.1f} s later") for each in followed]
+    return replace(finding, evidence=(*finding.evidence, *seen, *after))
+
+
+def note(found: Iterable[Found], text: str) -> str:
+    """Render findings as the lines of a note; evidence that the exception's own text shows is left out."""
+    lines = []
+    said = " ".join(text.split())
+    for check, finding in found:
+        lines.append(f"{MARK}{check.code} {check.slug}: {finding.message}")
+        new = [each for each in finding.evidence if " ".join(each.seen.split()) not in said]
+        lines += [f"  seen: {each.seen}" + (f" ({each.source})" if each.source else "") for each in new]
+        if finding.ambiguity:
+            lines.append("  what remains, likeliest first: " + "; or ".join(finding.ambiguity.causes))
+            lines += ["  tell apart with:", *_pasted(finding.ambiguity.command)]
+        lines.append(f"  fix: {finding.fix.summary}")
+        lines += [*_pasted(finding.fix.command), *_pasted(finding.fix.diff)]
+        lines.append(f"  more: ddpdoctor explain {check.code}")
+    return printable("\n".join(lines))
+
+
+def _pasted(text: str) -> list[str]:
+    return [f"    {line}" for line in text.splitlines()]

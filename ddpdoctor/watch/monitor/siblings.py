@@ -1,0 +1,55 @@
+"""Processes around the ranks that have told nothing: where a rank is looked for that never joined."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import psutil
+
+from ddpdoctor.watch.events import Sibling
+
+BUSY = 0.2  # of a core: a process that waits uses none
+LOOK = 0.5  # seconds between two looks at a process
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")
+INIT = 1  # adopts what others left: its children belong to nobody
+
+
+def siblings(pids: Iterable[int]) -> tuple[Sibling, ...]:
+    """List the parents of these processes and all that descends from them, of the same interpreter, that live."""
+    known = {*pids, os.getpid()}
+    found = {each.pid: each for pid in known - {os.getpid()} for each in _family(pid) if each.pid not in known}
+    before = {pid: used(each) for pid, each in found.items()}
+    time.sleep(LOOK if found else 0)
+    return tuple(Sibling(pid, used(each) - before[pid] > BUSY * LOOK) for pid, each in sorted(found.items()))
+
+
+def _family(pid: int) -> Iterator[psutil.Process]:
+    """Yield a process's parent, what that has started, and what the process itself has started."""
+    with suppress(psutil.Error):
+        rank = psutil.Process(pid)
+        interpreter, parent = rank.exe(), rank.parent()
+        head = parent if parent is not None and parent.pid != INIT else rank
+        for each in (head, *head.children(recursive=True)):
+            if _is_like(each, interpreter):
+                yield each
+
+
+def _is_like(process: psutil.Process, interpreter: str) -> bool:
+    with suppress(psutil.Error):
+        return (
+            process.exe() == interpreter
+            and process.status() != psutil.STATUS_ZOMBIE
+            and not any(helper in " ".join(process.cmdline()) for helper in HELPERS)
+        )
+    return False
+
+
+def used(process: psutil.Process) -> float:
+    """Return the processor time of a process in seconds; 0 where it is gone."""
+    with suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0

@@ -1,0 +1,1 @@
+"""The part of the watch that runs inside each rank: it records."""

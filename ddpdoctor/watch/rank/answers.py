@@ -1,0 +1,84 @@
+"""Answers the monitor from within a rank: where its main thread is, which collectives torch holds as under way.
+
+A thread answers; it sleeps in a read, without the GIL, and interrupts nothing. Only where it does not come to its turn,
+because native code holds the GIL, does the monitor send a signal.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+from ddpdoctor.host.stack import dump_on
+from ddpdoctor.watch.event_log import ASK, DUMP
+from ddpdoctor.watch.settings import STACK_SIGNAL
+
+ATTEMPTS = 10  # at the stack of a thread that runs meanwhile
+
+
+class Answers:
+    """What makes this process answer; ``base`` is the path of its files, without their suffix."""
+
+    def __init__(self, base: Path) -> None:
+        """Begin to answer."""
+        self._dump: int | None = None
+        if STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) in {signal.SIG_DFL, signal.SIG_IGN}:
+            # What the interpreter puts back at its end: the monitor's question must not kill a rank that leaves.
+            signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+            self._dump = dump_on(STACK_SIGNAL, base.with_suffix(DUMP))
+        asked = base.with_suffix(ASK)
+        with suppress(FileExistsError):
+            os.mkfifo(asked, 0o600)
+        descriptor = os.open(asked, os.O_RDWR)  # both ends: a read then waits for the next question
+        threading.Thread(target=_serve, args=(descriptor, base), name="ddpdoctor", daemon=True).start()
+
+    def end(self) -> None:
+        """Take no signal any more."""
+        if self._dump is not None and STACK_SIGNAL is not None:
+            faulthandler.unregister(STACK_SIGNAL)
+            os.close(self._dump)
+            self._dump = None
+
+
+def _serve(descriptor: int, base: Path) -> None:
+    while asked := os.read(descriptor, 4096).decode():
+        for name in {name for name in asked.split() if name in ANSWERS}:
+            with suppress(Exception):  # the session is gone, or torch refuses: then there is no answer
+                partial = base.with_suffix(f".{name}-partial")
+                partial.write_bytes(ANSWERS[name]().encode(errors="backslashreplace"))
+                partial.rename(base.with_suffix(f".{name}"))
+
+
+def main_stack() -> str:
+    """Return the main thread's stack in faulthandler's words, innermost frame first."""
+    for _ in range(ATTEMPTS):
+        frame = innermost = _main_frame()
+        lines = []
+        while frame is not None:
+            lines.append(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno or 0} in {frame.f_code.co_name}\n')
+            frame = frame.f_back
+        if innermost is _main_frame():
+            break
+    return "".join(lines)
+
+
+def _main_frame() -> FrameType | None:
+    return sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - documented under this name
+
+
+def flight_record() -> str:
+    """Return the entries of torch's flight recorder in JSON; empty where it has none that speaks JSON."""
+    dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
+    text = dump() if dump is not None else b""
+    return text.decode() if isinstance(text, bytes) else str(text)
+
+
+ANSWERS: dict[str, Callable[[], str]] = {"stack": main_stack, "flight": flight_record}
+"""By question, which is also the suffix of the file that the answer is written to."""

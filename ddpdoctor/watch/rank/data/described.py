@@ -1,0 +1,83 @@
+"""What loaders are: their samplers, their data sets, and who made them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.events import DataSeen, Sampler
+from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
+from ddpdoctor.watch.rank.data.generators import copied
+from ddpdoctor.watch.rank.data.index_digest import Listing, listing, picks
+from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.process import Process
+
+
+def describe(recorder: Process, number: int, loader: Any, *, iterable: bool) -> None:
+    """Return what a data set holds; an iterable one is known by what it yields."""
+    dataset = loader.dataset
+    picked = picks(dataset)
+    listed = Listing() if iterable or picked.listed else listing(dataset)
+    recorder.emit(
+        DataSeen,
+        loader=number,
+        contents="" if iterable else contents(dataset),
+        base=contents(dataset.dataset) if picked.listed else "",
+        picks=picked.listed,
+        listed=listed.listed,
+        members=picked.members or listed.members,
+        first=picked.first or listed.first,
+        name=listed.name,
+        reader=reader(dataset, iterable=iterable),
+        generators=() if iterable else copied(loader),
+    )
+
+
+def owning_library(loader: Any) -> str:
+    """Name the library that made a loader of its own kind; empty for torch's, and for a class of the user's."""
+    module = sys.modules.get(type(loader).__module__)
+    if type(loader).__module__.startswith("torch.") or is_users(getattr(module, "__file__", None) or "<none>"):
+        return ""
+    return type(loader).__module__.partition(".")[0]
+
+
+def subgroups() -> bool:
+    """Whether there are process groups of some ranks, within which data may be shared on purpose."""
+    import torch.distributed.distributed_c10d as c10d
+
+    if not c10d.is_initialized():
+        return False
+    members = getattr(c10d._world, "pg_group_ranks", {}).values()  # noqa: SLF001 - torch lists its groups nowhere else
+    return any(1 < len(ranks) < c10d.get_world_size() for ranks in members)
+
+
+def sampler_of(recorder: Process, loader: Any) -> Sampler:
+    """Read the sampler that decides: that of the batches where the user gave one of his own."""
+    from torch.utils.data import BatchSampler
+
+    sampler, batches = loader.sampler, loader.batch_sampler
+    if batches is not None:  # one that the user gave leaves loader.sampler without a meaning
+        within = getattr(batches, "sampler", None)
+        sampler = batches if within is None else within
+        if type(batches) is not BatchSampler and not hasattr(sampler, "num_replicas"):
+            sampler = batches
+    facts: dict[str, Any] = {
+        ours: value if isinstance(value := getattr(sampler, theirs, None), (int, type(None))) else None
+        for ours, theirs in (
+            ("replicas", "num_replicas"), ("rank", "rank"), ("shuffle", "shuffle"), ("seed", "seed"),
+            ("epoch", "epoch"), ("drop_last", "drop_last"), ("replacement", "replacement"),
+        )
+    }  # fmt: skip
+    return Sampler(
+        number=recorder.number("sampler", sampler), kind=type(sampler).__name__, length=length(sampler), **facts
+    )
+
+
+def length(thing: Any) -> int | None:
+    """Return len(); None where there is none."""
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError, AttributeError, ValueError):  # streams have none, some loaders raise
+        return None

@@ -1,0 +1,186 @@
+"""The exceptions of a watched process: explained once, where torch raises them, and told when they leave it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.areas import shows_network
+from ddpdoctor.host.network_context import network
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.event_log import Reader
+from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
+from ddpdoctor.watch.rank.ending import last_words
+from ddpdoctor.watch.rank.traceback_format import chain, hide_watch, printed, qualified
+from ddpdoctor.watch.settings import ENDED
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check
+    from ddpdoctor.watch.rank.model.models import ProcessWithModels
+
+NUMBERED = re.compile(r"[Pp]arameter (?:at index|indices)|params\[\d+\]")
+INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
+LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
+"""Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
+GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
+"""Raised where the failures of other processes are gathered; each was explained where it happened."""
+KNOWN, EXPLAINED, TOLD, UNSAID = (f"_ddpdoctor_{name}" for name in ("known", "explained", "told", "note"))
+"""Attributes of an exception: fields of Failed; what was done; the note for which Python 3.10 has no place."""
+Known = dict[str, Any]
+FindOut = Callable[[], Known]
+
+
+@dataclass(slots=True)
+class Failures:
+    """What the process does about its exceptions; ``recorder`` is its own."""
+
+    recorder: ProcessWithModels
+    since: float = field(default_factory=time.time)
+    _checks: tuple[Check, ...] = ()
+    _explainer: Explainer | None = None
+
+    def passes(self, exc: BaseException, find_out: FindOut | None) -> None:
+        """Explain an exception that torch has raised into the user's code."""
+        known = self._known(exc, find_out)
+        hide_watch(exc)
+        if LOST.search(str(exc)):
+            return
+        with last_words() as received:
+            self._explain(exc, known, inside=True)
+            if received:
+                self._tell(self._failure(exc, known, inside=True))
+
+    def borne(self, exc: BaseException) -> None:
+        """Tell of an exception that ends a training, and not its rehearsal."""
+        self._tell(self._failure(exc, self._known(exc, None), inside=True))
+
+    def leaves(self, exc: BaseException) -> None:
+        """Tell that an exception is about to leave the process; then, as it may be killed for it, explain it."""
+        if TOLD in vars(exc):
+            return
+        vars(exc)[TOLD] = True
+        known = self._known(exc, None)
+        hide_watch(exc)
+        failure = self._failure(exc, known, inside=False)
+        told = self._tell(failure)
+        self._explain(exc, known, inside=False)
+        if not told and has_note(exc):
+            self.recorder.become_rank(None)
+            self._tell(failure)
+        if text := vars(exc).get(UNSAID, ""):
+            with suppress(OSError, ValueError):
+                sys.stderr.write(f"{text}\n")
+
+    def at_end(self) -> None:
+        """Do the same at the interpreter's end for the exception that caused it, if an excepthook has kept it."""
+        exc = getattr(sys, "last_value", None)
+        if not isinstance(exc, Exception) or TOLD in vars(exc) or hasattr(sys, "ps1"):
+            return
+        noted = has_note(exc)
+        self.leaves(exc)
+        if not noted:
+            for text in filter(is_note, getattr(exc, "__notes__", ())):
+                sys.stderr.write(f"{text}\n")
+
+    def _tell(self, failure: Failed) -> bool:
+        if self.recorder.is_rank:
+            self.recorder.writer.event(failure)
+        return bool(self.recorder.is_rank)
+
+    def _explain(self, exc: BaseException, known: Known, *, inside: bool) -> None:
+        """Add what the checks say as a note, unless another process, or an exception before this one, has it."""
+        if self._ended_by_watch():
+            return
+        of_others = type(exc).__name__ in GATHERED or type(exc).__module__.startswith("ddpdoctor.")
+        if EXPLAINED in vars(exc) or of_others or any(MARK in str(each) or has_note(each) for each in chain(exc)):
+            return
+        vars(exc)[EXPLAINED] = True
+        with self._busy():
+            text = self._note(self._failure(exc, known, inside=inside))
+        if text:
+            if hasattr(exc, "add_note"):
+                exc.add_note(text)
+            else:
+                vars(exc)[UNSAID] = text
+
+    def _ended_by_watch(self) -> bool:
+        """Whether the monitor has ended the training: what fails from then on follows from that."""
+        session = self.recorder.settings.session
+        return bool(session) and (Path(session) / ENDED).exists()
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Let the monitor know that a failure is being explained: it waits, to compare ranks."""
+        counters = self.recorder.writer.counters if self.recorder.is_rank else None
+        if counters is None:
+            yield
+            return
+        counters[event_log.EXPLAINING] = 1
+        try:
+            yield
+        finally:
+            counters[event_log.EXPLAINING] = 0
+
+    def _known(self, exc: BaseException, find_out: FindOut | None) -> Known:
+        """Return what is known of an exception, and keep it with the exception."""
+        if KNOWN not in vars(exc):
+            inner = vars(exc.__cause__).get(KNOWN) if exc.__cause__ else None
+            found = {"time": time.time(), **self._numbered(str(exc), find_out() if find_out else {})}
+            vars(exc)[KNOWN] = inner or found
+        known: Known = vars(exc)[KNOWN]
+        return known
+
+    def _failure(self, exc: BaseException, known: Known, *, inside: bool) -> Failed:
+        text, site = printed(exc, inside=inside)
+        return Failed(pid=os.getpid(), rank=self.recorder.rank, site=site, error=qualified(exc), text=text, **known)
+
+    def _numbered(self, text: str, known: Known) -> Known:
+        """Add the names of the parameters where the message has their numbers."""
+        if NUMBERED.search(text) and "parameters" not in known:
+            known = {**known, "parameters": self.recorder.models.numbered()}
+        if (found := INDICES.search(text)) and (names := known["parameters"]):
+            known["unused"] = tuple(names[index] for index in map(int, found[1].split()) if index < len(names))
+        return known
+
+    def _note(self, failure: Failed) -> str:
+        if self._explainer is None:
+            from ddpdoctor.registry import load_checks
+
+            self._checks = load_checks()
+            self._explainer = Explainer(self._checks)
+        peers = self._peers() if self._explainer.tells_of_another(failure) else []
+        found = self._explainer.explain([*peers, failure], Dispatcher(self._checks))
+        if not failure.seen and any(shows_network(check.area) for check, _ in found):
+            failure = replace(failure, seen=network())
+            found = self._explainer.explain([*peers, failure], Dispatcher(self._checks))
+        return note(found, failure.text)
+
+    def _peers(self) -> list[Failed]:
+        """Return the failures of other ranks of this host, in this attempt."""
+        session = self.recorder.settings.session
+        return [
+            event
+            for path in (Path(session).glob("*.events") if session else ())
+            if path.stem != str(os.getpid())
+            for event in Reader(path).new()
+            if isinstance(event, Failed) and event.time >= self.since
+        ]
+
+
+def has_note(exc: BaseException) -> bool:
+    """Whether an exception was explained in this process."""
+    return UNSAID in vars(exc) or any(map(is_note, getattr(exc, "__notes__", ())))
+
+
+def is_note(text: object) -> bool:
+    """Tell an explanation from the notes of others."""
+    return str(text).startswith(MARK)

@@ -1,0 +1,110 @@
+"""Where an exception leaves a process: the interpreter's end, a process of multiprocessing, torchrun's error file."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing.process
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.rank.ending import last_words
+from ddpdoctor.watch.rank.patch import Patch, patch
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.recorder import Recorder
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace sys.excepthook, what runs in children of multiprocessing and mp.spawn, and what writes the error file."""
+    from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
+
+    spawn = importlib.import_module("torch.multiprocessing.spawn")  # the package has a function of that name
+
+    return [
+        patch(sys, "excepthook", _excepthook(recorder)),
+        patch(multiprocessing.process.BaseProcess, "run", _running(recorder)),
+        patch(spawn, "_wrap", _spawned(recorder)),
+        patch(ErrorHandler, "record_exception", _recorded(recorder)),
+    ]
+
+
+def stay_outermost(recorder: Recorder) -> None:
+    """Take the place of the excepthook that init_process_group installs: what it prints must not be cut off."""
+    if not hasattr(sys.excepthook, "_ddpdoctor"):
+        recorder.late.append(patch(sys, "excepthook", _excepthook(recorder)))
+
+
+def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def excepthook(kind: Any, exc: BaseException, trace: Any) -> Any:
+            with last_words():
+                recorder.failed(exc)
+                recorder.safely(_leave_error_file, exc)
+                return original(kind, exc, trace)
+
+        excepthook._ddpdoctor = True  # type: ignore[attr-defined]  # noqa: SLF001 - asked for above
+        return excepthook
+
+    return wrap
+
+
+def _leave_error_file(exc: BaseException) -> None:
+    """Write what torchrun reports of this rank, where no @record in the script has."""
+    path = os.environ.get(ERROR_FILE)
+    if not path or not isinstance(exc, Exception) or multiprocessing.process.parent_process() or Path(path).exists():
+        return
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    trace = exc.__traceback__
+    try:
+        raise exc  # noqa: TRY301 - the handler writes the exception that is being handled
+    except Exception:  # noqa: BLE001 - it is the one above
+        exc.__traceback__ = trace
+        get_error_handler().record_exception(exc)
+
+
+def _running(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(process: Any) -> Any:
+            try:
+                return original(process)
+            except Exception as exc:
+                recorder.failed(exc)
+                raise
+
+        return run
+
+    return wrap
+
+
+def _spawned(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _wrap(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            def explained(*inner: Any) -> Any:
+                try:
+                    return fn(*inner)
+                except Exception as exc:
+                    recorder.failed(exc)
+                    raise
+
+            return original(explained, *args, **kwargs)
+
+        return _wrap
+
+    return wrap
+
+
+def _recorded(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def record_exception(handler: Any, exc: BaseException) -> Any:
+            recorder.explain(exc)  # before it is written
+            return original(handler, exc)
+
+        return record_exception
+
+    return wrap

@@ -1,0 +1,70 @@
+"""Checkpoint files: who writes which path, and when it is read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import FileRead, FileWritten
+from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rehearsal.file_journal import overwriting
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.recorder import Recorder
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace torch.save and torch.load."""
+    import torch
+
+    return [patch(torch, "save", _saving(recorder)), patch(torch, "load", _loading(recorder))]
+
+
+def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+            path = _path(f) if recorder.is_rank else None
+            if path is None:
+                return original(obj, f, *args, **kwargs)
+            began = time.time()
+            if recorder.settings.rehearsal is not None:
+                overwriting(Path(recorder.settings.session), path)  # torch writes without Python's open
+            result = original(obj, f, *args, **kwargs)
+            steps = recorder.writer.counters[event_log.STEPS]
+            recorder.safely(lambda: recorder.emit(FileWritten, path=path, began=began, steps=steps))
+            return result
+
+        return save
+
+    return wrap
+
+
+def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+            path = _path(f)
+            if recorder.is_rank and path is not None:
+                recorder.emit(FileRead, path=path)
+            try:
+                loaded = original(f, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc, lambda: {"path": path or ""})
+                raise
+            if path is not None:
+                recorder.safely(recorder.reads.add, path, loaded)
+            return loaded
+
+        return load
+
+    return wrap
+
+
+def _path(file: Any) -> str | None:
+    try:
+        return str(os.path.realpath(os.fspath(file)))
+    except TypeError:  # a stream
+        return None

@@ -1,0 +1,166 @@
+"""Process groups: joining and leaving, and every communication that Python begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.host.network_context import address, backend, network, rendezvous
+from ddpdoctor.watch.rank.hooks.errors import stay_outermost
+from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rehearsal.in_ranks import without_gpu
+from ddpdoctor.watch.user_frames import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
+    from ddpdoctor.watch.rank.recorder import Recorder
+
+# The methods of torch's ProcessGroup, as its Python functions call them, and how users know them. The names of
+# several torch versions: those that the installed one does not have are skipped.
+OPERATIONS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_into_tensor",
+    "all_gather_single": "all_gather_into_tensor",
+    "allgather_coalesced": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor",
+    "gather": "gather",
+    "scatter": "scatter",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "all_to_all_single": "all_to_all_single",
+    "barrier": "barrier",
+    "monitored_barrier": "monitored_barrier",
+    "send": "send",
+    "recv": "recv",
+    "recv_anysource": "recv",
+}
+
+
+# What point-to-point functions give is waited for by the other side; a barrier has no result.
+NO_RESULT = {"send", "recv", "barrier", "monitored_barrier"}
+ASKS = ("wait", "is_completed", "is_success", "get_future", "get_future_result", "result", "synchronize",
+        "block_current_stream", "exception", "boxed")  # fmt: skip
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace the methods of ProcessGroup and of Work, whatever name a script bound torch's functions to."""
+    import torch.distributed as dist
+    import torch.distributed.distributed_c10d as c10d
+
+    patches = [
+        patch(dist.ProcessGroup, method, _communication(recorder, name))
+        for method, name in OPERATIONS.items()
+        if hasattr(dist.ProcessGroup, method)
+    ]
+    patches += [patch(dist.Work, method, _asked(recorder)) for method in ASKS if hasattr(dist.Work, method)]
+    for module in (dist, c10d):  # the package re-exports what the module defines
+        patches.append(patch(module, "init_process_group", _joining(recorder)))
+        patches.append(patch(module, "destroy_process_group", _leaving(recorder)))
+    return patches
+
+
+def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def communicate(group: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.is_rank:
+                return original(group, *args, **kwargs)
+            site = user_site()
+            recorder.safely(_record, recorder, operation, group, args, site)
+            try:
+                work = original(group, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc)
+                raise
+            if operation not in NO_RESULT:
+                recorder.safely(recorder.handles.began, work, operation, group, site)
+            return work
+
+        return communicate
+
+    return wrap
+
+
+def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(work: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder.handles.touched(work)
+            return original(work, *args, **kwargs)
+
+        return ask
+
+    return wrap
+
+
+def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...], site: Site | None) -> None:
+    shapes = _shapes(args[0]) if args else ""
+    if operation in {"send", "recv"} and len(args) > 1 and isinstance(args[1], int):
+        shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
+    recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
+    recorder.models.communicated(operation, args, early=recorder.early)
+
+
+def _shapes(given: Any) -> str:
+    """Return what a rank gives: ``[3, 4]``, or several; a long list by its first and its length."""
+    if isinstance(given, (list, tuple)):
+        said = [_shapes(each) for each in given[:3]]
+        return ", ".join(said) + (f" and {len(given) - 3} more" if len(given) > 3 else "")  # noqa: PLR2004 - as above
+    return str(list(given.shape)) if hasattr(given, "shape") else ""
+
+
+def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            recorder.safely(_enter, recorder, args, kwargs)
+            rehearsal = recorder.settings.rehearsal
+            if rehearsal is not None and rehearsal.no_gpu:
+                args, kwargs = without_gpu(args, kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc, lambda: {"seen": (*rendezvous(args, kwargs), *network())})
+                raise
+            recorder.safely(recorder.joined)
+            recorder.safely(stay_outermost, recorder)
+            return result
+
+        return init_process_group
+
+    return wrap
+
+
+def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    import os
+
+    def told(argument: str, variable: str) -> int:
+        given = kwargs.get(argument, -1)
+        text = os.environ.get(variable, "")
+        return given if isinstance(given, int) and given >= 0 else int(text) if text.isdecimal() else -1
+
+    recorder.joining(
+        told("rank", "RANK"),
+        world_size=told("world_size", "WORLD_SIZE"),
+        backend=backend(args, kwargs),
+        address=address(args, kwargs),
+        local_size=int(local) if (local := os.environ.get("LOCAL_WORLD_SIZE", "")).isdecimal() else None,
+    )
+
+
+def _leaving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+            if not args and not kwargs:
+                recorder.safely(recorder.left)
+            return original(*args, **kwargs)
+
+        return destroy_process_group
+
+    return wrap

@@ -1,0 +1,190 @@
+"""Data loaders: each pass over one, the order that it draws, and how many batches it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import EpochEnded, EpochStarted, OrderSeen
+from ddpdoctor.watch.rank.data.dataset_digest import digest, sketch_of_batch
+from ddpdoctor.watch.rank.data.described import describe, length, owning_library, sampler_of, subgroups
+from ddpdoctor.watch.rank.data.passes import Pass
+from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, setting
+from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rehearsal.in_ranks import cut
+from ddpdoctor.watch.user_frames import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.recorder import Recorder
+
+BATCHES = 8  # of a pass, after which it is told; or two of each worker of an iterable data set
+PASSES = 3  # of a loader, in which content is looked at
+LOOKS = 64  # batches of a pass, within which one of a training has met a model that trains
+TOLD = 16  # passes of a loader, whose order is told
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace DataLoader.__iter__, what its iterators draw and give, and DistributedSampler.set_epoch."""
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+    from torch.utils.data.distributed import DistributedSampler
+
+    passes: dict[int, Pass] = {}
+    pending: list[Pass] = []
+    return [
+        patch(DataLoader, "__iter__", _iterating(recorder, passes, pending)),
+        patch(_BaseDataLoaderIter, "_next_index", drawing(recorder, pending)),
+        patch(_BaseDataLoaderIter, "__next__", _giving(recorder)),
+        patch(DistributedSampler, "set_epoch", setting(recorder)),
+    ]
+
+
+def _iterating(
+    recorder: Recorder, passes: dict[int, Pass], pending: list[Pass]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __iter__(loader: Any) -> Any:  # noqa: N807 - it stands in for one
+            if not recorder.is_rank:
+                return original(loader)
+            recorder.safely(_start, recorder, passes, pending, loader)
+            if pending and getattr(loader, "_iterator", None) is not None:  # persistent workers: it is used again
+                loader._iterator.__dict__["_ddpdoctor_pass"] = pending[-1]  # noqa: SLF001 - torch's own, as above
+            iterator = original(loader)
+            if pending:
+                iterator.__dict__.setdefault("_ddpdoctor_pass", pending.pop())
+                pending.clear()
+            return iterator
+
+        return __iter__
+
+    return wrap
+
+
+def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loader: Any) -> None:
+    import torch
+    from torch.utils.data import IterableDataset
+
+    number = recorder.number("loader", loader)
+    before = passes.get(number)
+    if before is not None:
+        _end(recorder, before, complete=False)
+    iterable = isinstance(loader.dataset, IterableDataset)
+    samples = None if iterable else length(loader.dataset)
+    this = passes[number] = Pass(
+        number,
+        before.number + 1 if before else 0,
+        iterable,
+        user_site(),
+        digested=max(BATCHES, 2 * loader.num_workers if iterable else 0),
+        stride=max(1, (samples or 0) // DRAWN),
+        began=(began := recorder.progress()),
+        epoch=before.epoch + (began > before.began) if before else 0,
+    )
+    if this.number == 0:
+        describe(recorder, number, loader, iterable=iterable)
+    this.told = this.number >= TOLD
+    training = torch.is_grad_enabled() and recorder.models.training()
+    recorder.emit(
+        EpochStarted,
+        loader=number,
+        number=this.number,
+        training=training,
+        dataset=type(loader.dataset).__name__,
+        length=samples,
+        batches=None if iterable else length(loader),  # of an iterable one, torch would remember that it was asked
+        batch_size=loader.batch_size,
+        drop_last=bool(loader.drop_last),
+        workers=loader.num_workers,
+        iterable=iterable,
+        sampler=None if iterable else sampler_of(recorder, loader),
+        given=recorder.writer.counters[event_log.BATCHES],
+        owning_library=owning_library(loader),
+        subgroups=subgroups(),
+        site=this.site,
+    )
+    recorder.over(this.epoch, training=training)
+    pending[:] = [this]
+
+
+def _tell(recorder: Recorder, this: Pass) -> None:
+    if not this.told:
+        this.told = True
+        recorder.emit(
+            OrderSeen,
+            loader=this.loader,
+            number=this.number,
+            indices=tuple(this.indices[:INDICES]),
+            digests=tuple(this.digests),
+            trained=this.forwards > 0,
+            whole=this.took_all,
+            joins=this.joins,
+            site=this.site,
+        )
+
+
+def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __next__(iterator: Any) -> Any:  # noqa: N807 - it stands in for one
+            this = iterator.__dict__.get("_ddpdoctor_pass") if recorder.is_rank else None
+            if this is None:
+                return original(iterator)
+            rehearsal = recorder.settings.rehearsal
+            if rehearsal is not None and _feeds_a_model(recorder, this) and cut(this.batches, rehearsal):
+                recorder.safely(_cut, recorder, this)
+                raise StopIteration
+            recorder.obey()
+            if not this.told and this.forwards and this.batches >= this.digested:
+                recorder.safely(_tell, recorder, this)
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                recorder.safely(_end, recorder, this)
+                raise
+            except Exception as exc:
+                recorder.explain(exc)
+                raise
+            this.batches += 1
+            recorder.count(event_log.BATCHES)
+            if not this.told and this.batches <= LOOKS:
+                recorder.safely(_gave, recorder, this, batch)
+            return batch
+
+        return __next__
+
+    return wrap
+
+
+def _feeds_a_model(recorder: Recorder, this: Pass) -> bool:
+    """Whether a pass trains or evaluates: one that counts, or computes statistics, needs all of its batches."""
+    import torch
+
+    evaluates = bool(recorder.models.known) and not torch.is_grad_enabled() and not recorder.models.training()
+    return evaluates or recorder.progress() > this.began
+
+
+def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:
+    recorder.feed.gave(this, batch)
+    if len(this.digests) < this.digested and this.number < PASSES:
+        this.digests.append(digest(sketch_of_batch(batch)))
+
+
+def _cut(recorder: Recorder, this: Pass) -> None:
+    _end(recorder, this, complete=False)
+
+
+def _end(recorder: Recorder, this: Pass, *, complete: bool = True) -> None:
+    if not this.over:
+        this.over = True
+        _tell(recorder, this)
+        recorder.emit(
+            EpochEnded,
+            loader=this.loader,
+            number=this.number,
+            batches=this.batches,
+            complete=complete,
+            trained=this.forwards > 0,
+            drawn=tuple(this.drawn),
+            stride=this.stride,
+            site=this.site,
+        )

@@ -1,0 +1,131 @@
+"""Wrapped models: what was wrapped, each forward through the wrapper, and load_state_dict."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.events import Loaded, Wrapping
+from ddpdoctor.watch.rank.model.models import NAMES
+from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rehearsal.in_ranks import Rebuilt
+from ddpdoctor.watch.user_frames import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.recorder import Recorder
+
+MOST = 100  # keys that an event names
+REBUILT = "_ddpdoctor_rebuilt"
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace DistributedDataParallel's constructor and forward, and Module.load_state_dict."""
+    from torch.nn import Module
+    from torch.nn.parallel import DistributedDataParallel
+
+    return [
+        patch(DistributedDataParallel, "__init__", _wrapping(recorder)),
+        patch(DistributedDataParallel, "forward", _forward(recorder)),
+        patch(Module, "load_state_dict", _loading(recorder)),
+    ]
+
+
+def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(model: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
+            if recorder.is_rank:
+                recorder.writer.communication(time.time(), "DistributedDataParallel()", "", "", user_site())
+                recorder.safely(_tell_wrapping, recorder, args, kwargs)
+            try:
+                original(model, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc, lambda: {"parameters": tuple(name for name, _ in _to_be_wrapped(args, kwargs))})
+                raise
+            if recorder.is_rank:
+                recorder.safely(recorder.models.wrapped, model)
+            if recorder.settings.rehearsal is not None and type(model).__init__ is __init__:
+                again = {**kwargs, "find_unused_parameters": True}
+                name = f"model{recorder.number('rebuilt', model)}"
+                build = functools.partial(original, model, *args, **again)
+                vars(model)[REBUILT] = Rebuilt(recorder.settings.session, name, build)
+
+        return __init__
+
+    return wrap
+
+
+def _tell_wrapping(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    shapes = tuple((name, tuple(getattr(each, "shape", ()))) for name, each in _to_be_wrapped(args, kwargs)[:NAMES])
+    recorder.emit(Wrapping, parameters=shapes)
+
+
+def _to_be_wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """List the parameters of what the constructor was given, by name, as DDP numbers them."""
+    module: Any = args[0] if args else kwargs.get("module")
+    ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+    named = module.named_parameters() if hasattr(module, "named_parameters") else ()
+    return [(name, each) for name, each in named if each.requires_grad and name not in ignored]
+
+
+def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.is_rank:
+                recorder.models.forward(model)
+                recorder.safely(recorder.feed.taken, model, (args, kwargs))
+            try:
+                return original(model, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc, lambda: _wrapped(recorder, model))
+                rebuilt = vars(model).get(REBUILT)
+                if rebuilt is None or not rebuilt.goes_on(model, exc):
+                    raise
+                recorder.safely(recorder.failures.borne, exc)
+                return original(model, *args, **kwargs)
+
+        return forward
+
+    return wrap
+
+
+def _wrapped(recorder: Recorder, model: Any) -> dict[str, Any]:
+    return {"parameters": recorder.models.numbered(model), "changed": recorder.models.changed(model)}
+
+
+def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(module, state_dict, *args, **kwargs)
+            except Exception as exc:
+                recorder.explain(exc, lambda: {"path": recorder.reads.source(state_dict)})
+                raise
+            if recorder.is_rank:
+                recorder.safely(_loaded, recorder, module, state_dict, result)
+            return result
+
+        return load_state_dict
+
+    return wrap
+
+
+def _loaded(recorder: Recorder, module: Any, state_dict: Any, result: Any) -> None:
+    from torch.nn.parallel import DistributedDataParallel
+
+    missing, unexpected = tuple(result.missing_keys), tuple(result.unexpected_keys)
+    matched = len(state_dict) - len(unexpected)
+    wrappers = (model.wrapper() for model in recorder.models.alive())
+    recorder.emit(
+        Loaded,
+        kind=type(module).__name__,
+        given=len(state_dict),
+        wanted=matched + len(missing),
+        matched=matched,
+        missing=missing[:MOST],
+        unexpected=unexpected[:MOST],
+        path=recorder.reads.source(state_dict),
+        wrapped=isinstance(module, DistributedDataParallel)
+        or any(wrapper is not None and wrapper.module is module for wrapper in wrappers),
+    )

@@ -1,0 +1,64 @@
+"""Samplers: the indices that a pass draws, and the epochs that a sampler is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.events import EpochSet
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.data.passes import Pass
+    from ddpdoctor.watch.rank.recorder import Recorder
+
+INDICES = 256  # of a pass, that are told at most
+DRAWN = 1024  # of a data set, whose ranks are told at the end of the first pass
+
+
+def drawing(recorder: Recorder, pending: list[Pass]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the replacement of ``_next_index``, which takes note of what a pass draws."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _next_index(iterator: Any) -> Any:
+            drawn = original(iterator)
+            if recorder.is_rank:
+                this = iterator.__dict__.get("_ddpdoctor_pass") or (pending[-1] if pending else None)
+                if this is not None and not this.iterable and not (this.told and this.number):
+                    recorder.safely(_drew, this, drawn)
+            return drawn
+
+        return _next_index
+
+    return wrap
+
+
+def _drew(this: Pass, drawn: Any) -> None:
+    more, first = len(this.indices) < INDICES, this.number == 0 and len(this.drawn) < 2 * DRAWN
+    if not more and not first:
+        return
+    indices = [index for index in (drawn if isinstance(drawn, (list, tuple)) else [drawn]) if type(index) is int]
+    if not indices:  # of numpy, say
+        indices = [int(index) for index in drawn if isinstance(index, Integral)] if isinstance(drawn, list) else []
+    if more:
+        this.indices += indices
+    if first:
+        this.drawn += [index for index in indices if not index % this.stride]
+
+
+def setting(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the replacement of ``set_epoch``, which takes note of the epoch."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_epoch(sampler: Any, epoch: int) -> None:
+            original(sampler, epoch)
+            if recorder.is_rank:
+                recorder.safely(_epoch_set, recorder, sampler, epoch)
+
+        return set_epoch
+
+    return wrap
+
+
+def _epoch_set(recorder: Recorder, sampler: Any, epoch: int) -> None:
+    recorder.emit(EpochSet, sampler=recorder.number("sampler", sampler), epoch=int(epoch))

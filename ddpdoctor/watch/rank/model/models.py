@@ -1,0 +1,165 @@
+"""The wrapped models of a watched process: what they were when they were wrapped, and what went through them since."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import EvaluationBegan, SyncSkipped, Wrapped
+from ddpdoctor.watch.rank.model.gradients import norms, tensors_in
+from ddpdoctor.watch.rank.model.wrapped_model import Model
+from ddpdoctor.watch.rank.process import Process
+from ddpdoctor.watch.user_frames import calling_package
+
+NAMES = 2000  # names that an event carries: more would cost time, and nobody reads them
+EVALUATIONS = 3  # that are compared
+LOOKS = 300  # after a backward: a script without an optimizer would be looked at for ever
+
+
+@dataclass(slots=True)
+class Models:
+    """All wrapped models of a process that are still there, by the identity of their wrapper.
+
+    ``made`` counts all that there ever were, ``sent`` the elements that Python gave to collectives since the first,
+    ``looks`` the backwards after which gradients were looked at.
+    """
+
+    recorder: Process
+    known: dict[int, Model] = field(default_factory=dict)
+    made: int = 0
+    sent: int = 0
+    looks: int = 0
+
+    def wrapped(self, wrapper: Any) -> None:
+        """Record a model that was just wrapped."""
+        import torch.distributed as dist
+
+        named = list(wrapper.module.named_parameters())
+        ignored = set(getattr(wrapper, "parameters_to_ignore", ()))
+        trainable = {
+            id(parameter): (name, str(parameter.device))
+            for name, parameter in named
+            if parameter.requires_grad and name not in ignored
+        }
+        self.known = {identity: model for identity, model in self.known.items() if model.wrapper() is not None}
+        model = Model(self.made, weakref.ref(wrapper), frozenset(name for name, _ in named), trainable)
+        self.known[id(wrapper)] = model
+        self.made += 1
+        self.recorder.emit(
+            Wrapped,
+            model=model.number,
+            inner=self.recorder.number("module", wrapper.module),
+            kind=type(wrapper.module).__name__,
+            group=tuple(dist.get_process_group_ranks(wrapper.process_group)),
+            trainable=tuple(name for name, _ in trainable.values())[:NAMES],
+            elements=sum(parameter.numel() for _, parameter in named if id(parameter) in trainable),
+            buffers=sum(1 for _ in wrapper.module.buffers()),
+            broadcast_buffers=bool(wrapper.broadcast_buffers),
+            find_unused_parameters=bool(wrapper.find_unused_parameters),
+            static_graph=bool(wrapper.static_graph),
+            owning_library=calling_package(),
+        )
+
+    def forward(self, wrapper: Any) -> None:
+        """Count a forward through the wrapper, if gradients are on."""
+        import torch
+
+        self.recorder.count(event_log.FORWARDS)
+        model = self.known.get(id(wrapper))
+        if model is None:
+            return
+        if not torch.is_grad_enabled():
+            if not (wrapper.training or wrapper.broadcast_buffers):
+                self.recorder.safely(self._evaluates, model, wrapper)
+            return
+        model.forwards += 1
+        model.last_synced = bool(wrapper.require_backward_grad_sync)
+        model.synced += model.last_synced
+        if not (model.last_synced or model.skipped):
+            model.skipped = True
+            self.recorder.safely(lambda: self.recorder.emit(SyncSkipped, model=model.number))
+
+    def _evaluates(self, model: Model, wrapper: Any) -> None:
+        """Tell the statistics that a rank evaluates with, once between two steps, the first times."""
+        from torch.nn import SyncBatchNorm
+        from torch.nn.modules.batchnorm import _BatchNorm
+
+        steps = self.recorder.writer.counters[event_log.STEPS]
+        if steps in model.evaluated or len(model.evaluated) >= EVALUATIONS:
+            return
+        model.evaluated.append(steps)
+        named = [
+            (f"{name}.running_var", part.running_var)
+            for name, part in wrapper.module.named_modules()
+            if isinstance(part, _BatchNorm) and not isinstance(part, SyncBatchNorm) and part.running_var is not None
+        ][:NAMES]
+        if named:
+            self.recorder.emit(
+                EvaluationBegan,
+                model=model.number,
+                steps=steps,
+                names=tuple(name for name, _ in named),
+                variances=tuple(norm or 0.0 for norm in norms([variance for _, variance in named])),
+            )
+
+    def alive(self) -> list[Model]:
+        """List the models that are still there, the one that was wrapped last first."""
+        return [model for model in reversed(self.known.values()) if model.wrapper() is not None]
+
+    def of(self, parameter: Any) -> tuple[Model, str] | None:
+        """Find the model that reduces a parameter's gradient, and the parameter's name there."""
+        for model in self.alive():
+            if known := model.trainable.get(id(parameter)):
+                return model, known[0]
+        return None
+
+    def numbered(self, wrapper: Any = None) -> tuple[str, ...]:
+        """Return the name of the parameters as DDP numbers them: of this model, or of the only one there is."""
+        alive = self.alive()
+        model = self.known.get(id(wrapper)) if wrapper is not None else alive[0] if len(alive) == 1 else None
+        return tuple(name for name, _ in model.trainable.values()) if model else ()
+
+    def changed(self, wrapper: Any) -> tuple[str, ...]:
+        """Return which parameters that DDP reduces were frozen or replaced since."""
+        model = self.known.get(id(wrapper))
+        if model is None:
+            return ()
+        held = {id(parameter): parameter for parameter in model.parameters().values()}
+        return tuple(
+            f"{name} was {'frozen' if identity in held else 'replaced'}"
+            for identity, (name, _) in model.trainable.items()
+            if identity not in held or not held[identity].requires_grad
+        )
+
+    def training(self) -> bool:
+        """Whether a wrapped model that is still there is in training mode."""
+        return any(wrapper.training for model in self.known.values() if (wrapper := model.wrapper()) is not None)
+
+    def communicated(self, operation: str, args: tuple[Any, ...], *, early: bool) -> None:
+        """Count what Python gives to a collective; in the first steps, look for gradients that DDP has reduced."""
+        if not self.known or not args:
+            return
+        tensors = list(tensors_in(args[0]))
+        self.sent += sum(tensor.numel() for tensor in tensors)
+        if early and self.looks <= LOOKS and operation == "all_reduce" and tensors:
+            for model in self.alive():
+                model.reduces(operation, {tensor.data_ptr() for tensor in tensors})
+
+    def backward_ended(self) -> None:
+        """Keep the norms of the gradients that DDP has just averaged."""
+        self.looks += 1
+        for model in self.alive():
+            if self.looks > LOOKS:
+                model.reduced.clear()
+            elif model.synced:
+                named = list(model.parameters().items())[:NAMES]
+                found = zip(named, norms([parameter.grad for _, parameter in named]), strict=True)
+                model.reduced = {name: norm for (name, _), norm in found if norm}
+
+
+class ProcessWithModels(Process, Protocol):
+    """A watched process and its wrapped models."""
+
+    models: Models

@@ -1,0 +1,184 @@
+"""What the optimizers of a watched process hold, and norms of a few of their steps, which ranks can compare."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled
+from ddpdoctor.watch.rank.model.bypass_finder import spot
+from ddpdoctor.watch.rank.model.gradients import ByHand, median, norms
+from ddpdoctor.watch.rank.model.models import NAMES
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.model.models import ProcessWithModels
+    from ddpdoctor.watch.rank.model.wrapped_model import Model
+
+MOST = 20
+
+
+@dataclass(slots=True)
+class Part:
+    """What an optimizer holds of one wrapped model (None: of none); the counts are the model's at the last step."""
+
+    model: Model | None
+    names: tuple[str, ...]
+    parameters: tuple[Any, ...]
+    forwards: int = 0
+    synced: int = 0
+
+
+@dataclass(slots=True)
+class Held:
+    """What an optimizer holds, as found when ``made`` models had been wrapped; ``others`` are of no wrapped model."""
+
+    number: int
+    optimizer: weakref.ref[Any]
+    made: int
+    parts: list[Part] = field(default_factory=list)
+    others: tuple[Any, ...] = ()
+    steps: int = 0
+
+
+@dataclass(slots=True)
+class Optimizers:
+    """All optimizers of a process: those that were built (weakly held), and those that have stepped."""
+
+    recorder: ProcessWithModels
+    built: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    stepped: dict[int, Held] = field(default_factory=dict)
+
+    def step(self, optimizer: Any, *, closure: bool) -> None:
+        """Take note of a step that is about to be made, or that was just made with a closure."""
+        held = self.stepped.get(id(optimizer))
+        if held is None or held.optimizer() is not optimizer:
+            held = self.stepped[id(optimizer)] = Held(len(self.stepped), weakref.ref(optimizer), -1)
+            self.built.add(optimizer)
+        if held.made != self.recorder.models.made:
+            self._look(held, optimizer)
+        held.steps += 1
+        if is_sampled(held.steps):
+            started = time.perf_counter()
+            for part in held.parts:
+                self._sample(held, part, closure=closure)
+            self.recorder.writer.counters[event_log.SAMPLING_MICROSECONDS] += int((time.perf_counter() - started) * 1e6)
+        for part in held.parts:
+            if part.model is not None:
+                part.forwards, part.synced = part.model.forwards, part.model.synced
+                part.model.by_hand = None
+                part.model.reduced.clear()
+
+    def _look(self, held: Held, optimizer: Any) -> None:
+        """Find out whose parameters an optimizer holds; what they are of each model is told."""
+        models = self.recorder.models
+        held.made = models.made
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        owners = [models.of(parameter) for parameter in parameters]
+        held.others = tuple(each for each, owner in zip(parameters, owners, strict=True) if owner is None)[:NAMES]
+        found = {owner[0].number: owner[0] for owner in owners if owner}
+        held.parts = []
+        for model in found.values() or [None]:
+            ours = [(owner[1], each) for each, owner in zip(parameters, owners, strict=True)
+                    if owner and owner[0] is model][:NAMES]  # fmt: skip
+            part = Part(model, tuple(name for name, _ in ours), tuple(each for _, each in ours))
+            held.parts.append(part)
+            self.recorder.emit(
+                OptimizerSeen,
+                optimizer=held.number,
+                kind=type(optimizer).__name__,
+                model=model.number if model else None,
+                names=part.names,
+                others=len(held.others),
+                frozen=_frozen(held.others, models.alive()),
+                gone=_gone(part),
+            )
+
+    def _sample(self, held: Held, part: Part, *, closure: bool) -> None:
+        model, models = part.model, self.recorder.models
+        alone = models.alive()[0] if model is None and len(models.alive()) == 1 else model
+        gradients = norms([parameter.grad for parameter in part.parameters])
+        unmanaged = list(model.unmanaged(self._held()))[:MOST] if model else []
+        wanting = [parameter.grad for parameter in held.others if parameter.requires_grad]
+        active = sum(bool(norm) for norm in norms(wanting))
+        stray_norms = norms([stray.parameter.grad for stray in unmanaged])
+        self.recorder.emit(
+            StepSampled,
+            optimizer=held.number,
+            model=model.number if model else None,
+            number=held.steps,
+            gradients=tuple(gradients),
+            parameters=tuple(value or 0.0 for value in norms(part.parameters)),
+            forwards=model.forwards - part.forwards if model else 0,
+            synced=model.synced - part.synced if model else 0,
+            last_synced=model.last_synced if model else True,
+            unmanaged=tuple((each.name, each.why, norm) for each, norm in zip(unmanaged, stray_norms, strict=True)),
+            moved=tuple(model.moved())[:MOST] if model else (),
+            hook=model.hook() if model else "",
+            sent=models.sent,
+            idle=len(wanting) - active,
+            active=active,
+            unheld=self._unheld(alone)[:MOST] if alone else (),
+            left=len(model.reduced) if model else 0,
+            rates=_rates(held.optimizer()),
+            closure=closure,
+        )
+        if model is not None:
+            if model.by_hand is not None:
+                self._by_hand(model, part, gradients, model.by_hand)
+            if model.forwards == part.forwards and any(gradients):
+                spot(self.recorder, model)
+
+    def _by_hand(self, model: Model, part: Part, gradients: list[float | None], each: ByHand) -> None:
+        named = dict(zip(part.names, gradients, strict=True))
+        ratios = [(named.get(name) or 0.0) / model.reduced[name] for name in each.names if name in model.reduced]
+        self.recorder.emit(
+            ManualReduction,
+            model=model.number,
+            operation=each.operation,
+            names=tuple(each.names)[:MOST],
+            count=len(each.names),
+            before=each.scaled,
+            after=median(ratios) or 0.0,
+            site=each.site,
+        )
+
+    def _held(self) -> set[int]:
+        return {id(each) for one in self.built for group in one.param_groups for each in group["params"]}
+
+    def _unheld(self, model: Model) -> tuple[str, ...]:
+        """Name the parameters of a model that have a gradient and that no optimizer of this process holds."""
+        held = self._held()
+        return tuple(
+            name
+            for name, parameter in model.parameters().items()
+            if parameter.requires_grad and id(parameter) not in held and parameter.grad is not None
+        )
+
+
+def is_sampled(step: int) -> bool:
+    """Whether a step is compared: the first three, then 10, 30, 100, 300, ... : the same on each rank."""
+    text = str(step)
+    return step <= 3 or (text[0] in "13" and not text[1:].strip("0"))  # noqa: PLR2004 - as said
+
+
+def _frozen(parameters: tuple[Any, ...], models: list[Model]) -> tuple[str, ...]:
+    """Name those of these parameters that are frozen ones of a wrapped model."""
+    names = {id(parameter): name for model in models for name, parameter in model.parameters().items()}
+    frozen = (names[id(each)] for each in parameters if not each.requires_grad and id(each) in names)
+    return tuple(frozen)[:MOST]
+
+
+def _gone(part: Part) -> tuple[str, ...]:
+    """Name what the optimizer holds of a model and the model has not any more."""
+    there = set(map(id, part.model.parameters().values())) if part.model else set()
+    pairs = zip(part.names, part.parameters, strict=True)
+    return tuple(name for name, parameter in pairs if id(parameter) not in there)[:MOST]
+
+
+def _rates(optimizer: Any) -> tuple[float, ...]:
+    """Return the learning rates that are plain numbers: one that is a tensor lies on a device."""
+    rates = (group.get("lr") for group in optimizer.param_groups)
+    return tuple(float(rate) for rate in rates if isinstance(rate, (int, float)))[:MOST]

@@ -1,0 +1,225 @@
+"""The watched process's own record: who it is, its ledger, and what must never disturb the training."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
+from ddpdoctor.watch.rank.answers import Answers
+from ddpdoctor.watch.rank.async_work import Handles
+from ddpdoctor.watch.rank.data.passes import Feed
+from ddpdoctor.watch.rank.failures import Failures, FindOut
+from ddpdoctor.watch.rank.model.models import Models
+from ddpdoctor.watch.rank.reads import Reads
+from ddpdoctor.watch.rank.session import with_monitor
+from ddpdoctor.watch.rehearsal.in_ranks import RehearsalOver
+from ddpdoctor.watch.settings import ENDED
+from ddpdoctor.watch.user_frames import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.patch import Patch
+    from ddpdoctor.watch.settings import Settings
+
+EARLY = 2  # steps in which gradients are looked at right after backward
+
+
+class FaultFoundError(RuntimeError):
+    """The watch found a fault and was asked to end the training (``on_finding="raise"``); the text is the finding."""
+
+
+class Recorder:
+    """One watched process; after a fork the child is another one, which is watched once it joins a process group."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Begin with nothing written: a process that is no rank leaves no trace."""
+        self.settings = settings
+        self.rank: int | None = None
+        self.active = True
+        self.late: list[Patch] = []
+        self.models = Models(self)
+        self.feed = Feed()
+        self.handles = Handles(self)
+        self.failures = Failures(self)
+        self.reads = Reads()
+        self._writer: event_log.Writer | None = None
+        self._answers: Answers | None = None
+        self._complained = False
+        self._numbers: dict[tuple[str, int], tuple[int, Callable[[], object]]] = {}
+        self._counts: Counter[str] = Counter()
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self.ends)
+
+    @property
+    def is_rank(self) -> bool:
+        """Whether this process was told a rank, or joins a process group."""
+        return self.active and self._writer is not None
+
+    @property
+    def early(self) -> bool:
+        """Whether this process is in its first steps, with a wrapped model."""
+        return bool(self.models.known) and self.writer.counters[event_log.STEPS] <= EARLY
+
+    @property
+    def writer(self) -> event_log.Writer:
+        """The ledger of a process that is a rank."""
+        assert self._writer is not None, "only a rank writes"  # noqa: S101 - the hooks ask is_rank first
+        return self._writer
+
+    def become_rank(self, rank: int | None) -> None:
+        """Open the ledger; from now on the monitor sees this process."""
+        if not self.active or threading.current_thread() is not threading.main_thread():
+            return
+        if rank is not None:
+            self.rank = rank
+        if self._writer is None:
+            if not self.settings.session:
+                self.settings = with_monitor(self.settings)
+            self._writer = event_log.Writer(self.settings.session)
+            self.safely(self._answer)
+            self.emit(Started, program=" ".join(sys.argv))
+
+    def _answer(self) -> None:
+        self._answers = Answers(self.writer.base)
+
+    def emit(self, event: type[Event], /, **values: Any) -> None:
+        """Write an event of this process, if it is a rank; the line of the user's is added unless it is given."""
+        if self.is_rank:
+            values.setdefault("site", user_site())
+            self.writer.event(event(pid=self.writer.pid, time=time.time(), rank=self.rank, **values))
+
+    def joining(self, rank: int, **told: Any) -> None:
+        """Tell that init_process_group was entered."""
+        self.become_rank(rank if rank >= 0 else None)
+        self.emit(Joining, **told)
+
+    def joined(self) -> None:
+        """Tell that there is a default process group."""
+        import torch.distributed as dist
+
+        self.become_rank(dist.get_rank())
+        self.emit(Joined, world_size=dist.get_world_size(), backend=str(dist.get_backend()))
+
+    def count(self, counter: int) -> None:
+        """Add one to a counter."""
+        if self._writer is not None:
+            self._writer.counters[counter] += 1
+
+    def progress(self) -> int:
+        """Return how many forwards of wrapped models and steps of optimizers this process has made."""
+        return self.writer.counters[event_log.FORWARDS] + self.writer.counters[event_log.STEPS]
+
+    def number(self, what: str, thing: object) -> int:
+        """Number the objects of a kind in the order in which they are first seen."""
+        key = (what, id(thing))
+        number, alive = self._numbers.get(key, (0, None))
+        if alive is None or alive() is not thing:  # not seen, or one that took the place of one that was freed
+            number = self._counts[what] = self._counts[what] + 1
+            self._numbers[key] = (number, _reference(thing))
+        return number - 1
+
+    def safely(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function of the watch; if it fails itself, training goes on, and one line says so."""
+        try:
+            function(*args)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it is the watch's fault and not the training's
+            if not self._complained:
+                self._complained = True
+                with suppress(OSError, ValueError):
+                    text = f"ddpdoctor: the watch failed in {function.__qualname__}: {type(exc).__name__}: {exc}\n"
+                    os.write(2, text.encode())
+
+    def explain(self, exc: BaseException, find_out: FindOut | None = None) -> None:
+        """Add the explanation of an error, once, as a note; its type and its traceback stay.
+
+        ``find_out`` gives the fields of Failed that are known where the error is raised.
+        """
+        if self.active and isinstance(exc, Exception) and not _in_loader_worker():
+            self.safely(self.failures.passes, exc, find_out)
+
+    def failed(self, exc: BaseException) -> None:
+        """Tell that an exception is about to leave the process, and explain it."""
+        if self.active and isinstance(exc, Exception) and not _in_loader_worker():
+            self.safely(self.failures.leaves, exc)
+
+    def left(self) -> None:
+        """Tell that the default process group is given up."""
+        self.emit(Left, ended=False)
+
+    def obey(self) -> None:
+        """End here if the monitor asks for it: at a batch or a step, where nothing is half done.
+
+        Raises:
+            FaultFoundError: a finding is to end the training.
+            RehearsalOver: the rehearsal has seen enough.
+        """
+        if self._writer is not None and self._writer.counters[event_log.STOP]:
+            if self.settings.rehearsal is not None:
+                raise RehearsalOver(0)
+            raise FaultFoundError((Path(self.settings.session) / ENDED).read_text(encoding="utf-8"))
+
+    def over(self, epoch: int, *, training: bool) -> None:
+        """End a rehearsal at the start of an epoch, which all ranks reach together.
+
+        Raises:
+            RehearsalOver: this would be one epoch too many.
+        """
+        if self.settings.rehearsal is not None and training and epoch >= self.settings.rehearsal.epochs:
+            raise RehearsalOver(0)
+
+    def enough_steps(self) -> None:
+        """End a rehearsal after so many steps, where no loop over a loader ends it.
+
+        Raises:
+            RehearsalOver: this would be one step too many.
+        """
+        if (
+            self.settings.rehearsal is not None
+            and self.writer.counters[event_log.STEPS] > self.settings.rehearsal.steps
+        ):
+            raise RehearsalOver(0)
+
+    def stop(self) -> None:
+        """Write nothing any more."""
+        self.active = False
+        if self._answers is not None:
+            self._answers.end()
+            self._answers = None
+
+    def _forked(self) -> None:
+        if self._answers is not None:
+            self._answers.end()
+        self._writer, self._answers, self.rank = None, None, None
+        self._numbers, self._counts = {}, Counter()
+        self.models, self.feed = Models(self), Feed()
+        self.handles, self.failures = Handles(self), Failures(self)
+
+    def ends(self) -> None:
+        """Tell that the program has come to its end."""
+        if self.active and not _in_loader_worker():
+            self.safely(self.failures.at_end)
+        self.safely(lambda: self.emit(Left, ended=True))
+        self.handles.waiting.clear()  # what the interpreter frees from now on, no line of the script dropped
+
+
+def _in_loader_worker() -> bool:
+    """Whether this is a worker of a DataLoader, whose errors the training is given."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
+def _reference(thing: object) -> Callable[[], object]:
+    try:
+        return weakref.ref(thing)
+    except TypeError:  # a list, say: kept, so that its identity stays its own
+        return lambda: thing

@@ -1,0 +1,72 @@
+"""An exception as its process would print it, without the frames and the notes of the watch."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
+
+from ddpdoctor.watch.events import Site
+from ddpdoctor.watch.failure_explainer import MARK
+from ddpdoctor.watch.user_frames import frames, is_users, is_watchs
+
+
+def printed(exc: BaseException, *, inside: bool) -> tuple[str, Site | None]:
+    """Return the traceback as text, and the user's innermost line in it.
+
+    ``inside``: the exception is on its way through the caller's code, so what called is a part of the traceback.
+    """
+    told = traceback.TracebackException.from_exception(exc)
+    for each in _links(told):
+        each.__notes__ = [text for text in getattr(each, "__notes__", None) or () if not str(text).startswith(MARK)]
+    frames = [*(traceback.extract_stack(_caller()) if inside else ()), *told.stack]
+    told.stack = traceback.StackSummary.from_list([each for each in frames if not is_watchs(each.filename)])
+    users = [each for each in told.stack if is_users(each.filename)]
+    site = Site(users[-1].filename, users[-1].lineno or 0, users[-1].name) if users else None
+    return "".join(told.format()), site
+
+
+def qualified(exc: BaseException) -> str:
+    """Return the name of an exception's type as a traceback does."""
+    kind = type(exc)
+    return (
+        kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+def chain(exc: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and those that it was raised from, or beside, as a traceback shows them."""
+    seen = set()
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        yield exc
+        exc = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)
+
+
+def hide_watch(exc: BaseException) -> None:
+    """Take the frames of the watch out of the traceback: it is the user's code that has called torch."""
+    for each in chain(exc):
+        each.__traceback__ = _from_others(each.__traceback__)
+        at = each.__traceback__
+        while at is not None:
+            at.tb_next = _from_others(at.tb_next)
+            at = at.tb_next
+
+
+def _from_others(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and is_watchs(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace
+
+
+def _links(told: Any) -> Iterator[Any]:
+    seen = set()
+    while told is not None and id(told) not in seen:
+        seen.add(id(told))
+        yield told
+        told = told.__cause__ or told.__context__
+
+
+def _caller() -> FrameType | None:
+    return next((frame for frame in frames() if not is_watchs(frame.f_code.co_filename)), None)

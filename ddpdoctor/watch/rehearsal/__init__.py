@@ -1,0 +1,1 @@
+"""The user's own launch, cut short, watched, and undone."""

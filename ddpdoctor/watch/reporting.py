@@ -1,0 +1,77 @@
+"""What a watch has found, as results and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.engine import result
+from ddpdoctor.facets import Instrument
+from ddpdoctor.findings import Report, Result, Severity, Status
+from ddpdoctor.report.data import as_json
+from ddpdoctor.report.redact import redacted
+from ddpdoctor.report.style import PLAIN, Style
+from ddpdoctor.report.text import MARGIN, result_text
+from ddpdoctor.report.verdict import number_of, verdict
+from ddpdoctor.report.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check
+    from ddpdoctor.watch.dispatcher import Found
+    from ddpdoctor.watch.monitor.monitor import Monitor
+
+BY = "ddpdoctor: "
+"""Says who speaks, between the lines of a training."""
+NOT_SHOWN = "the training came to nothing that this check watches for"
+
+
+def as_result(*found: Found) -> Result:
+    """Return findings of one check as its result."""
+    return result(found[0].check, Status.FAILED, findings=tuple(each.finding for each in found))
+
+
+def found_results(monitor: Monitor) -> tuple[Result, ...]:
+    """Return all that was found, by check, in the order in which it was found; then the checks that crashed."""
+    by_check: dict[str, list[Found]] = {}
+    for found in monitor.found:
+        by_check.setdefault(found.check.code, []).append(found)
+    return (*(as_result(*group) for group in by_check.values()), *monitor.crashes)
+
+
+def all_results(monitor: Monitor, checks: Iterable[Check]) -> tuple[Result, ...]:
+    """Return what was found, and how it ended for the other checks that watch trainings."""
+    there = found_results(monitor)
+    named = {each.code for each in there}
+    others = [check for check in checks if check.of(Instrument.WATCH) and check.code not in named]
+    passed = [result(check, Status.PASSED) for check in others if check.code in monitor.asked]
+    unseen = [check for check in others if check.code not in monitor.asked]
+    return (*there, *passed, *(result(check, Status.NOT_RUN, reason=NOT_SHOWN) for check in unseen))
+
+
+def finding_text(found: Found, style: Style = PLAIN, *, by: str = BY) -> str:
+    """Return a finding as the report has it."""
+    return result_text(redacted(as_result(found)), style, by=by)
+
+
+def summary(monitor: Monitor) -> str:
+    """Return all findings so far as text."""
+    return "\n".join(finding_text(found, by="") for found in monitor.found)
+
+
+def watched_text(monitor: Monitor, style: Style = PLAIN) -> str:
+    """Return what a watch that ends has seen, for those who wonder whether anybody looked."""
+    ranks = monitor.counts.values()
+    if monitor.joined:
+        steps = int(max(each["steps"] for each in ranks))
+        seen = f"Watched {number_of(len(ranks), 'rank')}, {number_of(steps, 'step')} of each."
+    else:
+        seen = "No process of this command joined a process group: there was no rank to watch."
+    said = f"{verdict(Report(found_results(monitor)))} " if monitor.joined or monitor.found else ""
+    return "\n".join(style.wrap(f"{BY}{said}{seen}", MARGIN, ""))
+
+
+def write_report(path: str, monitor: Monitor, seconds: float) -> None:
+    """Write what was found as JSON."""
+    report = redacted(Report(found_results(monitor), (), seconds))
+    write_whole(Path(path), as_json(report, Severity.WARNING, {"watched": monitor.counts}))

@@ -1,0 +1,85 @@
+"""A command of the user's, watched from its start to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.findings import Severity
+from ddpdoctor.launch.command import start, wait
+from ddpdoctor.launch.signals import forwarding
+from ddpdoctor.watch.monitor.monitor import Monitor
+from ddpdoctor.watch.reporting import summary
+from ddpdoctor.watch.stale_sessions import held
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check
+    from ddpdoctor.watch.dispatcher import Found
+    from ddpdoctor.watch.settings import Settings
+
+POLL = 0.2  # seconds
+GRACE = 10.0  # seconds for a command that was asked to end
+BOOT = Path(__file__).with_name("boot")
+
+
+@contextmanager
+def session() -> Iterator[str]:
+    """Yield a folder for one run; it is gone at the end, and those of runs that were killed are gone before."""
+    with tempfile.TemporaryDirectory(prefix="ddpdoctor-", ignore_cleanup_errors=True) as folder, held(Path(folder)):
+        yield folder
+
+
+def watched(
+    command: Sequence[str], settings: Settings, checks: tuple[Check, ...], say: Callable[[Found], None]
+) -> tuple[int, Monitor, float]:
+    """Run a command to its end, watched; return its exit status, the monitor, the seconds.
+
+    Raises:
+        BadTarget: there is no such command.
+    """
+    started = time.monotonic()
+    monitor = Monitor(settings, checks, say)
+    process = start(command, watched_environ(settings))
+    ended_by_us = False
+    with forwarding(process):
+        while process.poll() is None:
+            monitor.poll()
+            if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
+                ended_by_us = True
+                _end(process, monitor)
+            wait(process, POLL)
+        monitor.end(process.returncode)
+    status = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return 1 if ended_by_us else status, monitor, time.monotonic() - started
+
+
+def watched_environ(settings: Settings) -> Mapping[str, str]:
+    """Return the environment in which every Python process of a command is watched."""
+    environ = dict(os.environ)
+    settings.export(environ)
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(BOOT), environ.get("PYTHONPATH", ""))))
+    return environ
+
+
+def is_serious(monitor: Monitor) -> bool:
+    """Whether something was found that is more than a note."""
+    return any((found.finding.severity or Severity.NOTE) >= Severity.WARNING for found in monitor.found)
+
+
+def _end(process: subprocess.Popen[bytes], monitor: Monitor) -> None:
+    """End a training: its ranks at their next step with an error of their own; after a while, all by signals."""
+    monitor.stop_ranks(summary(monitor))
+    if not monitor.hung:
+        wait(process, GRACE)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            process.send_signal(number)
+            wait(process, GRACE)
+        monitor.signal_ranks(number)  # a launcher that is ended so may leave them behind

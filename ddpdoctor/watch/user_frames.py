@@ -1,0 +1,63 @@
+"""Which frames are the user's own code."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from ddpdoctor.watch.events import Site
+
+LIBRARIES = tuple(
+    f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))} if path
+)
+PACKAGE = f"{Path(__file__).parents[1]}/"
+WATCH = f"{PACKAGE}watch/"
+PATIENTS = f"{PACKAGE}fixtures/"  # in an installed package they lie below it
+
+
+@functools.cache
+def is_users(file: str) -> bool:
+    """Whether a file is neither of the interpreter, nor of an installed package, nor of this one."""
+    if file.startswith(PATIENTS):
+        return True
+    if "/site-packages/" in file or "/dist-packages/" in file or file.startswith("<frozen"):
+        return False
+    return not file.startswith((PACKAGE, *LIBRARIES))
+
+
+def is_watchs(file: str) -> bool:
+    """Whether a file is one of the watch itself, whose frames stand between the user's and torch's."""
+    return file.startswith(WATCH)
+
+
+def frames() -> Iterator[FrameType]:
+    """Yield what this thread is executing, innermost first, from the caller on."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what inspect.currentframe() gives, without a search
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def site_of(frame: FrameType) -> Site:
+    """Return the line that a frame is at."""
+    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def user_site() -> Site | None:
+    """Return the innermost line of the user's code that is being executed in this thread; None where there is none."""
+    return next((site_of(frame) for frame in frames() if is_users(frame.f_code.co_filename)), None)
+
+
+def calling_package() -> str:
+    """Return the name of the package that called into torch here; empty where that was the user's own code."""
+    for frame in frames():
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+        if is_users(file):
+            return ""
+        if not file.startswith(PACKAGE) and module.partition(".")[0] != "torch":
+            return module.partition(".")[0]
+    return ""

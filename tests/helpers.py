@@ -1,0 +1,46 @@
+"""What several tests need, and is no fixture of pytest: paths, commands, and the engine of ``ddpdoctor explain``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.facets import Instrument
+from ddpdoctor.logs.examination import Examination, examination
+from ddpdoctor.logs.read.sources import Origin
+from ddpdoctor.logs.record_buffer import RecordBuffer
+from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.logs.answer import Answer, Named
+
+Command = tuple[str, ...]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Port = Callable[[], str]
+Script = Callable[[str], str]
+ROOT = Path(__file__).parents[1]
+FIXTURES = ROOT / "fixtures"
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+CHECKS = load_checks()
+LOGGED = tuple(check for check in CHECKS if check.of(Instrument.LOG))
+PREPARED = examination(CHECKS)  # once: it is what takes the time
+
+
+def begun(prepared: Examination = PREPARED) -> Examination:
+    """Begin to explain logs with all checks, or with others."""
+    return Examination(prepared.patterns, RecordBuffer(prepared.buffer.finder))
+
+
+def answered(log: str | bytes, prepared: Examination = PREPARED) -> Answer:
+    """Explain a log with all checks, or with others."""
+    examined = begun(prepared)
+    examined.read(Origin("train.log"), [log.encode() if isinstance(log, str) else log])
+    return examined.answer()
+
+
+def named(log: str) -> dict[str, Named]:
+    """Return what all checks together say of a log, by slug; the first cause comes first."""
+    return {each.check.slug: each for each in answered(log).named}
