@@ -11,7 +11,9 @@ surviving ranks raise when their group is torn down for it.
 ## How to be sure
 
 Read that rank's own log. `dmesg -T | grep -iE "killed process|out of memory|xid|segfault"` on its host shows whether
-the kernel ended it. `py-spy dump --pid PID` shows where it is if the process still lives; a process that is gone
+the kernel ended it. `ddpdoctor run` says that a rank stands still where its counters and its stack have not moved for
+--hang-after, and neither it nor what it has started has used a processor, a disk or moved data meanwhile.
+`py-spy dump --pid PID` shows where it is if the process still lives; a process that is gone
 gives no answer.
 
 ## How to mend it

@@ -14,7 +14,7 @@ from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Doing, Ended, Event, Failed, Joined, Left, Stalled, Started
 from ddpdoctor.watch.failure_explainer import Explainer
-from ddpdoctor.watch.monitor.positions import Rank, stalled
+from ddpdoctor.watch.monitor.positions import Rank, follow_those_that_rest, stalled
 from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Monitor:
                     each.rank = event.rank
                 self._see(event)
             each.moved()
+        follow_those_that_rest(each for each in self._ranks.values() if each.rank >= 0)
         if any(each.is_explaining for each in self._ranks.values()):
             return  # it will say why the others wait
         if not self._new:
