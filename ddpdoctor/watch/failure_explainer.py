@@ -49,14 +49,15 @@ class Explainer:
         lost = {rank for named in _consequences(answer) for rank in named.ranks}
         first = _first(failures, records, cause, answer)
         followed = [each for each in failures if each.rank in lost and each is not first]
-        found = list(dispatcher.ask(first)) if first else []
+        training = dispatcher.trainings.of(failures[0].pid)
+        found = list(dispatcher.ask(first, training)) if first else []
         if first and not found and cause:
             found = [Found(cause.check, cause.finding)]
         if first and found:
             return [Found(check, _with(finding, first, followed)) for check, finding in found]
         if lost:
             event = PeerLost(pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone, ended=ended)
-            found = list(dispatcher.ask(event))
+            found = list(dispatcher.ask(event, training))
         if not (found or first or gone or ended) and answer.cause:
             return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
         return found

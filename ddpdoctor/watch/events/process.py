@@ -9,9 +9,15 @@ from ddpdoctor.watch.events.base import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """A process has imported torch that was told a rank, or that calls init_process_group."""
+    """A process has imported torch that was told a rank, or that calls init_process_group.
+
+    ``launch`` is what it has in common with the ranks that were started with it, and with no others: where they meet,
+    the launcher's run and attempt; empty where no launcher has told it a rank. ``world_size`` is what that told it.
+    """
 
     program: str
+    launch: str = ""
+    world_size: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
