@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 TICK = 0.004  # seconds between two looks at the ranks
 GRACE = 2.0  # seconds that the other ranks get once one has failed
+DYING = 0.01  # seconds that killed processes get before those still there are looked for
 OUTPUT = 20_000  # characters kept of each rank's output
 FLOOD = 16 * 2**20  # bytes of output after which a rank's file is emptied, lest it fill the disk
 
@@ -182,9 +183,9 @@ def _end(pids: Iterable[int]) -> None:
         ranks.discard(ended)
         if ended == 0:
             time.sleep(pause)
-            if not ranks and pause > 0.01:  # what is still there, a rank has left to this process
+            if not ranks and pause > DYING:  # what is still there, a rank has left to this process
                 _kill_descendants()
-            pause = pause if ranks else 2 * pause  # most of it is dying already, and finding it costs 20 ms
+            pause = pause if ranks else 2 * pause
 
 
 def _kill_descendants() -> None:
