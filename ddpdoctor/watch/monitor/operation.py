@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.host.stack import in_backward
 from ddpdoctor.watch.user_frames import is_users, is_watchs
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ WITHIN = (
     "/torch/distributed/", "/torch/nn/parallel/", "/torch/_ops.py", "/torch/_dynamo/eval_frame.py",
     "/torch/utils/_contextlib.py", "/contextlib.py",
 )  # fmt: skip
-BACKWARD = "_engine_run_backward"
 JOINING = "init_process_group"
 CONSTRUCTED = {"__init__": "DistributedDataParallel()", "forward": "forward of DistributedDataParallel"}
 
@@ -26,7 +26,7 @@ def operation_of(frames: tuple[Frame, ...]) -> str:
     """Return the name of the communication that a stack is inside of; empty when it is in none, or computes in one."""
     name = ""
     for frame in frames:
-        if frame.function == BACKWARD:
+        if in_backward(frame.file, frame.function):
             return "backward"
         if is_users(frame.file) or not (is_watchs(frame.file) or any(part in frame.file for part in WITHIN)):
             break
