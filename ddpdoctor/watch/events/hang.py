@@ -88,3 +88,16 @@ class Stalled(Event):
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""
         return tuple(position for position in self.ranks if position.doing in doings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldAtEnd(Event):
+    """Made by the monitor: a rank has given up its process group, and its main thread neither goes on nor ends.
+
+    It keeps the GIL in native code, and a thread of gloo waits for that. ``site`` is where the main thread is,
+    ``destroyed`` the call of destroy_process_group, ``models`` how many wrapped models there were then.
+    """
+
+    models: int
+    destroyed: Site | None
+    seconds: float

@@ -44,9 +44,10 @@ class Joined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Event):
-    """A rank has called destroy_process_group, or its interpreter ends."""
+    """A rank has called destroy_process_group, or its interpreter ends; ``models`` are wrapped ones that are there."""
 
     ended: bool
+    models: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ddpdoctor.watch.monitor.usage import Usage, usages
+from ddpdoctor.watch.monitor.usage import Thread, Usage, usages
 
 WINDOW = 1.0  # seconds over which use is measured
 TURNS = 0.5  # a second: a main thread that comes to run so often asks again and again for something
@@ -29,7 +29,16 @@ class Activity:
     def rest(self, now: Usage | None) -> None:
         """Leave out of account what the monitor's own question has just caused in the process."""
         if now is not None and self.last is not None and self.quiet is not None:
-            self.quiet = replace(self.quiet, moved=self.quiet.moved + now.moved - self.last.moved)
+            main, since = self.quiet.main, self.last.main
+            ran, waited, turns = (each - before for each, before in zip(now.main, since, strict=True))
+            self.quiet = replace(
+                self.quiet,
+                threads={
+                    **self.quiet.threads,
+                    now.pid: Thread(main.ran + ran, main.waited + waited, main.turns + int(turns)),
+                },
+                moved=self.quiet.moved + now.moved - self.last.moved,
+            )
             self.last = now
 
     @property

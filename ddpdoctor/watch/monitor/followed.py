@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.events import Doing, Failed, Left, Stalled
+from ddpdoctor.watch.events import Doing, Failed, HeldAtEnd, Left, Stalled
 from ddpdoctor.watch.monitor.positions import Rank, stalled
+from ddpdoctor.watch.monitor.teardown import held_at_end
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.training import Training
@@ -22,7 +23,7 @@ class Followed:
     """One training; ``ranks`` are its processes.
 
     ``failed`` are its failures, ``new`` those of them that are not explained yet, since ``failing``; ``known``: it was
-    told what the first of them was.
+    told what the first of them was. ``held`` are processes that do not come to their end.
     """
 
     training: Training
@@ -32,6 +33,8 @@ class Followed:
     failing: float = 0.0
     known: bool = False
     looked: float = 0.0
+    looked_at_end: float = 0.0
+    held: set[int] = field(default_factory=set)
     stands: tuple[tuple[int, Doing, str], ...] = ()
 
     def fails(self, event: Failed) -> None:
@@ -51,7 +54,9 @@ class Followed:
 
     @property
     def hung(self) -> bool:
-        """Whether it stands: all that is left waits, and nobody works."""
+        """Whether it stands: all that is left waits, or cannot end, and nobody works."""
+        if self.held and all(each.reader.pid in self.held for each in self.ranks if each.alive):
+            return True
         return bool(self.stands) and all(doing not in GO_ON for _, doing, _ in self.stands)
 
     def gone(self) -> tuple[int, ...]:
@@ -63,6 +68,17 @@ class Followed:
         failed = {event.pid for event in self.failed}
         left = self.training.of(Left, ended=True)
         return tuple(sorted({event.rank for event in left if event.rank is not None and event.pid not in failed}))
+
+    def look_at_end(self, after: float) -> list[HeldAtEnd]:
+        """Look for ranks that do not come to their end, now and then; each is told once."""
+        now = time.monotonic()
+        if now - self.looked_at_end < min(after, AGAIN):
+            return []
+        self.looked_at_end = now
+        left = {event.pid for event in self.training.of(Left, ended=False)} - self.held
+        found = held_at_end([each for each in self.ranks if each.reader.pid in left], self.training, after)
+        self.held.update(each.pid for each in found)
+        return found
 
     def look(self, after: float) -> Stalled | None:
         """Look for a hang, now and then; None where there is none, or none that was not told yet."""

@@ -55,7 +55,14 @@ class Monitor:
         for each in list(self._followed.values()):
             if each.new and each.settled:
                 self._explain(each)
-            elif not each.new and (event := each.look(self._settings.hang_after)):
+            elif not each.new:
+                self._look(each)
+
+    def _look(self, each: Followed) -> None:
+        """Look for a hang of a training, in its midst and at its end."""
+        after = self._settings.hang_after
+        for event in (*each.look_at_end(after), each.look(after)):
+            if event is not None:
                 self._tell(self._dispatcher.see_of(each.training, event))
 
     def _new_events(self) -> list[Event]:

@@ -154,7 +154,7 @@ class Recorder:
 
     def left(self) -> None:
         """Tell that the default process group is given up."""
-        self.emit(Left, ended=False)
+        self.emit(Left, ended=False, models=len(self.models.alive()))
 
     def obey(self) -> None:
         """End here if the monitor asks for it: at a batch or a step, where nothing is half done.
