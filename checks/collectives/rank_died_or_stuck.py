@@ -52,6 +52,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._alone import called_alone
 from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang, seen, short, table, where
 from ._watchdog import Timeout, named, on_timeout, story_of
@@ -191,7 +192,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
     """Yield which rank is gone without a word, where the others fail for want of it."""
-    if event.first is None and event.gone and event.others:
+    if event.first is None and event.gone and event.others and called_alone(event) is None:
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1
         yield Finding(

@@ -20,7 +20,17 @@ from ddpdoctor.watch.events.model import (
     Wrapped,
     Wrapping,
 )
-from ddpdoctor.watch.events.process import AsyncWorkDropped, Ended, Failed, Joined, Joining, Left, PeerLost, Started
+from ddpdoctor.watch.events.process import (
+    AsyncWorkDropped,
+    Ended,
+    Failed,
+    Joined,
+    Joining,
+    Left,
+    PeerLost,
+    Progress,
+    Started,
+)
 
 __all__ = [
     "AsyncWorkDropped",
@@ -48,6 +58,7 @@ __all__ = [
     "PeerLost",
     "Pending",
     "Position",
+    "Progress",
     "Sampler",
     "Sibling",
     "Site",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpdoctor.watch.events.base import Event
+from ddpdoctor.watch.events.base import Communication, Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +84,29 @@ class Failed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a rank came: forwards of wrapped models, its last communications, oldest first; whether it has ended."""
+
+    rank: int
+    forwards: int
+    recent: tuple[Communication, ...]
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLost(Event):
     """Made where failures are explained: ranks say only that another one is gone.
 
     ``first`` is the failure of the rank that is gone, for which no check speaks; None where it left none. ``others``
     are those that followed; ``gone`` are the ranks whose process is no more and told nothing, ``ended`` those whose
-    program came to its end.
+    program came to its end. ``progress`` is how far each rank came, where that is known.
     """
 
     first: Failed | None
     others: tuple[Failed, ...]
     gone: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
+    progress: tuple[Progress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.events import Doing, Failed, HeldAtEnd, Left, Stalled
+from ddpdoctor.watch.event_log import FORWARDS
+from ddpdoctor.watch.events import Doing, Failed, HeldAtEnd, Left, Progress, Stalled
 from ddpdoctor.watch.monitor.positions import Rank, stalled
 from ddpdoctor.watch.monitor.teardown import held_at_end
 
@@ -68,6 +69,20 @@ class Followed:
         failed = {event.pid for event in self.failed}
         left = self.training.of(Left, ended=True)
         return tuple(sorted({event.rank for event in left if event.rank is not None and event.pid not in failed}))
+
+    def progress(self) -> tuple[Progress, ...]:
+        """Return how far each rank came."""
+        ended = set(self.ended())
+        return tuple(
+            Progress(
+                rank=each.rank,
+                forwards=each.reader.counters()[FORWARDS],
+                recent=each.reader.communications(),
+                ended=each.rank in ended,
+            )
+            for each in self.ranks
+            if each.rank >= 0
+        )
 
     def look_at_end(self, after: float) -> list[HeldAtEnd]:
         """Look for ranks that do not come to their end, now and then; each is told once."""

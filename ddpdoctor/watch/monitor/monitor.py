@@ -176,7 +176,9 @@ class Monitor:
             return
         each.failed += each.new
         each.new.clear()
-        for found in self._explainer.explain(each.failed, self._dispatcher, gone=each.gone(), ended=each.ended()):
+        for found in self._explainer.explain(
+            each.failed, self._dispatcher, gone=each.gone(), ended=each.ended(), progress=each.progress()
+        ):
             each.known = True
             key = (found.check.code, found.finding.place.file, found.finding.place.line)
             if key not in self._told:
