@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, log_pattern, probe, watch
 from ddpdoctor.findings import Ambiguity, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.logs.records import Kind, Log, Record
+from ddpdoctor.suggest import closest
 from ddpdoctor.watch.events import (
     AsyncWorkDropped,
     Bypassed,
@@ -193,6 +194,7 @@ __all__ = [
     "Wrapped",
     "Wrapping",
     "assumed_strip",
+    "closest",
     "closest_difference",
     "compare_shares",
     "each_two",
