@@ -101,7 +101,7 @@ def follow_those_that_rest(ranks: Iterable[Rank]) -> None:
     """Look from outside at the ranks whose counters have not moved for a while; called again and again."""
     now = time.monotonic()
     resting = [each for each in ranks if each.alive and now - each.since > WINDOW]
-    due = [each for each in resting if each.activity.last is None or now - each.activity.last.time > WINDOW]
+    due = [each for each in resting if each.activity.is_due(now)]
     follow({each.reader.pid: each.activity for each in due})
 
 
@@ -129,6 +129,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
 def deaf(ranks: Iterable[Rank]) -> list[Rank]:
     """Return the ranks that are there, if all of them rest in native code that no signal of Python's ends; or none."""
     there = [each for each in ranks if each.rank >= 0 and each.alive]
+    follow({each.reader.pid: each.activity for each in there})
     if any(each.activity.still < WINDOW for each in there):
         return []
     told = ask([each.reader.base for each in there], STACK)
