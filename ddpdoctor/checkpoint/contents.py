@@ -55,12 +55,17 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StateDict:
-    """A mapping from names to tensors; ``location`` is the way to it, ``others`` its keys that hold no tensor."""
+    """A mapping from names to tensors; ``location`` is the way to it, ``others`` its keys that hold no tensor.
+
+    ``plain`` are those of them that hold a number, a text or None; ``metadata`` the paths of layers of which it tells
+    the versions, None when it tells none.
+    """
 
     location: Location
     entries: tuple[Entry, ...]
     others: tuple[str, ...] = ()
     metadata: tuple[str, ...] | None = None
+    plain: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:

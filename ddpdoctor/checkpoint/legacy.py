@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -12,7 +13,7 @@ from ddpdoctor.checkpoint.torchfile import Pickled, described
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.contents import CheckpointFile
+    from ddpdoctor.checkpoint.contents import CheckpointFile, Location
     from ddpdoctor.checkpoint.pickle_vm import Machine
 
 MAGICS = (
@@ -30,14 +31,16 @@ def magic_end(head: bytes) -> int:
     return max(head[:FIRST].find(magic) + len(magic) if magic in head[:FIRST] else 0 for magic in MAGICS)
 
 
-def read_legacy(file: BinaryIO, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled | None]:
+def read_legacy(
+    file: BinaryIO, start: int, blank: CheckpointFile, places: Collection[Location] | None = None
+) -> tuple[CheckpointFile, Pickled | None]:
     """Read the pickles behind the magic number: version, machine, object, keys of the storages; then the storages."""
     window = WINDOW
     while True:
         file.seek(0)
         data = file.read(window)
         try:
-            return _read(file, data, start, blank)
+            return _read(file, data, start, blank, places)
         except DamagedError as exc:
             if len(data) == blank.size:
                 return replace(blank, damage=str(exc)), None
@@ -48,14 +51,16 @@ def read_legacy(file: BinaryIO, start: int, blank: CheckpointFile) -> tuple[Chec
         window *= 32
 
 
-def _read(file: BinaryIO, data: bytes, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled]:
+def _read(
+    file: BinaryIO, data: bytes, start: int, blank: CheckpointFile, places: Collection[Location] | None
+) -> tuple[CheckpointFile, Pickled]:
     version, machine = interpret(data, start)
     if version != PROTOCOL:
         raise UnreadableError(f"its version is {version!r:.40}, not {PROTOCOL}")
     _, machine = interpret(data, machine.at)
     start = machine.at
     root, machine = interpret(data, start)
-    known = described(blank, machine, root)
+    known = described(blank, machine, root, places)
     keys, after = interpret(data, machine.at)
     if damage := _damage(file, machine, keys, after.at, blank.size):
         known = replace(known, damage=damage)

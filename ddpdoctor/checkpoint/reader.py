@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint import safetensors, torchfile
-from ddpdoctor.checkpoint.contents import CheckpointFile, Format, StateDict
+from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location, StateDict
 from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed
 from ddpdoctor.checkpoint.foreign import foreign
 from ddpdoctor.checkpoint.legacy import magic_end, read_legacy
@@ -62,18 +62,21 @@ def inspect(path: str | os.PathLike[str]) -> CheckpointFile:
     return opened(path).file
 
 
-def opened(path: str | os.PathLike[str]) -> Opened:
-    """Look at a checkpoint that is to be changed; else as ``inspect``."""
+def opened(path: str | os.PathLike[str], places: Collection[Location] | None = None) -> Opened:
+    """Look at a checkpoint that is to be changed; else as ``inspect``.
+
+    ``places`` are where its state dicts stand, when that is known; nothing is guessed then.
+    """
     text = os.fspath(path)
     try:
         with paused_collector():
             if Path(text).is_dir():
-                return _directory(Path(text))
+                return _directory(Path(text), places)
             if not Path(text).is_file():
                 raise BadTarget(why_no_file(text))
             if text.endswith(INDEX):
                 return _sharded(Path(text), text)
-            return _file(text)
+            return _file(text, places)
     except (OSError, ValueError) as exc:
         raise BadTarget(f"{text} cannot be read: {getattr(exc, 'strerror', '') or exc}") from None
 
@@ -96,18 +99,18 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _file(text: str) -> Opened:
+def _file(text: str, places: Collection[Location] | None = None) -> Opened:
     path = Path(text)
     state = stamp(path)
     with path.open("rb") as file:
-        known, inside = _sniffed(file, text, state[1])
+        known, inside = _sniffed(file, text, state[1], places)
     return Opened(known, path, state, inside)
 
 
-def _directory(path: Path) -> Opened:
+def _directory(path: Path, places: Collection[Location] | None) -> Opened:
     if (metadata := path / METADATA).is_file():
         blank = CheckpointFile(str(path), Format.DCP, metadata.stat().st_size)
-        known, inside = read_distributed(path, blank)
+        known, inside = read_distributed(path, blank, places)
         return Opened(known, metadata, stamp(metadata), inside)
     if len(indices := sorted(path.glob(f"*{INDEX}"))) == 1:
         return _sharded(indices[0], str(path))
@@ -131,7 +134,7 @@ def _sharded(index: Path, text: str) -> Opened:
     state = stamp(index)
     try:
         told = _index(index)
-        parts = tuple(_file(str(index.parent / name)) for name in dict.fromkeys(told["weight_map"].values()))
+        parts = tuple(_file(str(index.parent / name), [()]) for name in dict.fromkeys(told["weight_map"].values()))
     except FileNotFoundError as exc:
         lost = replace(blank, damage=f"{index.name} names {exc.filename}, which is not there")
         return Opened(lost, index, state, None)
@@ -178,13 +181,15 @@ def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Open
     )
 
 
-def _sniffed(file: BinaryIO, path: str, size: int) -> tuple[CheckpointFile, Pickled | Header | None]:
+def _sniffed(
+    file: BinaryIO, path: str, size: int, places: Collection[Location] | None
+) -> tuple[CheckpointFile, Pickled | Header | None]:
     head = file.read(HEAD)
     blank = CheckpointFile(path, Format.OTHER, size)
     if head.startswith(b"PK"):
-        return torchfile.read_zip(file, blank)
+        return torchfile.read_zip(file, blank, places)
     if start := magic_end(head):
-        return read_legacy(file, start, replace(blank, format=Format.LEGACY))
+        return read_legacy(file, start, replace(blank, format=Format.LEGACY), places)
     if safetensors.looks_like(head, size):
         return safetensors.read_safetensors(file, blank)
     return foreign(path, head, size), None

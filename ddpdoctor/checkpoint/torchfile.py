@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint import archive
-from ddpdoctor.checkpoint.contents import CheckpointFile, Format
+from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location
 from ddpdoctor.checkpoint.opcodes import interpret
 from ddpdoctor.checkpoint.survey import items_of, kind_of, survey
 from ddpdoctor.checkpoint.tensors import storage_bytes
@@ -46,8 +46,10 @@ class Pickled:
     record: archive.Record | None = None
 
 
-def read_zip(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled | None]:
-    """Read a zip archive; ``blank`` is what is known already."""
+def read_zip(
+    file: BinaryIO, blank: CheckpointFile, places: Collection[Location] | None = None
+) -> tuple[CheckpointFile, Pickled | None]:
+    """Read a zip archive; ``blank`` is what is known already, ``places`` where the state dicts are, if that is."""
     blank = replace(blank, format=Format.TORCH)
     try:
         directory = archive.directory(file, blank.size)
@@ -58,7 +60,7 @@ def read_zip(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointFile, Pic
         record = directory.record(f"{folder}data.pkl")
         data = archive.read(file, record)
         root, machine = interpret(data)
-        known = described(blank, machine, root)
+        known = described(blank, machine, root, places)
         _check_notes(file, directory, folder)
         _check_storages(machine, directory, folder)
     except DamagedError as exc:
@@ -76,17 +78,19 @@ def _other_archive(names: Collection[str], folder: str) -> Format | None:
     return None if f"{folder}data.pkl" in names else Format.ZIP
 
 
-def described(blank: CheckpointFile, machine: Machine, root: Any) -> CheckpointFile:
+def described(
+    blank: CheckpointFile, machine: Machine, root: Any, places: Collection[Location] | None = None
+) -> CheckpointFile:
     """Return the description of a file with what its pickle tells."""
-    found = survey(root)
+    found = survey(root, places)
     return replace(
         blank,
         root=kind_of(root),
         globals=tuple(machine.names),
         items=items_of(root),
-        state_dicts=tuple(found.state_dicts),
-        modules=tuple(found.modules),
-        optimizers=tuple(found.optimizers),
+        state_dicts=found.state_dicts,
+        modules=found.modules,
+        optimizers=found.optimizers,
     )
 
 

@@ -26,6 +26,12 @@ MODEL_TIME = 120.0  # seconds for the user's factory
 @click.option("--undo", is_flag=True, help="Take back the last repair in place.")
 @click.option("--dry-run", is_flag=True, help="Show the old names and the new, and change nothing.")
 @click.option(
+    "--at",
+    multiple=True,
+    metavar="PLACE",
+    help='The state dict that is meant, of several: netG, net.g, \'["a.b"]["c"]\', or . for the root; repeatable.',
+)
+@click.option(
     "--to",
     default="bare",
     show_default=True,
@@ -77,6 +83,7 @@ def _one(path: str, output: str | None, options: dict[str, Any], wanted: Any) ->
             path,
             output,
             in_place=options["in_place"],
+            at=options["at"],
             to=options["to"],
             strip=options["strip"],
             add=options["add"],

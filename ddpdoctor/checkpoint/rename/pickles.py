@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.keys import WRAPPER_NAMES, Strip
 from ddpdoctor.checkpoint.opcodes import interpret
-from ddpdoctor.checkpoint.rename.plan import Renamed, followed, modules, moved
+from ddpdoctor.checkpoint.rename.optimizers import followed
+from ddpdoctor.checkpoint.rename.plan import Renamed, modules, moved, names_of
 from ddpdoctor.checkpoint.values import Text, UnreadableError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _names(file: CheckpointFile, plan: tuple[Renamed, ...]) -> Iterator[tuple[st
             continue
         yield from each.renamed
         if state_dict.metadata:
-            yield from _paths(state_dict.metadata, state_dict.keys, dict(each.renamed))
+            yield from _paths(state_dict.metadata, names_of(state_dict), dict(each.renamed))
     yield from followed(file, plan)
 
 

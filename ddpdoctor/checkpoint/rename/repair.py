@@ -46,6 +46,7 @@ def repair(  # noqa: PLR0913 - one for each thing that a user can want
     output: Where | None = None,
     *,
     in_place: bool = False,
+    at: Iterable[str] = (),
     to: str = "bare",
     strip: Iterable[str] = (),
     add: str = "",
@@ -63,6 +64,8 @@ def repair(  # noqa: PLR0913 - one for each thing that a user can want
             shards.
         output: where to write the changed copy.
         in_place: change the checkpoint itself; ``undo`` takes it back.
+        at: the places of the state dicts that are meant, as in ``netG``, ``net.g``, ``["a.b"]["c"]``, ``.`` for the
+            root; by default those that have a prefix to be taken off, else the only one that there is.
         to: what the keys shall be like, when nothing else says it: ``bare``, or the wrappers from the outermost to the
             innermost, as in ``ddp,compile``.
         strip: prefixes to take off the front of each key that has them.
@@ -85,7 +88,7 @@ def repair(  # noqa: PLR0913 - one for each thing that a user can want
         recovered = in_place and not dry_run and _recovered(path)
         source = usable(opened(path))
         reach(source)
-        plan = planned(source, how, wanted_of(like, model))
+        plan = planned(source, how, wanted_of(like, model), at)
         if dry_run:
             writing.changes_of(source, plan, in_place=in_place)  # what cannot be done is not foretold
             return Repair(source.file.path, "", plan)
