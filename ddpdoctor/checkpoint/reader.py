@@ -114,7 +114,7 @@ def _directory(path: Path, places: Collection[Location] | None) -> Opened:
         return Opened(known, metadata, stamp(metadata), inside)
     if len(indices := sorted(path.glob(f"*{INDEX}"))) == 1:
         return _sharded(indices[0], str(path))
-    names = [each.name for each in (indices or checkpoints_in(path))]
+    names = [each.name for each in checkpoints_in(path)]
     offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
     raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")
 
@@ -125,8 +125,24 @@ def is_one(folder: Path) -> bool:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """List the files of a folder that are called as checkpoints are."""
-    return sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    """List the indices of shards in a folder, and the files that are called as checkpoints are and are no shards."""
+    indices = sorted(folder.glob(f"*{INDEX}"))
+    shards = {name for index in indices for name in _shards_of(index)}
+    files = sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    return [*indices, *(each for each in files if each.name not in shards)]
+
+
+def index_of(path: Path) -> Path | None:
+    """Return the index that has a file among its shards; None where there is none."""
+    indices = sorted(path.parent.glob(f"*{INDEX}")) if path.suffix in SUFFIXES else []
+    return next((index for index in indices if path.name in _shards_of(index)), None)
+
+
+def _shards_of(index: Path) -> frozenset[str]:
+    try:
+        return frozenset(_index(index)["weight_map"].values())
+    except (UnreadableError, OSError):
+        return frozenset()
 
 
 def _sharded(index: Path, text: str) -> Opened:

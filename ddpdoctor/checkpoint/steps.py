@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ class Step:
         if size == self.after and found.startswith(self.new):
             return "after"
         return "before" if size == self.size and found.startswith(self.old) else "else"
+
+
+def is_half_done(states: Collection[str]) -> bool:
+    """Whether a run with its files in these states did not come to its end."""
+    return "between" in states or ("after" in states and "before" in states)
 
 
 def read_runs(path: Path) -> list[list[Step]]:
