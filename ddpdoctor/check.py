@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, log_pattern, probe, watch
 from ddpdoctor.findings import Ambiguity, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.logs.records import Kind, Log, Record
+from ddpdoctor.shell import shell_join, shell_quote
 from ddpdoctor.watch.events import (
     AsyncWorkDropped,
     Bypassed,
@@ -211,6 +212,8 @@ __all__ = [
     "same_order",
     "several_hosts",
     "shared_part",
+    "shell_join",
+    "shell_quote",
     "shifted",
     "subscript",
     "try_connect",

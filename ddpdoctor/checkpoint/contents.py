@@ -103,6 +103,7 @@ class CheckpointFile:
 
     ``damage`` says how the file is broken, empty when it is whole; ``opaque`` why its contents are not told, empty when
     they are. ``globals`` are the names that its pickle would import; ``label`` says more of a file of another kind.
+    ``half_done`` says that a repair in place of it was killed, which ``undo`` takes back.
     """
 
     path: str
@@ -117,6 +118,7 @@ class CheckpointFile:
     state_dicts: tuple[StateDict, ...] = ()
     modules: tuple[PickledModule, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
+    half_done: bool = False
 
     @property
     def whole_module(self) -> bool:

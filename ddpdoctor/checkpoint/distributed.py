@@ -48,7 +48,7 @@ def read_distributed(
     except DamagedError as exc:
         return replace(blank, damage=f"{METADATA}: {exc}"), None
     except UnreadableError as exc:
-        return replace(blank, opaque=f"{METADATA}: {exc}"), None
+        return replace(blank, opaque=f"{METADATA}: {exc}", globals=exc.names), None
     if lost:
         return replace(known, damage=f"{len(lost)} of its files are not there, the first is {lost[0]}"), None
     return replace(known, globals=tuple(pickled.machine.names)), metadata

@@ -47,23 +47,25 @@ def read_legacy(
             if len(data) >= MOST_RECORD:
                 return replace(blank, opaque="its pickle is too long"), None
         except UnreadableError as exc:
-            return replace(blank, opaque=str(exc)), None
+            return replace(blank, opaque=str(exc), globals=exc.names), None
         window *= 32
 
 
 def _read(
     file: BinaryIO, data: bytes, start: int, blank: CheckpointFile, places: Collection[Location] | None
 ) -> tuple[CheckpointFile, Pickled]:
+    machines = [interpret(data)[1]]  # of the magic number, before which there can be something
     version, machine = interpret(data, start)
     if version != PROTOCOL:
         raise UnreadableError(f"its version is {version!r:.40}, not {PROTOCOL}")
-    _, machine = interpret(data, machine.at)
-    start = machine.at
+    machines += [machine, interpret(data, machine.at)[1]]
+    start = machines[-1].at
     root, machine = interpret(data, start)
     known = described(blank, machine, root, places)
     keys, after = interpret(data, machine.at)
-    if damage := _damage(file, machine, keys, after.at, blank.size):
-        known = replace(known, damage=damage)
+    # Each of these pickles is unpickled by torch.load.
+    names = dict.fromkeys(name for each in (machine, *machines, after) for name in each.names)
+    known = replace(known, globals=tuple(names), damage=_damage(file, machine, keys, after.at, blank.size))
     return known, Pickled(data, start, machine)
 
 

@@ -27,6 +27,9 @@ def interpret(data: bytes, at: int = 0, *, quick: bool = True) -> tuple[Any, Mac
         value = machine.run(HANDLERS)
     except NotQuickError:
         return interpret(data, at, quick=False)
+    except UnreadableError as exc:
+        exc.names = tuple(machine.names)
+        raise
     machine.memo.clear()
     return value, machine
 

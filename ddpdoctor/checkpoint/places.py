@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-import shlex
 from collections.abc import Iterable, Sequence
 
 from ddpdoctor.checkpoint.contents import Location, StateDict, subscript
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.shell import shell_quote
 
 ROOT = "."
 MOST = 4  # that a line names
+UNICODE = "utf-8"  # standard error spells out what it cannot show
 
 
 def at_text(location: Location) -> str:
@@ -23,7 +24,7 @@ def at_text(location: Location) -> str:
 
 def offered(state_dicts: Iterable[StateDict]) -> str:
     """Return the options that name these state dicts, as they are pasted."""
-    options = [f"--at {shlex.quote(at_text(each.location))}" for each in state_dicts]
+    options = [f"--at {shell_quote(at_text(each.location), UNICODE)}" for each in state_dicts]
     return ", ".join(options[:MOST]) + (f" and {len(options) - MOST} more" if len(options) > MOST else "")
 
 

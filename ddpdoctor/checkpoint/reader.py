@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location, Stat
 from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed
 from ddpdoctor.checkpoint.foreign import foreign
 from ddpdoctor.checkpoint.legacy import magic_end, read_legacy
+from ddpdoctor.checkpoint.lines import one_line
+from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.steps import was_killed
 from ddpdoctor.checkpoint.values import UnreadableError
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import why_no_file
@@ -59,7 +63,8 @@ def inspect(path: str | os.PathLike[str]) -> CheckpointFile:
     Raises:
         BadTarget: there is no such file, it cannot be opened, or it is a directory that is no checkpoint.
     """
-    return opened(path).file
+    with one_line(os.fspath(path)):
+        return opened(path).file
 
 
 def opened(path: str | os.PathLike[str], places: Collection[Location] | None = None) -> Opened:
@@ -157,6 +162,8 @@ def _sharded(index: Path, text: str) -> Opened:
     except UnreadableError as exc:
         return Opened(replace(blank, opaque=f"{index.name}: {exc}"), index, state, None)
     known = _joined(blank, told["weight_map"], parts)
+    if known.damage and was_killed(index):
+        known = replace(known, damage=f"a repair was killed between two of its files: {known.damage}", half_done=True)
     sound = not (known.damage or known.opaque)
     return Opened(known, index, state, Shards(told, parts) if sound else None)
 
@@ -208,4 +215,19 @@ def _sniffed(
         return read_legacy(file, start, replace(blank, format=Format.LEGACY), places)
     if safetensors.looks_like(head, size):
         return safetensors.read_safetensors(file, blank)
-    return foreign(path, head, size), None
+    return _plain_pickle(file, foreign(path, head, size)), None
+
+
+def _plain_pickle(file: BinaryIO, known: CheckpointFile) -> CheckpointFile:
+    """Tell what a pickle imports that is no checkpoint: torch.load, given such a file, would unpickle it.
+
+    One of an old protocol looks like any text.
+    """
+    if known.format not in {Format.PICKLE, Format.TEXT, Format.OTHER} or not known.size:
+        return known
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            names = tuple(interpret(data, quick=False)[1].names)  # type: ignore[arg-type]  # it has all that bytes have
+        except UnreadableError as exc:
+            names = exc.names if known.format is Format.PICKLE else ()
+    return replace(known, format=Format.PICKLE, label="", globals=names) if names else known

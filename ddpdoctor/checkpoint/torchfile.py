@@ -56,7 +56,7 @@ def read_zip(
         names = directory.entries
         folder = next(iter(names)).partition("/")[0] + "/"  # torch takes that of the first record
         if found := _other_archive(names, folder):
-            return replace(blank, format=found), None
+            return replace(blank, format=found, globals=_names_in(file, directory, folder)), None
         record = directory.record(f"{folder}data.pkl")
         data = archive.read(file, record)
         root, machine = interpret(data)
@@ -66,7 +66,7 @@ def read_zip(
     except DamagedError as exc:
         return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
-        return replace(blank, opaque=str(exc)), None
+        return replace(blank, opaque=str(exc), globals=exc.names), None
     return known, Pickled(data, 0, machine, directory, record)
 
 
@@ -76,6 +76,16 @@ def _other_archive(names: Collection[str], folder: str) -> Format | None:
     if f"{folder}constants.pkl" in names and any(name.startswith(f"{folder}code/") for name in names):
         return Format.TORCHSCRIPT
     return None if f"{folder}data.pkl" in names else Format.ZIP
+
+
+def _names_in(file: BinaryIO, directory: archive.Directory, folder: str) -> tuple[str, ...]:
+    """Return what the pickle of an archive would import that is not torch.save's: torch.load can be given any."""
+    try:
+        return tuple(interpret(archive.read(file, directory.record(f"{folder}data.pkl")))[1].names)
+    except KeyError:
+        return ()
+    except UnreadableError as exc:
+        return exc.names
 
 
 def described(

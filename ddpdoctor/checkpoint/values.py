@@ -9,9 +9,18 @@ from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ddpdoctor.checkpoint.lines import shortened
+
+LONGEST = 200  # characters of a reason: a key, or a line of a pickle, can have millions
+
 
 class UnreadableError(Exception):
     """A file, or a pickle in it, is not understood; the text says why."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason, without its middle when it is long; ``names`` are the globals that were met until then."""
+        super().__init__(shortened(reason, LONGEST))
+        self.names: tuple[str, ...] = ()
 
 
 class DamagedError(UnreadableError):

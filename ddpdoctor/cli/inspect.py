@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None:
     """Show what a checkpoint holds.
 
-    Its format, state dicts, the prefixes that wrappers left on keys, and what its pickle imports; it is not run.
+    Its format, state dicts, the prefixes that wrappers left on keys, and what its pickle imports; it is not run. Exit
+    status 2 when it is damaged, no checkpoint, or not understood.
     """
     from ddpdoctor.checkpoint import inspect as look
     from ddpdoctor.report.checkpoint import inspect_data, inspect_text
@@ -40,7 +41,7 @@ def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None
             click.echo(json.dumps(inspect_data(file, keys=keys), indent=2))
         else:
             say(inspect_text(file, style(sys.stdout), keys=keys))
-        sys.exit(2 if file.damage or not file.format.loads else 0)
+        sys.exit(2 if file.damage or file.opaque or not file.format.loads else 0)
     _compare(file, look(like), form, keys=keys)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.terminal import style
 from ddpdoctor.cli.values import CHECKPOINT, TARGET
 from ddpdoctor.facets import BadTarget
 
@@ -94,9 +95,10 @@ def _repair(paths: list[str], options: dict[str, Any]) -> None:
         dry_run=options["dry_run"],
         force=options["force"],
     )
+    shown = style(sys.stdout)
     for done in checkpoint.repair_all(paths, options["output"], order):
         as_json = options["form"] == "json"
-        click.echo(json.dumps(repair_data(done)) if as_json else repair_text(done, table=options["dry_run"]))
+        click.echo(json.dumps(repair_data(done)) if as_json else repair_text(done, shown, table=options["dry_run"]))
 
 
 def _all(paths: tuple[str, ...]) -> Iterator[str]:

@@ -24,13 +24,14 @@ class Style:
     """What a stream can show: by default, what a file or a pipe can.
 
     ``link`` is the address of a file that a click opens, with ``{host}``, ``{path}`` and ``{line}``; empty where the
-    terminal knows no links.
+    terminal knows no links; ``encoding`` is that of commands to be pasted: all other text is plain ASCII.
     """
 
     width: int = 100
     colour: bool = False
     link: str = ""
     is_terminal: bool = False
+    encoding: str = "ascii"
 
     def coloured(self, lines: Iterable[str], severity: Severity, words: str = "") -> Iterator[str]:
         """Yield lines of which the first that has these words, by default that of the severity, shows its colour."""

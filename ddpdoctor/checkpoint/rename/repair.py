@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.checkpoint.beside import journal_of
+from ddpdoctor.checkpoint.lines import one_line
 from ddpdoctor.checkpoint.reader import INDEX, opened, paused_collector
 from ddpdoctor.checkpoint.rename import guard, journal, writing
-from ddpdoctor.checkpoint.rename.files import one_line
 from ddpdoctor.checkpoint.rename.planning import planned
 from ddpdoctor.checkpoint.rename.rules import rules
 from ddpdoctor.checkpoint.rename.source import Where, usable, wanted_of

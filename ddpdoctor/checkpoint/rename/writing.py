@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.distributed import Metadata
+from ddpdoctor.checkpoint.lines import one_line
 from ddpdoctor.checkpoint.reader import SUFFIXES, Opened, Shards, index_of, stamp
 from ddpdoctor.checkpoint.rename import guard, journal
 from ddpdoctor.checkpoint.rename.edits import changes, files_of
-from ddpdoctor.checkpoint.rename.files import copied, one_line, unchanged, write, write_folder
+from ddpdoctor.checkpoint.rename.files import copied, unchanged, write, write_folder
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 from ddpdoctor.checkpoint.rename.verify import verify
 from ddpdoctor.checkpoint.safetensors import Header
