@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 Location = tuple[str | int, ...]
@@ -53,7 +54,7 @@ class Entry(NamedTuple):
     sharded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StateDict:
     """A mapping from names to tensors; ``location`` is the way to it, ``others`` its keys that hold no tensor.
 
@@ -67,7 +68,7 @@ class StateDict:
     metadata: tuple[str, ...] | None = None
     plain: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """The names of the tensors, in the order of the file."""
         return tuple(entry.key for entry in self.entries)
@@ -89,8 +90,7 @@ class PickledModule:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One item of the outermost mapping: its key, and what kind of value stands there."""
 
     key: str

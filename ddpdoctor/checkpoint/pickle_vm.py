@@ -75,6 +75,12 @@ class Machine:
         except (ValueError, TypeError, OverflowError) as exc:
             raise UnreadableError(f"its pickle is malformed: {exc}") from None
 
+    def forget(self) -> None:
+        """Let go of what only a rewriting, or a look at the storages, needs."""
+        self.storages.clear()
+        self.fetched.clear()
+        self.names.clear()
+
     def spend(self, steps: int) -> None:
         """Count steps."""
         self._steps -= steps

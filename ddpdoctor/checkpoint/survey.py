@@ -10,7 +10,7 @@ from typing import Any
 from ddpdoctor.checkpoint.contents import Entry, Item, Location, Optimizer, PickledModule, StateDict
 from ddpdoctor.checkpoint.recognise import of_models
 from ddpdoctor.checkpoint.tensors import tensor_of
-from ddpdoctor.checkpoint.values import Name, Object, Reference, UnreadableError, attributes_of, pairs_of
+from ddpdoctor.checkpoint.values import Name, Object, Reference, Tensor, UnreadableError, attributes_of, pairs_of
 
 DEEPEST = 100
 MOST_PLACES = 2_000_000
@@ -61,7 +61,11 @@ def survey(root: Any, places: Collection[Location] | None = None) -> Survey:
 
 def items_of(root: Any) -> tuple[Item, ...]:
     """List the outermost mapping; empty when the root is none."""
-    return tuple(Item(str(key), kind_of(value)) for key, value in pairs_of(root) or () if isinstance(key, (str, int)))
+    return tuple(
+        Item(str(key), "tensor" if type(value) is Tensor else kind_of(value))
+        for key, value in pairs_of(root) or ()
+        if isinstance(key, (str, int))
+    )
 
 
 def kind_of(value: Any) -> str:
@@ -122,10 +126,11 @@ def _dict_of_tensors(location: Location, value: Any, pairs: list[tuple[Any, Any]
         return None
     if len(dict(pairs)) < len(pairs):
         raise UnreadableError(f"its pickle sets {_first_doubled(pairs)!r} twice in one dict")
-    entries = tuple(Entry(key, *tensor) for key, part in pairs if (tensor := tensor_of(part)))
+    described = [(key, part if type(part) is Tensor else tensor_of(part)) for key, part in pairs]
+    entries = tuple([Entry(key, *tensor) for key, tensor in described if tensor is not None])
     if not entries:
         return None
-    rest = [(key, part) for key, part in pairs if not tensor_of(part)] if len(entries) < len(pairs) else []
+    rest = [pair for pair, (_, tensor) in zip(pairs, described, strict=True) if tensor is None]
     metadata = pairs_of(attributes_of(value).get("_metadata"))
     names = None if metadata is None else tuple(key for key, _ in metadata if isinstance(key, str))
     plain = tuple(key for key, part in rest if isinstance(part, PLAIN))

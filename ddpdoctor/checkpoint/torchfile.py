@@ -122,7 +122,8 @@ def _check_storages(machine: Machine, directory: archive.Directory, folder: str)
         raise DamagedError(
             f"{len(lost)} of {len(machine.storages)} tensors' data is not in the archive, the first is data/{lost[0]}"
         )
+    sizes = dict(zip(directory.entries, directory.sizes, strict=True))
     for key, storage in machine.storages.items():
-        needed, size = storage_bytes(storage), directory.record(f"{folder}data/{key}").size
-        if needed not in {None, size}:
+        needed, size = storage_bytes(storage), sizes[f"{folder}data/{key}"]
+        if needed is not None and needed != size:
             raise DamagedError(f"the record data/{key} has {size} bytes, the tensors in it need {needed}")

@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +174,7 @@ def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
     """Describe a state dict: sizes, dtypes, the prefix of wrappers and who left it."""
     keys = state_dict.keys
     strip = assumed_strip(keys)
-    changed = sum(strip(key) != key for key in keys)
+    changed = sum(map(ne, strip.of_all(keys), keys))
     counts = [math.prod(entry.shape) for entry in state_dict.entries]
     size = sum(count * ITEM_SIZES.get(entry.dtype, 0) for count, entry in zip(counts, state_dict.entries, strict=True))
     prefix = {"text": str(strip), "keys": changed, "by": makers(strip)} if changed and not is_averaged(keys) else None

@@ -59,6 +59,7 @@ def _archive(opened: Opened, pickled: Pickled, plan: Plan, *, in_place: bool) ->
     if not strings or pickled.directory is None or pickled.record is None:
         return _nothing(path, size)
     data = pickles.rewritten(pickled.data, 0, len(pickled.data), pickled.machine, strings)
+    pickled.machine.forget()
     make = zips.grown if in_place else zips.rebuilt
     return make(path, size, pickled.directory, pickled.record, data)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import subscript
-from ddpdoctor.checkpoint.keys import USUAL, Strip, assumed_strip, front_of, is_averaged, is_flat
+from ddpdoctor.checkpoint.keys import PREFIXES, USUAL, Strip, assumed_strip, front_of, is_averaged, is_flat
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tup
     strip = assumed_strip(names)
     note = _assumed(state_dict, names, strip, wanted)
     prefix = "".join(f"{segment}." for segment in wanted.front)
-    return [prefix + strip(name) for name in names], note
+    new = strip.of_all(names)
+    return [prefix + name for name in new] if prefix else new, note
 
 
 def _assumed(state_dict: StateDict, names: Sequence[str], strip: Strip, wanted: Rules) -> str:
@@ -116,7 +117,7 @@ def _assumed(state_dict: StateDict, names: Sequence[str], strip: Strip, wanted: 
         taken = [segment for segment in strip.front if segment in USUAL and strip.front != wanted.front]
         called = " or ".join(dict.fromkeys(taken))
         return f"assumed that no layer of the model itself is called {called}" if called else ""
-    marked = [name for name in names if not USUAL_NAMES.isdisjoint(front_of(name))]
+    marked = [name for name in names if name.startswith(PREFIXES) and not USUAL_NAMES.isdisjoint(front_of(name))]
     if not marked:
         return ""
     front = front_of(marked[0])
