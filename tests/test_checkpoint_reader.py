@@ -535,7 +535,8 @@ def _told_by(data: bytes, *, quick: bool) -> Any:
         found = survey(root)
     except UnreadableError as exc:
         return type(exc)
-    names = [[(key, key.at) for key in each.keys] for each in found.state_dicts]  # type: ignore[attr-defined]
+    words: Any = [(*each.keys, *(each.metadata or ())) for each in found.state_dicts]
+    names = [[(word, word.at) for word in each] for each in words]
     return found, names, machine.storages, machine.at, set(machine.names)
 
 
@@ -548,6 +549,9 @@ def test_the_shortcut_gives_what_the_opcodes_give(tmp_path: Path, tree: Any, dat
     shared = torch.zeros(6)
     value = [grown(tree), {f"layer.{index}": torch.zeros(index % 3, 2) for index in range(60)}]
     value += [{f"tied.{index}": shared[index % 6 :] for index in range(40)}, value[-1]]
+    versioned: Any = OrderedDict(value[1])
+    versioned._metadata = OrderedDict((f"layer.{index}", {"version": index % 3}) for index in range(60))
+    value += [versioned, list(versioned._metadata)]
     torch.save(value, tmp_path / "a.pt")
     with zipfile.ZipFile(tmp_path / "a.pt") as archive:
         pickled = bytearray(archive.read("a/data.pkl"))

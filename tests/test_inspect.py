@@ -74,7 +74,7 @@ def test_its_data_say_the_same(saved: Saved) -> None:
     assert told["state_dicts"][0]["prefix"]["text"] == "module."
     assert "keys" not in told["state_dicts"][0]
     assert keys["state_dicts"][1]["keys"][0] == {"key": "a", "shape": [2, 3], "dtype": "float32", "sharded": False}
-    assert {"name": "argparse.Namespace", "weights_only": False} in told["globals"]
+    assert {"name": "argparse.Namespace", "weights_only": False, "harm": ""} in told["globals"]
 
 
 def test_the_names_that_torch_allows_are_the_installed_ones() -> None:

@@ -79,7 +79,7 @@ def _damage(file: BinaryIO, machine: Machine, keys: Any, at: int, size: int) -> 
             return ""  # of a class that is not known
         file.seek(at)
         count = int.from_bytes(file.read(LENGTH_FIELD), "little")
-        if count != machine.storages[key][2] and at + LENGTH_FIELD <= size:
-            return f"the storage {key} has {count} elements, the tensors in it need {machine.storages[key][2]}"
+        if count != machine.storages[key][1] and at + LENGTH_FIELD <= size:
+            return f"the storage {key} has {count} elements, the tensors in it need {machine.storages[key][1]}"
         at += length + LENGTH_FIELD
     return f"its tensors end at byte {at}, the file at byte {size}" if at > size else ""

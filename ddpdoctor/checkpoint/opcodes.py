@@ -31,6 +31,7 @@ def interpret(data: bytes, at: int = 0, *, quick: bool = True) -> tuple[Any, Mac
         exc.names = tuple(machine.names)
         raise
     machine.memo.clear()
+    machine.runs.clear()
     return value, machine
 
 

@@ -46,6 +46,8 @@ def at_places(state_dicts: Sequence[StateDict], places: Iterable[str]) -> tuple[
 def _is_at(location: Location, text: str) -> bool:
     if text.startswith(("[", "ckpt[")):
         return location == _subscripted(text)
+    if text == "ckpt" and not location:
+        return True
     return text == at_text(location) or [str(step) for step in location] == text.split(".")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ def kind_of(value: Any) -> str:
     return kind
 
 
-def _parts(value: Any, pairs: list[tuple[Any, Any]] | None) -> Iterator[tuple[str | int, Any]]:
+def _parts(value: Any, pairs: Sequence[tuple[Any, Any]] | None) -> Iterator[tuple[str | int, Any]]:
     """Yield what may hold a state dict further down; optimizers hold none."""
     if pairs is not None:
         if not dict(_named(pairs)).keys() >= OPTIMIZER:
@@ -98,7 +98,7 @@ def _parts(value: Any, pairs: list[tuple[Any, Any]] | None) -> Iterator[tuple[st
         yield from ((index, part) for index, part in enumerate(value) if _is_container(part))
 
 
-def _named(pairs: list[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+def _named(pairs: Sequence[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     return ((key, part) for key, part in pairs if isinstance(key, str))
 
 
@@ -120,7 +120,7 @@ def _is_container(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or (not tensor_of(value) and not isinstance(value, (Name, Reference, str)))
 
 
-def _dict_of_tensors(location: Location, value: Any, pairs: list[tuple[Any, Any]]) -> StateDict | None:
+def _dict_of_tensors(location: Location, value: Any, pairs: Sequence[tuple[Any, Any]]) -> StateDict | None:
     """Describe a dict as a state dict, if it has names and some tensor."""
     if not all(isinstance(key, str) for key, _ in pairs):
         return None
@@ -137,5 +137,5 @@ def _dict_of_tensors(location: Location, value: Any, pairs: list[tuple[Any, Any]
     return StateDict(location, entries, tuple(key for key, _ in rest), names, plain)
 
 
-def _first_doubled(pairs: list[tuple[Any, Any]]) -> str:
+def _first_doubled(pairs: Sequence[tuple[Any, Any]]) -> str:
     return str(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))

@@ -117,13 +117,16 @@ def _check_notes(file: BinaryIO, directory: archive.Directory, folder: str) -> N
 
 def _check_storages(machine: Machine, directory: archive.Directory, folder: str) -> None:
     """See that each storage of the pickle is in the archive, as long as its tensors need it."""
-    lost = [key for key in machine.storages if f"{folder}data/{key}" not in directory.entries]
+    front = f"{folder}data/"
+    lost = [key for key in machine.storages if front + key not in directory.entries]
     if lost:
         raise DamagedError(
             f"{len(lost)} of {len(machine.storages)} tensors' data is not in the archive, the first is data/{lost[0]}"
         )
-    sizes = dict(zip(directory.entries, directory.sizes, strict=True))
-    for key, storage in machine.storages.items():
-        needed, size = storage_bytes(storage), sizes[f"{folder}data/{key}"]
+    wanted = {storage: storage_bytes(storage) for storage in set(machine.storages.values())}
+    for name, size in zip(directory.entries, directory.sizes, strict=True):
+        key = name.removeprefix(front)
+        storage = machine.storages.get(key) if name != key else None
+        needed = wanted[storage] if storage else None
         if needed is not None and needed != size:
             raise DamagedError(f"the record data/{key} has {size} bytes, the tensors in it need {needed}")
