@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import json
 import shlex
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ddpdoctor import BadTarget, checkpoint
+from ddpdoctor import BadTarget, checkpoint, load_state_dict
 from ddpdoctor.cli import cli
 
 pytestmark = [
@@ -130,6 +131,44 @@ def test_a_quantised_net_keeps_nothing_behind(tmp_path: Path, plain: bool) -> No
     if not plain:  # these layers load by their versions alone
         quantised(seed=1).load_state_dict(bare)
         parallel(quantised(seed=1)).load_state_dict(again)
+
+
+@pytest.mark.parametrize("shapes_alone", [False, True])
+def test_a_quantised_net_gets_the_names_of_a_model(tmp_path: Path, shapes_alone: bool) -> None:  # noqa: FBT001
+    """A model's names are found for it, also where its tensors alone are known, as the command line has them."""
+    import torch
+
+    state = parallel(quantised()).state_dict()
+    tensors = [
+        (key, tuple(value.shape)) for key, value in quantised().state_dict().items() if isinstance(value, torch.Tensor)
+    ]
+    model = tensors if shapes_alone else quantised(seed=1)
+    checkpoint.repair(save(tmp_path, state), tmp_path / "new.pt", model=model)
+    load_state_dict(quantised(seed=1), tmp_path / "new.pt") if not shapes_alone else None
+
+    quantised(seed=1).load_state_dict(load(tmp_path / "new.pt"))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_is_no_tensor_in_shards(tmp_path: Path, in_place: bool) -> None:  # noqa: FBT001
+    """In a checkpoint of several files, too, it goes with its layer, listed in the index or not."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    state = parallel(quantised()).state_dict()
+    parts = [dict(list(state.items())[:3]), dict(list(state.items())[3:])]
+    for number, each in enumerate(parts):
+        save(folder, each, f"{number}.bin")
+    index = {
+        key: f"{number}.bin" for number, each in enumerate(parts) for key in each if "_packed_params.dtype" not in key
+    }
+    (folder / "model.bin.index.json").write_text(json.dumps({"weight_map": index}))
+    out = folder if in_place else tmp_path / "new"
+    checkpoint.repair(folder, None if in_place else out, in_place=in_place)
+
+    bare = {key: value for number in range(2) for key, value in load(out / f"{number}.bin").items()}
+    assert list(bare) == list(quantised().state_dict())
+    told = json.loads((out / "model.bin.index.json").read_text())["weight_map"]
+    assert told == {key.removeprefix("module."): name for key, name in index.items()}
 
 
 @pytest.mark.parametrize("value", [{1, 2}, slice(1, 2), [1], "text", 3, None, ("a", 1)], ids=repr)

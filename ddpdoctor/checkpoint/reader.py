@@ -191,6 +191,7 @@ def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Open
             return replace(blank, opaque=f"{file.path}: {file.opaque or 'it is no state dict'}")
     names = {str(part.main.name): part.file.state_dicts[0] for part in parts}
     found = {key: name for name, state_dict in names.items() for key in state_dict.keys}
+    found |= {key: name for name, state_dict in names.items() for key in state_dict.others if key in weight_map}
     if odd := next((key for key in weight_map.keys() | found if weight_map.get(key) != found.get(key)), ""):
         told, real = weight_map.get(odd, "no file"), found.get(odd, "no file")
         return replace(blank, damage=f"its index has {odd} in {told}, it is in {real}")
@@ -200,7 +201,14 @@ def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Open
         size=blank.size + sum(part.file.size for part in parts),
         root=f"dict of {len(entries)} in {len(parts)} files",
         globals=tuple(dict.fromkeys(name for part in parts for name in part.file.globals)),
-        state_dicts=(StateDict((), entries, tuple(key for each in names.values() for key in each.others)),),
+        state_dicts=(
+            StateDict(
+                (),
+                entries,
+                tuple(key for each in names.values() for key in each.others),
+                plain=tuple(key for each in names.values() for key in each.plain),
+            ),
+        ),
     )
 
 
