@@ -33,16 +33,24 @@ def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None
     status 2 when it is damaged, no checkpoint, or not understood.
     """
     from ddpdoctor.checkpoint import inspect as look
+    from ddpdoctor.checkpoint.reader import paused_collector
+
+    with paused_collector():
+        file = look(checkpoint)
+        if like is None:
+            _tell(file, form, keys=keys)
+        else:
+            _compare(file, look(like), form, keys=keys)
+
+
+def _tell(file: CheckpointFile, form: str, *, keys: bool) -> None:
     from ddpdoctor.report.checkpoint import inspect_data, inspect_text
 
-    file = look(checkpoint)
-    if like is None:
-        if form == "json":
-            click.echo(json.dumps(inspect_data(file, keys=keys), indent=2))
-        else:
-            say(inspect_text(file, style(sys.stdout), keys=keys))
-        sys.exit(2 if file.damage or file.opaque or not file.format.loads else 0)
-    _compare(file, look(like), form, keys=keys)
+    if form == "json":
+        click.echo(json.dumps(inspect_data(file, keys=keys), indent=2))
+    else:
+        say(inspect_text(file, style(sys.stdout), keys=keys))
+    sys.exit(2 if file.damage or file.opaque or not file.format.loads else 0)
 
 
 def _compare(file: CheckpointFile, other: CheckpointFile, form: str, *, keys: bool) -> None:

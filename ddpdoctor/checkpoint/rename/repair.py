@@ -20,7 +20,6 @@ from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.contents import StateDict
-    from ddpdoctor.checkpoint.reader import Opened
     from ddpdoctor.checkpoint.rename.plan import Renamed
     from ddpdoctor.checkpoint.rename.rules import Rules
 
@@ -139,16 +138,15 @@ def ordered(  # noqa: PLR0913 - as above
 def carried_out(path: Where, output: Where | None, order: Order) -> Repair:
     """Repair one checkpoint; as ``repair``."""
     with one_line(os.fspath(path)), paused_collector():
-        source, plan, recovered = _planned(path, output, order)
+        recovered, ready = _prepared(path, output, order)
         if order.dry_run:
-            writing.changes_of(source, plan, in_place=order.in_place)  # what cannot be done is not foretold
-            return Repair(source.file.path, "", plan)
+            return Repair(ready.file.path, "", ready.plan)
         target = (
-            writing.in_place(source, plan)
+            writing.in_place(ready)
             if order.in_place
-            else writing.copy(source, plan, Path(os.fspath(output or "")), force=order.force)
+            else writing.copy(ready, Path(os.fspath(output or "")), force=order.force)
         )
-        return Repair(source.file.path, target, plan, recovered)
+        return Repair(ready.file.path, target, ready.plan, recovered)
 
 
 def refuse(path: Where, output: Where | None, order: Order) -> None:
@@ -158,21 +156,21 @@ def refuse(path: Where, output: Where | None, order: Order) -> None:
         BadTarget: as ``repair``.
     """
     with one_line(os.fspath(path)), paused_collector():
-        source, plan, _ = _planned(path, output, order)
-        steps = writing.changes_of(source, plan, in_place=order.in_place)
+        _, ready = _prepared(path, output, order)
         if order.in_place:
-            writing.refuse_in_place(source, steps)
+            writing.refuse_in_place(ready)
         elif not order.dry_run:
-            writing.refuse_copy(source, Path(os.fspath(output or "")), force=order.force)
+            writing.refuse_copy(ready, Path(os.fspath(output or "")), force=order.force)
 
 
-def _planned(path: Where, output: Where | None, order: Order) -> tuple[Opened, tuple[Renamed, ...], bool]:
+def _prepared(path: Where, output: Where | None, order: Order) -> tuple[bool, writing.Prepared]:
     if not order.dry_run and (output is None) is not order.in_place:
         raise BadTarget(f"{os.fspath(path)}: name either an output or in_place")
     recovered = order.in_place and not order.dry_run and _recovered(path)
     source = usable(opened(path))
     reach(source)
-    return source, planned(source, order.how, order.wanted, order.at), recovered
+    plan = planned(source, order.how, order.wanted, order.at)
+    return recovered, writing.prepared(source, plan, in_place=order.in_place)  # without which nothing is foretold
 
 
 def undo(path: Where) -> None:
