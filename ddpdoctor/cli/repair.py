@@ -62,6 +62,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
         raise click.UsageError("choose one: -o OUT, --in-place, --dry-run or --undo")
     paths = list(_all(checkpoints))
     from ddpdoctor import checkpoint
+    from ddpdoctor.checkpoint.lines import shortened
 
     try:
         if options["undo"]:
@@ -72,7 +73,7 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
     except BadTarget as exc:
         reasons = exc.reasons if isinstance(exc, checkpoint.SomeRefused) else (exc,)
         for reason in reasons:
-            click.echo(f"ddpdoctor: {reason}", err=True)
+            click.echo(f"ddpdoctor: {shortened(str(reason))}", err=True)
         if len(paths) > 1:
             click.echo(f"ddpdoctor: none of the {len(paths)} checkpoints was changed", err=True)
         sys.exit(1 if all(isinstance(reason, checkpoint.NoMatch) for reason in reasons) else 2)

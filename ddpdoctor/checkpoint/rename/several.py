@@ -25,6 +25,8 @@ class SomeRefused(BadTarget):
 def repair_all(paths: Sequence[str], output: str | None, order: Order) -> list[Repair]:
     """Repair checkpoints; ``output`` is the name of the copy, or, for several, of the folder of all copies.
 
+    A copy that took the place of another file, as the order allows, is not taken back.
+
     Raises:
         SomeRefused: one cannot be repaired, so that none was; or it failed, and the others were taken back.
     """
