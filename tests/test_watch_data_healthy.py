@@ -467,6 +467,29 @@ HEALTHY = {
         train, test = random_split(Numbers(), [64, 32], generator=torch.Generator().manual_seed(1))
         fit(DataLoader(train, batch_size=8, sampler=DistributedSampler(train)))
     """,
+    "a second stage of the same data, from epoch 0 on": """
+        data = Numbers()
+        model, optimizer = wrapped()
+        def stage(epochs):
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            for epoch in range(epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    step(model, optimizer, batch)
+        stage(1)
+        stage(3)
+    """,
+    "a sweep: a model of its own for each rate, the same order for all": """
+        data = Numbers()
+        for rate in (0.1, 0.01, 0.001):
+            fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)), epochs=1)
+    """,
+    "a sweep with one loader": """
+        data = Numbers()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        for rate in (0.1, 0.01, 0.001):
+            fit(loader, epochs=1)
+    """,
     "accelerate": """
         from accelerate import Accelerator
         accelerator = Accelerator(cpu=True)

@@ -21,6 +21,7 @@ def worker(rank, file):
     if rank == 1:
         time.sleep(8)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    dist.barrier()  # one that ended here would close the connection that the other one still makes
 
 if __name__ == "__main__":
     mp.start_processes(worker, args=(sys.argv[1],), nprocs=2, start_method="fork")

@@ -37,7 +37,7 @@ class Hang(enum.Enum):
     NEVER_JOINED = "a rank never joined the process group"
     LEFT = "a rank has ended while the others go on"
     STANDS = "a rank stands still outside of any communication"
-    WORKS = "a rank works while the others wait for it"
+    WORKS = "a rank works, or asks for something, while the others wait for it"
     SHAPES = "ranks give different shapes to one collective"
     ORDER = "ranks call different collectives"
     GUARDED = "a collective is called by some ranks only"
@@ -45,6 +45,7 @@ class Hang(enum.Enum):
     RECEIVES = "all ranks wait to receive"
     SAME = "all ranks wait in the same collective"
     DIVERGED = "ranks are at different places"
+    UNSEEN = "all ranks of this host wait, for others that are not seen from here"
 
 
 def on_hang(*hangs: Hang) -> Marker:
@@ -67,6 +68,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         *((each, Hang.GONE) for each in GONE),
         (Doing.ENDED, Hang.LEFT),
         (Doing.WORKING, Hang.WORKS),
+        (Doing.ASKING, Hang.WORKS),
         (Doing.STANDING, Hang.STANDS),
     ):
         if doing in doings:
@@ -85,19 +87,19 @@ def absent(event: Stalled, training: Training) -> tuple[int, ...]:
 
 def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
-    last = [position.recent[-1] if position.recent else None for position in event.ranks]
-    if operations <= {"recv", "send"}:
+    if len(event.ranks) == event.world_size and operations <= {"recv", "send"}:
         return Hang.RECEIVES
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
-    if len(operations) == 1 and len({each.site for each in last if each}) <= 1:
+    if len(event.ranks) < event.world_size:
+        return Hang.UNSEEN
+    last = {position.recent[-1].site for position in event.ranks if position.recent}
+    if len(operations) == 1 and len(last) <= 1:
         return Hang.SAME
     if uneven(event, training):
         return Hang.UNEVEN
-    if guarded(event):
-        return Hang.GUARDED
-    return Hang.DIVERGED
+    return Hang.GUARDED if guarded(event) else Hang.DIVERGED
 
 
 def first_mismatch(event: Stalled) -> tuple[tuple[int, Communication], tuple[int, Communication]] | None:
@@ -152,8 +154,9 @@ def where(position: Position) -> str:
     at = f" at {short(position.site)}" if position.site else ""
     if position.doing is Doing.WAITING:
         return f"waits in {position.operation}{at}"
-    function = f" in {position.function}" if position.function not in {"", "<module>"} else ""
-    return f"{position.doing.value}{function}{at}"
+    own = f" in {position.site.function}" if position.site and position.site.function != "<module>" else ""
+    inside = f", inside {position.function}" if position.function else ""
+    return f"{position.doing.value}{own}{at}{inside}"
 
 
 def short(site: Site | None) -> str:

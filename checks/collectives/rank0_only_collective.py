@@ -10,7 +10,8 @@ place that is not at fault. In the time-outs rank 0 shows another operation than
 ## How to be sure
 
 TORCH_DISTRIBUTED_DEBUG=DETAIL raises at the first pair that does not fit, with the lines of both ranks.
-`ddpdoctor run` names the line that rank 0 waits in, and the condition that it is under.
+`ddpdoctor run` names the line that rank 0 waits in, and the condition that it is under; also where rank 0 ends at once,
+since gloo aborts a process (exit code -6, "10100 vs 4") that gets more than it has room for.
 
 ## How to mend it
 
@@ -33,12 +34,15 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Log,
+    PeerLost,
     Place,
     Severity,
     Stalled,
     place,
+    watch,
 )
 
+from ._alone import called_alone
 from ._hangs import Hang, guarded, on_hang, seen, short, table
 from ._watchdog import Timeout, on_timeout, story_of
 
@@ -81,4 +85,30 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         ),
         place(position.site, rank=position.rank),
         table=table(event),
+    )
+
+
+@watch(PeerLost)
+def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
+    """Gloo ends the rank that gets what belongs to another collective, or the others have left the program."""
+    if event.first is not None or not event.others or (found := called_alone(event)) is None:
+        return
+    lost, call = event.others[0], found.call
+    yield Finding(
+        f"rank {found.rank} called {call.operation} at {short(call.site)}, under `if {found.test}`: rank {found.other} "
+        "has skipped it and gone on",
+        (
+            Evidence(
+                f"{call.operation}{f' of {call.shapes}' if call.shapes else ''} is its last call",
+                f"the same on rank {found.other}",
+                f"rank {found.rank}",
+            ),
+            Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
+            Evidence(lost.said, "", f"rank {lost.rank}"),
+        ),
+        Fix(
+            "let all ranks call the collective, and print or save on rank 0 only",
+            diff=f"-if {found.test}:\n-    {call.operation}(...)\n+{call.operation}(...)",
+        ),
+        place(call.site, rank=found.rank),
     )

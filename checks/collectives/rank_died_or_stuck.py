@@ -11,7 +11,9 @@ surviving ranks raise when their group is torn down for it.
 ## How to be sure
 
 Read that rank's own log. `dmesg -T | grep -iE "killed process|out of memory|xid|segfault"` on its host shows whether
-the kernel ended it. `py-spy dump --pid PID` shows where it is if the process still lives; a process that is gone
+the kernel ended it. `ddpdoctor run` says that a rank stands still where its counters and its stack have not moved for
+--hang-after, and neither it nor what it has started has used a processor, a disk or moved data meanwhile.
+`py-spy dump --pid PID` shows where it is if the process still lives; a process that is gone
 gives no answer.
 
 ## How to mend it
@@ -50,6 +52,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._alone import called_alone
 from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang, seen, short, table, where
 from ._watchdog import Timeout, named, on_timeout, story_of
@@ -189,7 +192,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
     """Yield which rank is gone without a word, where the others fail for want of it."""
-    if event.first is None and event.gone and event.others:
+    if event.first is None and event.gone and event.others and called_alone(event) is None:
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1
         yield Finding(

@@ -41,6 +41,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._alone import called_alone
 from ._hangs import Hang, on_hang, seen, short, table
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
@@ -72,8 +73,8 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield who came to the end of the script while another rank was still at work."""
     batches = {each.batches for each in training.by_rank(EpochEnded).values()}
-    if event.first is not None or not event.ended or not event.others or len(batches) > 1:
-        return  # a rank of its own error, or loaders of different lengths: told by others
+    if event.first is not None or not event.ended or not event.others or len(batches) > 1 or called_alone(event):
+        return  # a rank of its own error, loaders of different lengths, a collective of one rank: told by others
     gone, lost = event.ended[0], event.others[0]
     yield Finding(
         f"rank {gone} has come to the end of the script; rank {lost.rank} was still to communicate with it",

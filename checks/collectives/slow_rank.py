@@ -12,6 +12,8 @@ Timeout" (or "wait timeout after 600000ms").
 
 The time that the progress bar shows is about the time-out. With prepared data the training starts. While the others
 wait, `py-spy dump --pid PID` of rank 0 shows what it does; `ddpdoctor run` names the rank that works, and its line.
+A rank works as long as it, a thread of it or a process that it has started computes, waits for a core or for a disk,
+moves data, or asks for something again and again. Only one that did nothing of all that for --hang-after stands still.
 
 ## How to mend it
 
@@ -44,10 +46,12 @@ from ddpdoctor.check import (
     place,
 )
 
-from ._hangs import Hang, on_hang, seen, where
-from ._watchdog import Timeout, on_timeout, story_of
+from ._hangs import Hang, on_hang, seen, short, where
+from ._watchdog import Timeout, named, on_timeout, story_of
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
+SHOWN = 8  # ranks
+WATCH = "ddpdoctor run -- torchrun --nnodes=2 ... train.py   # on each host"
 FIX = Fix(
     "prepare the data before the training, or give the group more time",
     diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
@@ -86,7 +90,7 @@ def before_the_first_transfer(record: Record, match: re.Match[str]) -> Iterator[
 @on_hang(Hang.WORKS)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who works while the others wait: no fault yet, and nothing is ended for it."""
-    busy = next(position for position in event.ranks if position.doing is Doing.WORKING)
+    busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))[0]
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
     yield Finding(
         f"rank {busy.rank} {where(busy)} while rank {waiting.rank} waits for it in {waiting.operation}: "
@@ -94,5 +98,25 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         seen(event),
         FIX,
         place(busy.site, rank=busy.rank),
+        severity=Severity.NOTE,
+    )
+
+
+@on_hang(Hang.UNSEEN)
+def elsewhere(event: Stalled) -> Iterator[Finding]:
+    """Yield who waits here, where the ranks of other hosts are not seen: no fault, as they can be at work."""
+    here = {position.rank for position in event.ranks}
+    others = [rank for rank in range(event.world_size) if rank not in here]
+    waiting = event.doing(Doing.WAITING)[0]
+    yield Finding(
+        f"all ranks of this host wait, rank {waiting.rank} in {waiting.operation} at {short(waiting.site)}; "
+        f"{named(others[:SHOWN])}{' and more' if others[SHOWN:] else ''}, which this host does not see, "
+        f"{'have' if others[1:] else 'has'} not come",
+        seen(event),
+        Fix(
+            "see what the ranks of the other hosts do: start the same command on each host with the watch",
+            command=WATCH,
+        ),
+        place(waiting.site, rank=waiting.rank),
         severity=Severity.NOTE,
     )

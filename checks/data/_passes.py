@@ -65,7 +65,8 @@ def rank_pass(event: Passed, training: Training) -> RankPass | None:
 def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] | None:
     """Return the training pass before, and this one, where both had the same shuffled order; else None.
 
-    One pass that was broken off and taken up again is no epoch that repeats another: then a third must follow.
+    A pass that was broken off and taken up again is no epoch that repeats another, nor is the first one of a second
+    stage, with a sampler of its own: then a third must follow. Where a model was wrapped in between, a training begins.
     """
     if not event.trained or event.site is None or len(set(event.indices)) < TELLING:
         return None
@@ -76,8 +77,10 @@ def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] 
     third = earlier[-1] is not None and earlier[-1].order.indices == event.indices
     if not third and not (last.ended and last.ended.complete):
         return None
+    if any(last.started.time < each.time <= this.started.time for each in training.of(Wrapped, pid=event.pid)):
+        return None
     same = {last.sampler.number if last.sampler else None, this.sampler.number if this.sampler else None}
-    known = same_data({0: last, 1: this})
+    known = same_data({0: last, 1: this}) and third
     return (last, this) if this.sampler and (len(same) == 1 or known) else None
 
 

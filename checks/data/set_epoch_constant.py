@@ -8,10 +8,12 @@ that of the first epoch. Usual causes: a call that was copied, or a loop variabl
 ## How to be sure
 
 ddpdoctor finds that set_epoch does change the order of this loader, and that all calls in the sources pass the same
-literal. A call on a sampler whose name says evaluation does not count.
+literal. A call on a sampler whose name says evaluation, or in a function whose name does, does not count; nothing is
+said where the sources make a sampler anew in a loop, with a seed of its own.
 
 In a running training (`ddpdoctor run`), ddpdoctor reports two epochs that had one order where the sampler, which was
-told an epoch, had the same one in both.
+told an epoch, had the same one in both. Where the sampler was made anew in between three such epochs are needed, and
+where a model was wrapped in between another training has begun.
 
 ## How to mend it
 
@@ -63,7 +65,7 @@ def by_the_sources(loader: LoaderExam) -> Iterator[Finding]:
     repeats = all(rank.repeats for rank in ranks)
     reacts = any(rank.reacts for rank in ranks)
     calls = source.always_the_same
-    if not (calls and repeats and reacts and source.epoch_loop) or source.frameworks:
+    if not (calls and repeats and reacts and source.epoch_loop) or source.frameworks or source.reseeds:
         return
     call = calls[0]
     told = f"{call.receiver}.set_epoch({call.constant})"

@@ -12,7 +12,8 @@ Print the first indices of two epochs. ddpdoctor reads two epochs from the sampl
 set_epoch(2), and looks for the call in the sources.
 
 In a running training (`ddpdoctor run`), ddpdoctor reports two epochs for training that had one shuffled order, where
-the first of them ran to its end, and set_epoch was not called on the sampler in between.
+the first of them ran to its end, and set_epoch was not called on the sampler in between; where the sampler was made
+anew for each, three epochs.
 
 Reported only when the plain epochs are the same, set_epoch does change the order, and neither the target's file nor
 what it imports from the same project says set_epoch, nor a framework that calls it itself (Lightning, Accelerate, the

@@ -214,6 +214,7 @@ def _seen(message: str, came: Evidence, elsewhere: list[Position]) -> Finding:
             command=f"py-spy dump --pid {first.pid}" if first.doing is Doing.STANDING else "",
         ),
         place(first.site, rank=first.rank),
+        severity=Severity.NOTE if first.doing is Doing.ASKING else None,
     )
 
 

@@ -28,17 +28,18 @@ TRAINER = re.compile(r"^[ \t]*from[ \t]+transformers\b[^\n]*import[^#]*?\b\w*Tra
 FILES = 200  # that are read
 BYTES = 500_000  # of one file: a longer one was written by a machine
 SKIPPED = {".git", ".venv", "venv", "node_modules", "site-packages", "build", "dist"}
-TESTING = re.compile(r"val|test|eval|dev", re.IGNORECASE)
+TESTING = re.compile(r"val|test|eval|dev|predict|infer|calib", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class SetEpoch:
-    """A call of set_epoch; ``constant`` is its argument where that is a literal."""
+    """A call of set_epoch, in a function; ``constant`` is its argument where that is a literal."""
 
     file: str
     line: int
     receiver: str
     constant: str | None
+    function: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Source:
     ``commented`` is a line with set_epoch that was commented out, with its place. ``epoch_loop``, ``sampler`` and
     ``loader`` are the places of the first loop over epochs and of the constructions of the samplers and loaders in
     the target's own file. ``elsewhere`` is a file beside these, not imported by them, that mentions set_epoch.
+    ``reseeds``: a sampler is constructed in a loop, with a seed that is no literal.
     """
 
     files: tuple[str, ...] = ()
@@ -61,11 +63,12 @@ class Source:
     joins: bool = False
     mentions_local_rank: bool = False
     elsewhere: str = ""
+    reseeds: bool = False
 
     @property
     def always_the_same(self) -> tuple[SetEpoch, ...]:
         """The calls for training, if each passes the same literal."""
-        calls = tuple(call for call in self.calls if not TESTING.search(call.receiver))
+        calls = tuple(call for call in self.calls if not TESTING.search(f"{call.receiver} {call.function}"))
         constants = {call.constant for call in calls}
         return calls if len(constants) == 1 and None not in constants else ()
 
@@ -99,6 +102,7 @@ def read_training(main: str, others: Iterable[str] = ()) -> Source:
         joins=any(re.search(r"\bJoin\(|\.join\(\)|\.join\([^)]*divide_by", text) for text in texts.values()),
         mentions_local_rank=any(re.search("local_?rank", text, re.IGNORECASE) for text in texts.values()),
         elsewhere=_elsewhere(Path(main), texts),
+        reseeds=any(_reseeds(tree) for tree in trees.values()),
     )
 
 
@@ -126,12 +130,25 @@ def _imported(tree: ast.Module, folder: Path) -> Iterator[Path]:
             yield from (path for path in (bare.with_suffix(".py"), bare / "__init__.py") if path.is_file())
 
 
-def _calls(path: Path, tree: ast.Module) -> Iterator[SetEpoch]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "set_epoch":
-            given = [*node.args, *(word.value for word in node.keywords)]
-            literal = repr(given[0].value) if len(given) == 1 and isinstance(given[0], ast.Constant) else None
-            yield SetEpoch(str(path), node.lineno, ast.unparse(node.func.value), literal)
+def _calls(path: Path, node: ast.AST, function: str = "") -> Iterator[SetEpoch]:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "set_epoch":
+        given = [*node.args, *(word.value for word in node.keywords)]
+        literal = repr(given[0].value) if len(given) == 1 and isinstance(given[0], ast.Constant) else None
+        yield SetEpoch(str(path), node.lineno, ast.unparse(node.func.value), literal, function)
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(path, child, node.name if isinstance(node, ast.FunctionDef) else function)
+
+
+def _reseeds(tree: ast.Module) -> bool:
+    """Whether a sampler is made anew in a loop, each time with another seed."""
+    return any(
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("Sampler")
+        and any(word.arg == "seed" and not isinstance(word.value, ast.Constant) for word in node.keywords)
+        for loop in ast.walk(tree)
+        if isinstance(loop, (ast.For, ast.While))
+        for node in ast.walk(loop)
+    )
 
 
 def _mentions(tree: ast.Module) -> bool:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.engine import evaluate, result
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.watch.training import Training
+from ddpdoctor.watch.trainings import Trainings
 
 if TYPE_CHECKING:
     from ddpdoctor.findings import Finding
     from ddpdoctor.watch.events import Event
+    from ddpdoctor.watch.training import Training
 
 
 class Found(NamedTuple):
@@ -27,7 +28,7 @@ class Dispatcher:
 
     def __init__(self, checks: Iterable[Check]) -> None:
         """Begin with no event seen."""
-        self.training = Training()
+        self.trainings = Trainings()
         self._facets = [(check, facet) for check in checks for facet in check.of(Instrument.WATCH)]
         self.crashes: list[Result] = []
         """Of checks that crashed, each told once; a facet that crashed is asked nothing more."""
@@ -37,16 +38,23 @@ class Dispatcher:
 
     def see(self, event: Event) -> Iterator[Found]:
         """Take up an event and yield what checks find in it, if it was not found before."""
-        self.training.add(event)
-        for check, finding in self.ask(event):
+        yield from self._found(event, self.trainings.add(event))
+
+    def see_of(self, training: Training, event: Event) -> Iterator[Found]:
+        """Do the same with an event that no process has told, and that is about a training."""
+        training.add(event)
+        yield from self._found(event, training)
+
+    def _found(self, event: Event, training: Training) -> Iterator[Found]:
+        for check, finding in self.ask(event, training):
             key = (check.code, finding.message, finding.place.file, finding.place.line)
             if key not in self._made:
                 self._made.add(key)
                 yield Found(check, finding)
 
-    def ask(self, event: Event) -> Iterator[Found]:
-        """Yield what checks find in an event, found before or not."""
-        inputs = {"event": event, "training": self.training}
+    def ask(self, event: Event, training: Training) -> Iterator[Found]:
+        """Yield what checks find in an event of a training, found before or not."""
+        inputs = {"event": event, "training": training}
         for pair in [each for each in self._facets if each[1].subject is type(event)]:
             check, facet = pair
             said = evaluate(check, facet, inputs.__getitem__)

@@ -18,7 +18,7 @@ from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.logs.records import Frame, Kind, Record
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.events import Failed, PeerLost
+from ddpdoctor.watch.events import Failed, PeerLost, Progress
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Answer, Named
@@ -40,8 +40,9 @@ class Explainer:
         *,
         gone: tuple[int, ...] = (),
         ended: tuple[int, ...] = (),
+        progress: tuple[Progress, ...] = (),
     ) -> list[Found]:
-        """Say what the first of these failures is, of all ranks that failed; ``gone`` and ``ended`` as in PeerLost."""
+        """Say what the first of these failures is, of all ranks that failed; the rest is as in PeerLost."""
         failures = sorted(failures, key=lambda failure: failure.time)
         records = [_record(failure) for failure in failures]
         answer = self._examined(records).answer()
@@ -49,14 +50,17 @@ class Explainer:
         lost = {rank for named in _consequences(answer) for rank in named.ranks}
         first = _first(failures, records, cause, answer)
         followed = [each for each in failures if each.rank in lost and each is not first]
-        found = list(dispatcher.ask(first)) if first else []
+        training = dispatcher.trainings.of(failures[0].pid)
+        found = list(dispatcher.ask(first, training)) if first else []
         if first and not found and cause:
             found = [Found(cause.check, cause.finding)]
         if first and found:
             return [Found(check, _with(finding, first, followed)) for check, finding in found]
         if lost:
-            event = PeerLost(pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone, ended=ended)
-            found = list(dispatcher.ask(event))
+            event = PeerLost(
+                pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone, ended=ended, progress=progress
+            )
+            found = list(dispatcher.ask(event, training))
         if not (found or first or gone or ended) and answer.cause:
             return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
         return found

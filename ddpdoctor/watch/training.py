@@ -22,6 +22,13 @@ class Training:
         """Take up one more event."""
         self._events[type(event)].append(event)
 
+    def hand_over(self, pid: int, other: Training) -> None:
+        """Hand all events of a process over to another training: it has turned out to be one of its ranks."""
+        for kind, events in self._events.items():
+            for event in [each for each in events if each.pid == pid]:
+                other.add(event)
+            self._events[kind] = [each for each in events if each.pid != pid]
+
     def of(self, kind: type[AnyEvent], **having: Any) -> list[AnyEvent]:
         """List the events of a type, in the order in which they were read, that have these values."""
         found: list[Any] = self._events.get(kind, [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
-from ddpdoctor.watch.events.hang import Doing, Pending, Position, Sibling, Stalled
+from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, Pending, Position, Sibling, Stalled
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -20,7 +20,17 @@ from ddpdoctor.watch.events.model import (
     Wrapped,
     Wrapping,
 )
-from ddpdoctor.watch.events.process import AsyncWorkDropped, Ended, Failed, Joined, Joining, Left, PeerLost, Started
+from ddpdoctor.watch.events.process import (
+    AsyncWorkDropped,
+    Ended,
+    Failed,
+    Joined,
+    Joining,
+    Left,
+    PeerLost,
+    Progress,
+    Started,
+)
 
 __all__ = [
     "AsyncWorkDropped",
@@ -37,6 +47,7 @@ __all__ = [
     "Failed",
     "FileRead",
     "FileWritten",
+    "HeldAtEnd",
     "Joined",
     "Joining",
     "Left",
@@ -47,6 +58,7 @@ __all__ = [
     "PeerLost",
     "Pending",
     "Position",
+    "Progress",
     "Sampler",
     "Sibling",
     "Site",

@@ -23,10 +23,16 @@ class Pending:
 
 
 class Doing(enum.Enum):
-    """What a rank does while others wait."""
+    """What a rank does while others wait.
+
+    ASKING is one that does not compute and comes to run all the same, for a download or a file that may come; of one
+    that is RESTING it is open whether it stands still.
+    """
 
     WAITING = "waiting"
     WORKING = "working"
+    ASKING = "asking again and again"
+    RESTING = "at rest"
     STANDING = "standing still"
     STOPPED = "stopped by a signal"
     FAILED = "failed"
@@ -39,9 +45,10 @@ class Position:
     """Where a rank is, seen from outside while nothing moves.
 
     ``site`` is the user's line, ``operation`` the communication it waits in (``backward`` where DDP averages
-    gradients), ``function`` the innermost Python function. ``batches``, ``forwards`` (of wrapped models) and ``steps``
-    (of optimizers) are counted from the start; ``recent`` are the last communications that it began, oldest first;
-    ``pending`` what torch's flight recorder holds as not complete.
+    gradients), ``function`` the function of a library that the line is inside of (``subprocess._try_wait``).
+    ``batches``, ``forwards`` (of wrapped models) and ``steps`` (of optimizers) are counted from the start; ``recent``
+    are the last communications that it began, oldest first; ``pending`` what torch's flight recorder holds as not
+    complete.
     ``seconds``: since its counters last moved, or since it is gone.
     """
 
@@ -81,3 +88,16 @@ class Stalled(Event):
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""
         return tuple(position for position in self.ranks if position.doing in doings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldAtEnd(Event):
+    """Made by the monitor: a rank has given up its process group, and its main thread neither goes on nor ends.
+
+    It keeps the GIL in native code, and a thread of gloo waits for that. ``site`` is where the main thread is,
+    ``destroyed`` the call of destroy_process_group, ``models`` how many wrapped models there were then.
+    """
+
+    models: int
+    destroyed: Site | None
+    seconds: float

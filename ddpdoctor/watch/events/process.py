@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpdoctor.watch.events.base import Event
+from ddpdoctor.watch.events.base import Communication, Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """A process has imported torch that was told a rank, or that calls init_process_group."""
+    """A process has imported torch that was told a rank, or that calls init_process_group.
+
+    ``launch`` is what it has in common with the ranks that were started with it, and with no others: where they meet,
+    the launcher's run and attempt; empty where no launcher has told it a rank. ``world_size`` is what that told it.
+    """
 
     program: str
+    launch: str = ""
+    world_size: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +44,10 @@ class Joined(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Event):
-    """A rank has called destroy_process_group, or its interpreter ends."""
+    """A rank has called destroy_process_group, or its interpreter ends; ``models`` are wrapped ones that are there."""
 
     ended: bool
+    models: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +84,29 @@ class Failed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a rank came: forwards of wrapped models, its last communications, oldest first; whether it has ended."""
+
+    rank: int
+    forwards: int
+    recent: tuple[Communication, ...]
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLost(Event):
     """Made where failures are explained: ranks say only that another one is gone.
 
     ``first`` is the failure of the rank that is gone, for which no check speaks; None where it left none. ``others``
     are those that followed; ``gone`` are the ranks whose process is no more and told nothing, ``ended`` those whose
-    program came to its end.
+    program came to its end. ``progress`` is how far each rank came, where that is known.
     """
 
     first: Failed | None
     others: tuple[Failed, ...]
     gone: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
+    progress: tuple[Progress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ import psutil
 
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.event_log import Reader
-from ddpdoctor.watch.events import Doing, Ended, Event, Failed, Joined, Left, Stalled, Started
+from ddpdoctor.watch.events import Ended, Event, Failed, Joined
 from ddpdoctor.watch.failure_explainer import Explainer
-from ddpdoctor.watch.monitor.positions import Rank, stalled
+from ddpdoctor.watch.monitor.followed import Followed
+from ddpdoctor.watch.monitor.positions import Rank, follow_those_that_rest
 from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from ddpdoctor.findings import Result
     from ddpdoctor.watch.settings import Settings
     from ddpdoctor.watch.training import Training
-
-SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
-AGAIN = 10.0  # seconds between two looks at a training that still stands
 
 
 class Monitor:
@@ -38,33 +36,56 @@ class Monitor:
         self._settings, self._say = settings, say
         self._dispatcher = Dispatcher(checks := tuple(checks))
         self._explainer = Explainer(checks)
-        self._failed: list[Failed] = []
-        self._new: list[Failed] = []
-        self._failing = 0.0
         self._stopped = False
-        self._known = False  # what the ranks have failed of
         self._told: set[tuple[str, str | None, int | None]] = set()
         self._ranks: dict[int, Rank] = {}
-        self._looked = 0.0
-        self._stands: tuple[tuple[int, Doing, str], ...] = ()
+        self._followed: dict[int, Followed] = {}
 
     def poll(self) -> None:
         """Read what is new, and look for a hang."""
         for path in Path(self._settings.session).glob("*.events"):
             if int(path.stem) not in self._ranks:
                 self._ranks[int(path.stem)] = _rank(path)
+        for new in self._new_events():
+            self._see(new)
+        self._sort()
+        follow_those_that_rest(each for each in self._ranks.values() if each.rank >= 0)
+        if any(each.is_explaining for each in self._ranks.values()):
+            return  # it will say why the others wait
+        for each in list(self._followed.values()):
+            if each.new and each.settled:
+                self._explain(each)
+            elif not each.new:
+                self._look(each)
+
+    def _look(self, each: Followed) -> None:
+        """Look for a hang of a training, in its midst and at its end."""
+        after = self._settings.hang_after
+        for event in (*each.look_at_end(after), each.look(after)):
+            if event is not None:
+                self._tell(self._dispatcher.see_of(each.training, event))
+
+    def _new_events(self) -> list[Event]:
+        """Return what all processes have told since the last call, in the order in which it happened."""
+        found = []
         for each in self._ranks.values():
             for event in each.reader.new():
                 if event.rank is not None:
                     each.rank = event.rank
-                self._see(event)
+                found.append(event)
             each.moved()
-        if any(each.is_explaining for each in self._ranks.values()):
-            return  # it will say why the others wait
-        if not self._new:
-            self._look()
-        elif time.monotonic() - self._failing > SETTLED:
-            self._explain()
+        return sorted(found, key=lambda event: event.time)
+
+    def _sort(self) -> None:
+        """Put each process where its training is."""
+        for each in self._followed.values():
+            each.ranks.clear()
+        for pid, rank in self._ranks.items():
+            self._follow(pid).ranks.append(rank)
+
+    def _follow(self, pid: int) -> Followed:
+        training = self._dispatcher.trainings.of(pid)
+        return self._followed.setdefault(id(training), Followed(training))
 
     def signal_ranks(self, number: int) -> None:
         """Send a signal to each rank that is there."""
@@ -95,7 +116,7 @@ class Monitor:
     @property
     def training(self) -> Training:
         """All that the ranks have told."""
-        return self._dispatcher.training
+        return self._dispatcher.trainings.all
 
     @property
     def joined(self) -> bool:
@@ -104,7 +125,7 @@ class Monitor:
 
     def first_failure(self) -> str:
         """Return the first exception that left a rank, in a line; empty when there is none."""
-        failed = sorted(self._dispatcher.training.of(Failed), key=lambda event: event.time)
+        failed = sorted(self.training.of(Failed), key=lambda event: event.time)
         if not failed:
             return ""
         first = failed[0]
@@ -117,12 +138,15 @@ class Monitor:
     def end(self, status: int) -> None:
         """Take the end of the command into account: what no rank will tell any more."""
         self.poll()
-        self._explain()
-        self._see(Ended(pid=0, time=time.time(), status=status))
+        for each in self._followed.values():
+            self._explain(each)
+        for training in list(self._dispatcher.trainings) or [self.training]:
+            self._tell(self._dispatcher.see_of(training, Ended(pid=0, time=time.time(), status=status)))
 
     def stop_ranks(self, text: str) -> None:
         """Ask all ranks to end at their next batch or step; what has failed before is still told."""
-        self._explain()
+        for followed in self._followed.values():
+            self._explain(followed)
         self._stopped = True
         (Path(self._settings.session) / ENDED).write_text(text, encoding="utf-8")
         for each in self._ranks.values():
@@ -131,63 +155,41 @@ class Monitor:
 
     @property
     def hung(self) -> bool:
-        """Whether the training stands: all that is left waits, and nobody works."""
-        return bool(self._stands) and all(doing is not Doing.WORKING for _, doing, _ in self._stands)
+        """Whether all trainings that are left stand: nobody works."""
+        left = [each for each in self._followed.values() if each.alive]
+        return bool(left) and all(each.hung for each in left)
 
     def _see(self, event: Event) -> None:
-        if isinstance(event, Failed):  # what it means depends on those that follow
-            self._dispatcher.training.add(event)
-            if not event.error.startswith("ddpdoctor."):
-                self._failing = self._failing if self._new else time.monotonic()
-                self._new.append(event)
+        if not isinstance(event, Failed):
+            self._tell(self._dispatcher.see(event))
             return
-        if isinstance(event, Started):  # after failures: the launcher starts anew
-            self._failed.clear()
-            self._known = False
-        self._tell(self._dispatcher.see(event))
+        self._dispatcher.trainings.add(event)
+        if not event.error.startswith("ddpdoctor."):
+            self._follow(event.pid).fails(event)
 
-    def _explain(self) -> None:
-        """Return what the ranks have failed of: the first of them, and what followed from that; each fault once.
+    def _explain(self, each: Followed) -> None:
+        """Tell what the ranks of a training have failed of: the first of them, and what followed; each fault once.
 
         Of a training that the watch itself has ended nothing more is said.
         """
-        if not self._new or self._stopped:
+        if not each.new or self._stopped:
             return
-        self._failed += self._new
-        self._new.clear()
-        gone = tuple(sorted(each.rank for each in self._ranks.values() if self._is_gone(each)))
-        left = self._dispatcher.training.of(Left, ended=True)
-        failed = {event.pid for event in self._failed}
-        ended = tuple(sorted({event.rank for event in left if event.rank is not None and event.pid not in failed}))
-        for found in self._explainer.explain(self._failed, self._dispatcher, gone=gone, ended=ended):
-            self._known = True
+        each.failed += each.new
+        each.new.clear()
+        for found in self._explainer.explain(
+            each.failed, self._dispatcher, gone=each.gone(), ended=each.ended(), progress=each.progress()
+        ):
+            each.known = True
             key = (found.check.code, found.finding.place.file, found.finding.place.line)
             if key not in self._told:
                 self._told.add(key)
                 self.explained.append(found)
                 self._tell([found])
 
-    def _is_gone(self, each: Rank) -> bool:
-        """Whether a rank is no more, and told neither of an exception nor of its end."""
-        told = (self._dispatcher.training.of(kind, pid=each.reader.pid) for kind in (Failed, Left))
-        return each.rank >= 0 and not each.alive and not any(told)
-
     def _tell(self, found: Iterable[Found]) -> None:
         for each in found:
             self.found.append(each)
             self._say(each)
-
-    def _look(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < (AGAIN if self._stands else 1.0):
-            return
-        self._looked = now
-        joined = [each for each in self._ranks.values() if each.rank >= 0]
-        event = stalled(joined, self._dispatcher.training, self._settings.hang_after)
-        stands = _signature(event)
-        if event is not None and stands != self._stands and not (self._known and event.doing(Doing.FAILED)):
-            self._see(event)
-        self._stands = stands
 
 
 def _rank(events: Path) -> Rank:
@@ -197,7 +199,3 @@ def _rank(events: Path) -> Rank:
     except psutil.NoSuchProcess:
         process = None
     return Rank(reader, -1, process, since=time.monotonic())
-
-
-def _signature(event: Stalled | None) -> tuple[tuple[int, Doing, str], ...]:
-    return tuple((each.rank, each.doing, each.operation) for each in event.ranks) if event else ()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psutil
 
-from ddpdoctor.host.stack import in_backward
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
+from ddpdoctor.watch.monitor.activity import WINDOW, Activity, follow, leave_out
 from ddpdoctor.watch.monitor.flight import pending
-from ddpdoctor.watch.monitor.siblings import BUSY, siblings, used
+from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
+from ddpdoctor.watch.monitor.siblings import siblings
 from ddpdoctor.watch.monitor.stacks import stacks
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.user_frames import is_users
@@ -21,10 +22,9 @@ from ddpdoctor.watch.user_frames import is_users
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.watch.event_log import Reader
+    from ddpdoctor.watch.events import Pending
 
-LOOK = 1.0  # seconds between two looks at a rank
-# Frames of torch that wait for others, by the end of their file's path.
-WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
+PART = 0.9  # of --hang-after: what is followed from outside is looked at once a window
 
 
 @dataclass(slots=True)
@@ -36,12 +36,14 @@ class Rank:
     process: psutil.Process | None
     counters: tuple[int, ...] = ()
     since: float = 0.0
+    activity: Activity = field(default_factory=Activity)
 
     def moved(self) -> bool:
         """Look at the counters; say whether they moved."""
         counters = self.reader.counters()[: event_log.SAMPLING_MICROSECONDS]
         if counters != self.counters:
             self.counters, self.since = counters, time.monotonic()
+            self.activity = Activity()
             return True
         return False
 
@@ -58,63 +60,121 @@ class Rank:
         except psutil.NoSuchProcess:
             return False
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the process is stopped by a signal, at this moment."""
+        try:
+            return self.process is not None and self.process.status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What two looks at the ranks gave, by pid: the stacks of each, and what torch holds as not complete."""
+
+    first: dict[int, tuple[Frame, ...]]
+    second: dict[int, tuple[Frame, ...]]
+    flights: dict[int, tuple[Pending, ...]]
+    gloo: bool
+
+    def operation(self, pid: int) -> str:
+        """Return the communication that a rank is inside of; empty where it is in none.
+
+        NCCL's collectives run on the GPU: the rank waits for that, wherever it asks for a result.
+        """
+        flight = self.flights.get(pid, ())
+        return operation_of(self.second.get(pid, ())) or (flight[0].operation if flight and not self.gloo else "")
+
+
+def follow_those_that_rest(ranks: Iterable[Rank]) -> None:
+    """Look from outside at the ranks whose counters have not moved for a while; called again and again."""
+    now = time.monotonic()
+    resting = [each for each in ranks if each.alive and now - each.since > WINDOW]
+    due = [each for each in resting if each.activity.last is None or now - each.activity.last.time > WINDOW]
+    follow({each.reader.pid: each.activity for each in due})
+
 
 def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled | None:
-    """Look at all ranks, if one has not moved for long; None unless one of them waits for others."""
+    """Look at all ranks, if one has not moved for long.
+
+    None unless one of them waits for others, and as long as it is open whether another one works or stands still.
+    """
     ranks = sorted(ranks, key=lambda each: each.rank)
     now = time.monotonic()
     if not any(each.alive and now - each.since >= after for each in ranks):
         return None
-    asked = [each for each in ranks if each.alive and not _stopped(each) and _gone(each.reader.pid, training) is None]
-    bases = [each.reader.base for each in asked]
+    look = _look([each for each in ranks if each.alive and _gone(each.reader.pid, training) is None], training, after)
+    doings = [_gone(each.reader.pid, training) or _doing(each, look, after) for each in ranks]
+    found = [_position(each, look, doing, now) for each, doing in zip(ranks, doings, strict=True)]
+    if not any(each.doing is Doing.WAITING and each.seconds >= after for each in found):
+        return None
+    if any(each.doing is Doing.RESTING for each in found):
+        return None
+    size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
+    others = siblings(each.pid for each in found) if len(found) < size else ()
+    return Stalled(pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others)
+
+
+def _look(asked: list[Rank], training: Training, after: float) -> Look:
+    """Take two stacks of each rank, a window apart in which nothing is asked."""
+    bases = [each.reader.base for each in asked if not each.stopped]
+    activities = {each.reader.pid: each.activity for each in asked}
     spared = meeting(training, after)
-    used = {each.reader.pid: _cpu(each) for each in ranks}
+    follow(activities)
     first = stacks(bases, spared=spared)
-    time.sleep(LOOK)
+    leave_out(activities)
+    time.sleep(WINDOW)
+    follow(activities)
     second = stacks(bases, spared=spared)
     flights = pending(bases)
-    busy = {each.reader.pid: _cpu(each) - used[each.reader.pid] > BUSY * LOOK for each in ranks}
-    gloo = any(event.backend == "gloo" for event in training.of(Joined))
+    leave_out(activities)
+    return Look(first, second, flights, any(event.backend == "gloo" for event in training.of(Joined)))
 
-    def position(each: Rank) -> Position:
-        pid = each.reader.pid
-        frames = second.get(pid, ())
-        flight = flights.get(pid, ())
-        # NCCL's collectives run on the GPU: the rank waits for that, wherever it asks for a result.
-        operation = _waits(frames) or (flight[0].operation if flight and not gloo else "")
-        moved = each.moved() or first.get(pid) != frames
-        gone = _gone(pid, training)
-        if gone is not None or not each.alive:
-            doing = gone or Doing.DIED
-        elif _stopped(each):
-            doing = Doing.STOPPED
-        elif operation and not moved and not (busy[pid] and gloo):
-            doing = Doing.WAITING
-        else:
-            doing = Doing.WORKING if moved or busy[pid] else Doing.STANDING
-        users = next((frame for frame in frames if is_users(frame.file)), None)
-        return Position(
-            rank=each.rank,
-            pid=pid,
-            doing=doing,
-            seconds=now - each.since,
-            batches=each.counters[event_log.BATCHES],
-            forwards=each.counters[event_log.FORWARDS],
-            steps=each.counters[event_log.STEPS],
-            site=Site(users.file, users.line, users.function) if users else None,
-            operation=operation if doing is Doing.WAITING else "",
-            function=frames[0].function if frames else "",
-            recent=each.reader.communications(),
-            pending=flight,
+
+def _position(each: Rank, look: Look, doing: Doing, now: float) -> Position:
+    pid = each.reader.pid
+    frames, flight = look.second.get(pid, ()), look.flights.get(pid, ())
+    users = next((frame for frame in frames if is_users(frame.file)), None)
+    return Position(
+        rank=each.rank,
+        pid=pid,
+        doing=doing,
+        seconds=now - each.since,
+        batches=each.counters[event_log.BATCHES],
+        forwards=each.counters[event_log.FORWARDS],
+        steps=each.counters[event_log.STEPS],
+        site=Site(users.file, users.line, users.function) if users else None,
+        operation=look.operation(pid) if doing is Doing.WAITING else "",
+        function=inner_function(frames),
+        recent=each.reader.communications(),
+        pending=flight,
+    )
+
+
+def _doing(each: Rank, look: Look, after: float) -> Doing:
+    """Decide what a process does that told of no end; RESTING as long as it has not stood still for long enough."""
+    if not each.alive:
+        return Doing.DIED
+    pid, activity = each.reader.pid, each.activity
+    operation = look.operation(pid)
+    moved = each.moved() or look.first.get(pid, ()) != look.second.get(pid, ())
+    if operation == JOINING or (operation and not look.gloo):  # the one asks the store all the time, the other the GPU
+        return Doing.WORKING if moved else Doing.WAITING
+    if moved or activity.still < WINDOW or activity.moves_data:
+        return Doing.WORKING
+    if activity.still < PART * after - WINDOW:
+        return Doing.RESTING
+    return next(
+        doing
+        for doing, holds in (
+            (Doing.STOPPED, each.stopped),
+            (Doing.WAITING, bool(operation)),
+            (Doing.ASKING, activity.asks),
+            (Doing.STANDING, True),
         )
-
-    found = tuple(map(position, ranks))
-    waiting = [each for each in found if each.doing is Doing.WAITING and each.seconds >= after]
-    if not waiting:
-        return None
-    size = training.world_size or _told(training)
-    others = siblings(each.pid for each in found) if len(found) < size else ()
-    return Stalled(pid=0, time=time.time(), ranks=found, world_size=size, siblings=others)
+        if holds
+    )
 
 
 def meeting(training: Training, after: float) -> set[int]:
@@ -123,36 +183,8 @@ def meeting(training: Training, after: float) -> set[int]:
     return entered - {event.pid for event in training.of(Joined)}
 
 
-def _told(training: Training) -> int:
-    return max((event.world_size for event in training.of(Joining)), default=0)
-
-
 def _gone(pid: int, training: Training) -> Doing | None:
     """Return how a process told that it comes to its end; None where it said nothing."""
     if training.of(Failed, pid=pid):
         return Doing.FAILED
     return Doing.ENDED if training.of(Left, pid=pid, ended=True) else None
-
-
-def _stopped(rank: Rank) -> bool:
-    try:
-        return rank.process is not None and rank.process.status() == psutil.STATUS_STOPPED
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _cpu(rank: Rank) -> float:
-    return used(rank.process) if rank.process is not None else 0.0
-
-
-def _waits(frames: tuple[Frame, ...]) -> str:
-    """Return the name of the communication that a stack is inside of; empty when it is in none."""
-    name = ""
-    for frame in frames:
-        if is_users(frame.file):
-            break
-        if in_backward(frame.file, frame.function):
-            return "backward"
-        if frame.file.endswith(WAITS):
-            name = frame.function
-    return {"__init__": "DistributedDataParallel()", "forward": "forward of DistributedDataParallel"}.get(name, name)

@@ -10,8 +10,8 @@ from contextlib import suppress
 import psutil
 
 from ddpdoctor.watch.events import Sibling
+from ddpdoctor.watch.monitor.usage import Usage, usages
 
-BUSY = 0.2  # of a core: a process that waits uses none
 LOOK = 0.5  # seconds between two looks at a process
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")
 INIT = 1  # adopts what others left: its children belong to nobody
@@ -21,9 +21,14 @@ def siblings(pids: Iterable[int]) -> tuple[Sibling, ...]:
     """List the parents of these processes and all that descends from them, of the same interpreter, that live."""
     known = {*pids, os.getpid()}
     found = {each.pid: each for pid in known - {os.getpid()} for each in _family(pid) if each.pid not in known}
-    before = {pid: used(each) for pid, each in found.items()}
+    before = usages(found)
     time.sleep(LOOK if found else 0)
-    return tuple(Sibling(pid, used(each) - before[pid] > BUSY * LOOK) for pid, each in sorted(found.items()))
+    after = usages(found)
+    return tuple(Sibling(pid, _works(before.get(pid), after.get(pid))) for pid in sorted(found))
+
+
+def _works(before: Usage | None, after: Usage | None) -> bool:
+    return before is not None and after is not None and after.works_since(before)
 
 
 def _family(pid: int) -> Iterator[psutil.Process]:
@@ -45,11 +50,3 @@ def _is_like(process: psutil.Process, interpreter: str) -> bool:
             and not any(helper in " ".join(process.cmdline()) for helper in HELPERS)
         )
     return False
-
-
-def used(process: psutil.Process) -> float:
-    """Return the processor time of a process in seconds; 0 where it is gone."""
-    with suppress(psutil.Error):
-        times = process.cpu_times()
-        return float(times.user + times.system)
-    return 0.0

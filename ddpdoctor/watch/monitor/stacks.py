@@ -12,21 +12,12 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
-
-import psutil
 
 from ddpdoctor.host.stack import Frame, ask_main_thread, read_stack
 from ddpdoctor.watch.event_log import DUMP, STACK
 from ddpdoctor.watch.monitor.questions import PATIENCE, ask, gather
+from ddpdoctor.watch.monitor.usage import AT_WORK, Usage, usages
 from ddpdoctor.watch.settings import STACK_SIGNAL
-
-
-class MainThread(NamedTuple):
-    """What a main thread has used: seconds of a core, and how often it came to rest or was taken off its core."""
-
-    seconds: float
-    switches: int
 
 
 def stacks(bases: Collection[Path], *, spared: Collection[int] = ()) -> dict[int, tuple[Frame, ...]]:
@@ -34,29 +25,26 @@ def stacks(bases: Collection[Path], *, spared: Collection[int] = ()) -> dict[int
 
     ``spared`` are those that no signal is to interrupt.
     """
-    before = {int(base.name): _main_thread(int(base.name)) for base in bases}
+    before = usages(int(base.name) for base in bases)
     told = ask(bases, STACK)
     silent = [base for base in bases if int(base.name) not in {*told, *spared}]
-    held = [base for base in silent if _keeps_the_gil(before[int(base.name)], _main_thread(int(base.name)))]
+    after = usages(int(base.name) for base in silent)
+    held = [base for base in silent if _keeps_the_gil(before.get(int(base.name)), after.get(int(base.name)))]
     return {pid: read_stack(text) for pid, text in (told | _dumped(held)).items()}
 
 
-def _main_thread(pid: int) -> MainThread | None:
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        used = next(each for each in process.threads() if each.id == pid)
-        return MainThread(used.user_time + used.system_time, sum(process.num_ctx_switches()))
-    return None
-
-
-def _keeps_the_gil(before: MainThread | None, after: MainThread | None) -> bool:
+def _keeps_the_gil(before: Usage | None, after: Usage | None) -> bool:
     """Whether a main thread was in native code while another one waited for the GIL.
 
-    It slept all the time, or computed for most of it: one that ran Python would have let go of the GIL.
+    It slept all the time, or computed for most of it, and nothing kept the other one from a core: a main thread that
+    ran Python would have let go of the GIL.
     """
     if before is None or after is None:
         return False
-    return before.switches == after.switches or after.seconds - before.seconds > PATIENCE / 2
+    if before.main == after.main:
+        return after.state not in AT_WORK and before.state not in AT_WORK
+    ran, waited = after.main.ran - before.main.ran, after.main.waited - before.main.waited
+    return ran > PATIENCE / 2 and waited < PATIENCE / 10
 
 
 def _dumped(bases: Collection[Path]) -> dict[int, str]:

@@ -22,7 +22,7 @@ from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.failures import Failures, FindOut
 from ddpdoctor.watch.rank.model.models import Models
 from ddpdoctor.watch.rank.reads import Reads
-from ddpdoctor.watch.rank.session import with_monitor
+from ddpdoctor.watch.rank.session import launched, with_monitor
 from ddpdoctor.watch.rehearsal.in_ranks import RehearsalOver
 from ddpdoctor.watch.settings import ENDED
 from ddpdoctor.watch.user_frames import user_site
@@ -87,7 +87,7 @@ class Recorder:
                 self.settings = with_monitor(self.settings)
             self._writer = event_log.Writer(self.settings.session)
             self.safely(self._answer)
-            self.emit(Started, program=" ".join(sys.argv))
+            self.emit(Started, program=" ".join(sys.argv), **launched())
 
     def _answer(self) -> None:
         self._answers = Answers(self.writer.base)
@@ -154,7 +154,7 @@ class Recorder:
 
     def left(self) -> None:
         """Tell that the default process group is given up."""
-        self.emit(Left, ended=False)
+        self.emit(Left, ended=False, models=len(self.models.alive()))
 
     def obey(self) -> None:
         """End here if the monitor asks for it: at a batch or a step, where nothing is half done.

@@ -11,7 +11,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.settings import Settings
@@ -48,3 +48,13 @@ def job() -> str:
     parts: list[int | str] = [os.getuid(), os.getppid() if launched else os.getpid()]
     parts += [os.environ.get(name, "") for name in ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
     return hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=8).hexdigest()
+
+
+def launched() -> dict[str, Any]:
+    """Return the fields of Started that tell who has started this rank; none where it was started by a rank."""
+    if "RANK" not in os.environ or multiprocessing.parent_process() is not None:
+        return {}
+    names = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+    size = os.environ.get("WORLD_SIZE", "")
+    launch = " ".join(os.environ.get(name, "-") for name in names)
+    return {"launch": launch, "world_size": int(size) if size.isdecimal() else -1}

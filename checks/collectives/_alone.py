@@ -1,0 +1,43 @@
+"""A collective that one rank called by itself, seen when a rank is gone: gloo ends a process at a size that differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import Communication, rank_condition
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import PeerLost, Progress
+
+DEFAULT = frozenset({"0", "default_pg"})
+"""Names of the group that all ranks are in, by version of torch."""
+
+
+class Alone(NamedTuple):
+    """The rank that called it, the call, the condition on the rank that it is under; the rank that had gone on."""
+
+    rank: int
+    call: Communication
+    test: str
+    other: int
+
+
+def called_alone(event: PeerLost) -> Alone | None:
+    """Find it among the last calls: it is under a condition on the rank, and another rank has gone on without it."""
+    for one in event.progress:
+        call = one.recent[-1] if one.recent else None
+        if call is None or call.site is None or call.group not in DEFAULT:
+            continue
+        test = rank_condition(call.site.file, call.site.line)
+        other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
+        if test and other:
+            return Alone(one.rank, call, test, other.rank)
+    return None
+
+
+def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:
+    """Whether a rank is past a call that it has not made: in a later forward, or at the end of its program."""
+    calls = [each.number for each in other.recent if each.group == call.group]
+    if max(calls, default=0) >= call.number:
+        return False
+    return other.ended or other.forwards > one.forwards

@@ -1,0 +1,113 @@
+"""What the monitor knows of one training besides its events: what it failed of, and whether it stands."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddpdoctor.watch.event_log import FORWARDS
+from ddpdoctor.watch.events import Doing, Failed, HeldAtEnd, Left, Progress, Stalled
+from ddpdoctor.watch.monitor.positions import Rank, stalled
+from ddpdoctor.watch.monitor.teardown import held_at_end
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.training import Training
+
+SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
+AGAIN = 10.0  # seconds between two looks at a training that still stands
+GO_ON = (Doing.WORKING, Doing.ASKING)
+
+
+@dataclass(slots=True)
+class Followed:
+    """One training; ``ranks`` are its processes.
+
+    ``failed`` are its failures, ``new`` those of them that are not explained yet, since ``failing``; ``known``: it was
+    told what the first of them was. ``held`` are processes that do not come to their end.
+    """
+
+    training: Training
+    ranks: list[Rank] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    new: list[Failed] = field(default_factory=list)
+    failing: float = 0.0
+    known: bool = False
+    looked: float = 0.0
+    looked_at_end: float = 0.0
+    held: set[int] = field(default_factory=set)
+    stands: tuple[tuple[int, Doing, str], ...] = ()
+
+    def fails(self, event: Failed) -> None:
+        """Take up a failure: what it means depends on those that follow."""
+        self.failing = self.failing if self.new else time.monotonic()
+        self.new.append(event)
+
+    @property
+    def settled(self) -> bool:
+        """Whether what follows from the new failures has had its time."""
+        return time.monotonic() - self.failing > SETTLED
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process of it is there."""
+        return any(each.alive for each in self.ranks)
+
+    @property
+    def hung(self) -> bool:
+        """Whether it stands: all that is left waits, or cannot end, and nobody works."""
+        if self.held and all(each.reader.pid in self.held for each in self.ranks if each.alive):
+            return True
+        return bool(self.stands) and all(doing not in GO_ON for _, doing, _ in self.stands)
+
+    def gone(self) -> tuple[int, ...]:
+        """List the ranks that are no more, and that told neither of an exception nor of their end."""
+        return tuple(sorted(each.rank for each in self.ranks if each.rank >= 0 and self._is_gone(each)))
+
+    def ended(self) -> tuple[int, ...]:
+        """List the ranks that came to the end of their program."""
+        failed = {event.pid for event in self.failed}
+        left = self.training.of(Left, ended=True)
+        return tuple(sorted({event.rank for event in left if event.rank is not None and event.pid not in failed}))
+
+    def progress(self) -> tuple[Progress, ...]:
+        """Return how far each rank came."""
+        ended = set(self.ended())
+        return tuple(
+            Progress(
+                rank=each.rank,
+                forwards=each.reader.counters()[FORWARDS],
+                recent=each.reader.communications(),
+                ended=each.rank in ended,
+            )
+            for each in self.ranks
+            if each.rank >= 0
+        )
+
+    def look_at_end(self, after: float) -> list[HeldAtEnd]:
+        """Look for ranks that do not come to their end, now and then; each is told once."""
+        now = time.monotonic()
+        if now - self.looked_at_end < min(after, AGAIN):
+            return []
+        self.looked_at_end = now
+        left = {event.pid for event in self.training.of(Left, ended=False)} - self.held
+        found = held_at_end([each for each in self.ranks if each.reader.pid in left], self.training, after)
+        self.held.update(each.pid for each in found)
+        return found
+
+    def look(self, after: float) -> Stalled | None:
+        """Look for a hang, now and then; None where there is none, or none that was not told yet."""
+        now = time.monotonic()
+        if now - self.looked < (AGAIN if self.stands else 1.0):
+            return None
+        self.looked = now
+        event = stalled([each for each in self.ranks if each.rank >= 0], self.training, after)
+        stands = tuple((each.rank, each.doing, each.operation) for each in event.ranks) if event else ()
+        before, self.stands = self.stands, stands
+        if event is None or stands == before or (self.known and event.doing(Doing.FAILED)):
+            return None
+        return event
+
+    def _is_gone(self, each: Rank) -> bool:
+        told = (self.training.of(kind, pid=each.reader.pid) for kind in (Failed, Left))
+        return not each.alive and not any(told)

@@ -1,0 +1,44 @@
+"""What a rank's stack says of it: the communication that it is inside of, and the library's function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.host.stack import in_backward
+from ddpdoctor.watch.user_frames import is_users, is_watchs
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.stack import Frame
+
+# Frames of torch that wait for others, by the end of their file's path.
+WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
+# What may stand further in: a frame of any other file is one of a computation.
+WITHIN = (
+    "/torch/distributed/", "/torch/nn/parallel/", "/torch/_ops.py", "/torch/_dynamo/eval_frame.py",
+    "/torch/utils/_contextlib.py", "/contextlib.py",
+)  # fmt: skip
+JOINING = "init_process_group"
+CONSTRUCTED = {"__init__": "DistributedDataParallel()", "forward": "forward of DistributedDataParallel"}
+
+
+def operation_of(frames: tuple[Frame, ...]) -> str:
+    """Return the name of the communication that a stack is inside of; empty when it is in none, or computes in one."""
+    name = ""
+    for frame in frames:
+        if in_backward(frame.file, frame.function):
+            return "backward"
+        if is_users(frame.file) or not (is_watchs(frame.file) or any(part in frame.file for part in WITHIN)):
+            break
+        if frame.file.endswith(WAITS):
+            name = frame.function
+    return CONSTRUCTED.get(name, name)
+
+
+def inner_function(frames: tuple[Frame, ...]) -> str:
+    """Return the innermost function of a library, with its module's name; empty where the user's code is innermost."""
+    if not frames or is_users(frames[0].file):
+        return ""
+    path = Path(frames[0].file)
+    module = path.parent.name if path.stem == "__init__" else path.stem
+    return f"{module}.{frames[0].function}"
