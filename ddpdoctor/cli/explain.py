@@ -64,6 +64,10 @@ def explain(  # noqa: PLR0913 - its options
     answer = examined.answer(rank)
     for fault in answer.faults:
         click.echo(f"ddpdoctor: {fault}", err=True)
+    if answer.sources and len(examined.blank) == len(answer.sources):
+        which = f"{examined.blank[0]} is" if len(examined.blank) == 1 else f"{len(examined.blank)} logs are"
+        click.echo(f"ddpdoctor: nothing to read: {which} empty", err=True)
+        sys.exit(2)
     if answer.faults and not (answer.lines or answer.first):
         sys.exit(2)
     answer_now()

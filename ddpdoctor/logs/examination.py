@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
@@ -36,11 +36,11 @@ class Examination:
 
     def feed(self, reader: Reader, data: bytes) -> None:
         """Take a piece of it; the empty one is its end."""
-        self.buffer.keep(reader.feed(data) if data else reader.finish())
+        self.buffer.keep_last_job(reader, reader.feed(data) if data else reader.finish())
 
     def pause(self, reader: Reader) -> None:
         """Take a traceback for complete although the source is still being written."""
-        self.buffer.keep(reader.pause())
+        self.buffer.keep_last_job(reader, reader.pause())
 
     def read(self, origin: Origin, blocks: Iterable[bytes]) -> None:
         """Read a whole source; where that fails, what was read before counts."""
@@ -52,11 +52,16 @@ class Examination:
             self.faults.append(str(exc))
         self.feed(reader, b"")
 
+    @property
+    def blank(self) -> tuple[str, ...]:
+        """The sources that hold nothing but blanks."""
+        return self.buffer.blank
+
     def compare(self, dumps: Sequence[Dump]) -> None:
         """Take all dumps of flight recorders there are by now, since each tells of its own rank only."""
         for dump in dumps:
             if not self.buffer.forget(dump.name):
-                self.begin(Origin(dump.name, dump.rank))
+                self.begin(Origin(dump.name, dump.rank)).is_blank = False
         self.buffer.keep(compared(dumps))
 
     def answer(self, rank: int | None = None) -> Answer:
@@ -64,7 +69,7 @@ class Examination:
         kept = self.buffer.kept(rank)
         crashes: list[str] = []
         found = tuple(candidates(kept, self.patterns, crashes))
-        return judged(kept, found, (*self.faults, *crashes))
+        return replace(judged(kept, found, (*self.faults, *crashes)), notes=self.buffer.notes)
 
 
 def examination(checks: Iterable[Check]) -> Examination:

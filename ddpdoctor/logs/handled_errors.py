@@ -32,3 +32,12 @@ def survived(kept: MatchedLog, record: Record) -> bool:
     after = [line for line in lines if line.number > record.numbers[-1]]
     is_logged = bool(before) and LOGGED.search(before[-1].text[:HEAD]) is not None
     return is_logged and sum(GOES_ON.search(line.text) is not None for line in after) >= SOME
+
+
+def has_gone_on(kept: MatchedLog, record: Record) -> bool:
+    """Whether the very rank that printed a traceback said more afterwards, as far as the last lines show."""
+    if record.rank is None or not record.numbers:
+        return False
+    lines = [line for line in kept.endings[record.source] if line.rank == record.rank]
+    after = [line for line in lines if line.number > record.numbers[-1]]
+    return len(after) >= MANY or sum(GOES_ON.search(line.text) is not None for line in after) >= SOME

@@ -21,6 +21,17 @@ STRUCTURE = (
     "terminate called ",
     "  time      : ",
     "(first observed failure)",
+    # where a job ends, and where another begins
+    "ChildFailedError",
+    "Exited with exit code",
+    "exits with return code",
+    "returned non-zero exit status",
+    " CANCELLED AT ",
+    "torch.distributed.run",
+    "torch/distributed/run.py:",
+    "Starting elastic_operator",
+    "torchrun ",
+    ":main] cmd = ",
 )
 
 
