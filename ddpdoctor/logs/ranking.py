@@ -88,9 +88,10 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
     """Find the first cause among the suspects, and tell it from what followed."""
     ordered = ranked(candidates)
     named = _gathered(kept, ordered)
-    unknown, beside = stranger(kept, [each for place, each in ordered if place < Tier.HARMLESS]), None
-    if unknown is not None and ordered and not _comes_first(unknown, ordered[0]):
-        unknown, beside = None, unknown.told if _only_waits(ordered[0][1]) else None
+    unknown = found = stranger(kept, [each for place, each in ordered if place < Tier.HARMLESS])
+    if found is not None and ordered and not _comes_first(found, ordered[0]):
+        unknown = None
+    is_beside = found is not unknown and _only_waits(ordered[0][1])
     causes = [each for place, each in named if place < Tier.CONSEQUENCE]
     followed = [each for place, each in named if place == Tier.CONSEQUENCE]
     if unknown is None and not causes:
@@ -100,7 +101,7 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
         cause=best,
         confidence=_confidence(best, causes) if best else None,
         unknown=unknown.told if unknown else None,
-        also_unknown=beside,
+        also_unknown=found.told if found and is_beside else None,
         others=tuple(causes),
         followed=tuple(followed),
         harmless=tuple(each for place, each in named if place == Tier.HARMLESS),

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from ddpdoctor.logs.record_buffer import MatchedLog
     from ddpdoctor.logs.records import Record
 
-# No errors of their own: somebody, or something else, ended the program.
-ENDED = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException)$")
+# No errors of their own: somebody, or something else, ended the program, or they gather those of other ranks.
+ENDED = re.compile(
+    r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
+)
 Placed = tuple[int, "Record"]
 
 
