@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.logs.candidates import Declared, candidates, declared
 from ddpdoctor.logs.flight.compare import compared
+from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.ranking import judged
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.logs.search.finder import finder
+from ddpdoctor.logs.search.literals import literals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ddpdoctor.facets import Check
+    from ddpdoctor.facets import Check, Pattern
     from ddpdoctor.logs.answer import Answer
     from ddpdoctor.logs.flight.dumps import Dump
     from ddpdoctor.logs.read.reader import Reader
@@ -74,9 +76,24 @@ class Examination:
 
 def examination(checks: Iterable[Check]) -> Examination:
     """Prepare to look for the log patterns of these checks."""
-    patterns = declared(checks)
+    return prepared(declared(checks), literals)
+
+
+def quick_examination() -> Examination:
+    """Prepare to look for the log patterns of all checks, of which only those are loaded that a log shows.
+
+    Raises:
+        LoadError: a check cannot be loaded.
+    """
+    patterns, needs = cached()
+    return prepared(patterns, lambda pattern: needs[pattern.pattern])
+
+
+def prepared(patterns: tuple[Declared, ...], needs: Callable[[Pattern], Collection[str]]) -> Examination:
+    """Prepare to look for these log patterns; ``needs`` returns the literals of a pattern."""
+    own = (each.log_pattern.pattern for each in patterns)
     context = (pattern for each in patterns for pattern in each.log_pattern.context)
-    return Examination(patterns, RecordBuffer(finder((each.log_pattern.pattern for each in patterns), context)))
+    return Examination(patterns, RecordBuffer(finder(own, context, needs)))
 
 
 def explain(logs: Iterable[tuple[Origin, Iterable[bytes]]], checks: Iterable[Check]) -> Answer:
