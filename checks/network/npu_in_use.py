@@ -4,8 +4,8 @@
 
 A training that was killed can leave processes behind that hold the NPU and its port (16666 and following). The next one
 ends with "EJ0001: Failed to initialize the HCCP process. Reason: Maybe the last training process is running", or
-"listen on ip[...] and specific port[16666] fail. Please check the port status and whether the port is been using by
-other process". Two jobs on one host that use the same NPUs look the same. The other ranks wait 120 s for theirs.
+"listen on ip[...] and specific port[16666] fail". Two jobs on one host that use the same NPUs look the same. The other
+ranks wait for theirs until HCCL_CONNECT_TIMEOUT (120 s) has passed, and then say so (EI0006), which only follows.
 
 ## How to be sure
 

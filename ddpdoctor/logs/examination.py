@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.logs.candidates import Declared, candidates, declared
-from ddpdoctor.logs.flight.compare import compared
 from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.ranking import judged
 from ddpdoctor.logs.read.sources import Origin
@@ -61,6 +60,8 @@ class Examination:
 
     def compare(self, dumps: Sequence[Dump]) -> None:
         """Take all dumps of flight recorders there are by now, since each tells of its own rank only."""
+        from ddpdoctor.logs.flight.compare import compared  # here, since most logs are none
+
         for dump in dumps:
             if not self.buffer.forget(dump.name):
                 self.begin(Origin(dump.name, dump.rank)).is_blank = False
