@@ -64,7 +64,7 @@ def explain(  # noqa: PLR0913 - its options
     answer = examined.answer(rank)
     for fault in answer.faults:
         click.echo(f"ddpdoctor: {fault}", err=True)
-    if answer.sources and len(examined.blank) == len(answer.sources):
+    if answer.sources and len(examined.blank) == len(answer.sources) and not answer.faults:
         which = f"{examined.blank[0]} is" if len(examined.blank) == 1 else f"{len(examined.blank)} logs are"
         click.echo(f"ddpdoctor: nothing to read: {which} empty", err=True)
         sys.exit(2)
