@@ -115,6 +115,27 @@ class TestAnUnknownException:
 
         assert answer.unknown is None
 
+    @pytest.mark.parametrize(
+        "last", ["gpu1:11:12 [1] NCCL INFO comm 0x55 rank 1 nranks 4 - Abort COMPLETE", "wandb: epoch 3", "cleaning up"]
+    )
+    def test_last_words_are_no_training(self, last: str) -> None:
+        """However many lines a rank prints while it ends, its exception is told."""
+        after = f"[rank1]: {last}\n" * 40
+
+        answer = answered(RAISED.format(rank=1) + "[rank1]: [WARNING] ending\n" + after + wait(0, 17))
+
+        assert answer.unknown is not None
+        assert answer.unknown.record.rank == 1
+
+    def test_lines_of_other_ranks_do_not_show_that_it_was_survived(self) -> None:
+        """The log of a rank that did well, behind that of the one that failed, says nothing of it."""
+        other = "".join(f"[rank2]: step {step}\n" for step in range(60))
+
+        answer = answered(RAISED.format(rank=1) + other)
+
+        assert answer.unknown is not None
+        assert answered(RAISED.format(rank=1) + other.replace("rank2", "rank1")).unknown is None
+
     def test_one_of_a_later_time_is_no_answer(self) -> None:
         """Where both name a time of one clock, the time tells."""
         late = "".join(f"2024-05-01 11:00:00 {line}\n" for line in RAISED.format(rank=1).splitlines())
