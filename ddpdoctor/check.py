@@ -34,40 +34,6 @@ from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, R
 from ddpdoctor.findings import Ambiguity, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.logs.records import Kind, Log, Record
 from ddpdoctor.shell import shell_join, shell_quote
-from ddpdoctor.watch.events import (
-    AsyncWorkDropped,
-    Bypassed,
-    Communication,
-    DataSeen,
-    Doing,
-    Ended,
-    EpochEnded,
-    EpochSet,
-    EpochStarted,
-    EvaluationBegan,
-    Failed,
-    FileRead,
-    FileWritten,
-    HeldAtEnd,
-    Joined,
-    Joining,
-    Loaded,
-    ManualReduction,
-    OptimizerSeen,
-    OrderSeen,
-    PeerLost,
-    Position,
-    Progress,
-    Sampler,
-    Site,
-    Stalled,
-    StepSampled,
-    SyncSkipped,
-    Wrapped,
-    Wrapping,
-    place,
-)
-from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
@@ -106,6 +72,40 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.source.ranks import rank_condition
+    from ddpdoctor.watch.events import (
+        AsyncWorkDropped,
+        Bypassed,
+        Communication,
+        DataSeen,
+        Doing,
+        Ended,
+        EpochEnded,
+        EpochSet,
+        EpochStarted,
+        EvaluationBegan,
+        Failed,
+        FileRead,
+        FileWritten,
+        HeldAtEnd,
+        Joined,
+        Joining,
+        Loaded,
+        ManualReduction,
+        OptimizerSeen,
+        OrderSeen,
+        PeerLost,
+        Position,
+        Progress,
+        Sampler,
+        Site,
+        Stalled,
+        StepSampled,
+        SyncSkipped,
+        Wrapped,
+        Wrapping,
+        place,
+    )
+    from ddpdoctor.watch.training import Training
 
 __all__ = [
     "AVERAGED_COUNTER",
@@ -252,6 +252,12 @@ ROOMS = {
     "jobs.outcome": "Died Outcome Raised Returned Stuck",
     "jobs.pool": "Jobs",
     "source.ranks": "rank_condition",
+    "watch.events": (
+        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
+        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "
+        "OrderSeen PeerLost Position Progress Sampler Site Stalled StepSampled SyncSkipped Wrapped Wrapping place"
+    ),
+    "watch.training": "Training",
 }
 """Where the names live that are imported when they are asked for; a test compares it with the imports above."""
 

@@ -94,13 +94,15 @@ class LogPattern:
 
     ``context`` are other patterns that the facet asks the log for: a line that no declared pattern matches is not
     kept. ``supersedes`` names checks (slugs): where this one holds, what they find is a mere effect of it. It is for
-    what roles do not tell, a cause that another cause brings about.
+    what roles do not tell, a cause that another cause brings about. ``waits``: the ranks that print it wait in vain for
+    another one, so an exception that the other one raised comes before it, wherever that stands in the log.
     """
 
     pattern: Pattern
     role: Role = Role.CAUSE
     context: tuple[Pattern, ...] = ()
     supersedes: tuple[str, ...] = ()
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +179,20 @@ def watch(event: type, *, claim: Claim | None = None) -> Marker:
     return lambda examine: Facet(Instrument.WATCH, examine, event, claim)
 
 
-def log_pattern(
+def log_pattern(  # noqa: PLR0913 - what a pattern declares
     pattern: str,
     *,
     role: Role = Role.CAUSE,
     context: Iterable[str] = (),
     supersedes: Iterable[str] = (),
     claim: Claim | None = None,
+    waits: bool = False,
 ) -> Marker:
     """Mark what is shown each log record in whose text ``pattern`` (a regular expression) occurs.
 
     The facet may ask for ``record`` (the Record), ``match`` (the match of the pattern in its text) and ``log`` (the
-    Log: everything else that was said). It yields nothing where the message has another cause.
+    Log: everything else that was said). It yields nothing where the message has another cause. The rest is declared as
+    in a LogPattern.
     """
-    subject = LogPattern(Pattern(pattern), role, tuple(map(Pattern, context)), tuple(supersedes))
+    subject = LogPattern(Pattern(pattern), role, tuple(map(Pattern, context)), tuple(supersedes), waits)
     return lambda examine: Facet(Instrument.LOG, examine, subject, claim)

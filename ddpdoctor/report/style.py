@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -74,6 +73,8 @@ class Style:
         path = Path(match["file"])
         if not path.is_file():
             return match[0]
+        import socket  # here, since few terminals have links
+
         address = self.link.format(host=socket.gethostname(), path=quote(str(path.absolute())), line=match["line"])
         return f"\x1b]8;;{address}\x1b\\{match[0]}\x1b]8;;\x1b\\"
 
