@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 )
 
 from ._passes import repeated
-from ._source import epoch_loops, iterated, shuffling_samplers, uses
+from ._source import SAMPLER, epoch_loops, iterated, shuffling_samplers, uses
 from ._words import at, shown
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over epochs that goes through a loader whose sampler is never told the epoch."""
-    if script.frameworks or project.says("set_epoch") or project.unknown():
+    if script.frameworks or not script.calls(SAMPLER) or project.says("set_epoch") or project.unknown():
         return
     for sampled in shuffling_samplers(script):
         for name in sampled.loaders:

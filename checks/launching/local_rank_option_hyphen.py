@@ -67,7 +67,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
-    if script.frameworks or project.says(OTHER_SOURCES):
+    if script.frameworks or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
     for call in script.tree.nodes:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":

@@ -6,8 +6,10 @@ import ast
 import difflib
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ddpdoctor.findings import Edit
+if TYPE_CHECKING:
+    from ddpdoctor.findings import Edit
 
 
 def applied(text: str, edits: Iterable[Edit]) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.edits import as_diff, is_offered
-from ddpdoctor.source.project import Project
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Finding
+    from ddpdoctor.source.project import Project
     from ddpdoctor.source.script import Script
 
 
@@ -44,7 +44,7 @@ class Around:
     """A project, seen from one of its files."""
 
     project: Project
-    path: Path
+    path: str
 
     def says(self, word: str) -> bool:
         """Whether a regular expression occurs in the file or in reach of it: what it imports, and what imports it."""
@@ -58,7 +58,7 @@ class Around:
 def examine(checks: Iterable[Check], script: Script, project: Project) -> Looked:
     """Ask all checks that have a facet for it."""
     found, crashes = [], []
-    given: dict[str, Any] = {"script": script, "project": Around(project, Path(script.path))}
+    given: dict[str, Any] = {"script": script, "project": Around(project, os.path.normpath(script.path))}
     for check in checks:
         for facet in check.of(Instrument.LINT):
             said = evaluate(check, facet, given.__getitem__)

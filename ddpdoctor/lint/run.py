@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.lint.comments import ignores
 from ddpdoctor.lint.examine import Found, examine
 from ddpdoctor.lint.reading import CannotReadError, decoded, read, script
-from ddpdoctor.source.project import Project
+from ddpdoctor.source.project import Project, without_comments
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -67,7 +68,7 @@ class _Sum:
 
 def lint(paths: list[Path], wanted: Wanted) -> Linted:
     """Look at all files."""
-    project = Project(others=tuple(paths))
+    project = Project(others=tuple(os.path.normpath(path) for path in paths))
     total = _Sum()
     for path in paths:
         try:
@@ -81,7 +82,7 @@ def lint_text(name: str, data: bytes, wanted: Wanted) -> Linted:
     """Look at a text that an editor holds, as the file of this name."""
     total = _Sum()
     try:
-        project = Project({Path(name): decoded(name, data)})
+        project = Project({os.path.normpath(name): without_comments(decoded(name, data))})
         _look(name, data, project, wanted, total)
     except CannotReadError as exc:
         total.faults.append(str(exc))

@@ -70,7 +70,9 @@ def _broken(check: Check, checks: tuple[Check, ...]) -> Result:
         lines = [number for _, text in program.files for number, line in enumerate(text.split("\n"), 1) if HERE in line]
         places = [finding.place.line for finding in own]
         if fault or sorted(set(lines)) != sorted({*filter(None, places)}) or not own:
-            return _result(check, Status.PASSED, reason=fault or f"{program.shows!r}: found in {places}, not in {lines}")
+            return _result(
+                check, Status.PASSED, reason=fault or f"{program.shows!r}: found in {places}, not in {lines}"
+            )
         findings += own
     return _result(check, Status.FAILED, tuple(findings))
 

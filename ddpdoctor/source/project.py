@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,89 +23,119 @@ KNOWN = frozenset(
     " soundfile jieba networkx plotly pynvml setuptools packaging typing_extensions ddpdoctor warmup_scheduler lpips"
     " ftfy evaluate sacrebleu fire absl easydict addict gdown".split()
 )
+NOT_OURS = KNOWN | sys.stdlib_module_names
 """Libraries that set no epoch, choose no device and guard nothing for a script."""
 
 
 @dataclass
 class Project:
-    """What is known of the files around a script. Each file is read once."""
+    """What is known of the files around a script. Each file is read once, each folder listed once."""
 
-    texts: dict[Path, str] = field(default_factory=dict)
-    others: tuple[Path, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    _reach: dict[str, frozenset[str]] = field(default_factory=dict)
+    _folders: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
-    def _imports(self) -> dict[Path, tuple[frozenset[Path], frozenset[str]]]:
-        return {}
+    def _importers(self) -> dict[str, set[str]]:
+        """Who imports each file, of those that the user named."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for other in self.others:
+            for each in self.imports(other)[0]:
+                found[each].add(other)
+        return found
 
-    def text(self, path: Path) -> str:
-        """Return a file's text; empty where it cannot be read."""
+    def text(self, path: str) -> str:
+        """Return a file's text without lines that are comments; empty where it cannot be read."""
         if path not in self.texts:
             try:
-                is_small = path.stat().st_size <= MOST_BYTES
-                self.texts[path] = path.read_text(encoding="utf-8", errors="replace") if is_small else ""
+                is_small = Path(path).stat().st_size <= MOST_BYTES
+                text = Path(path).read_text(encoding="utf-8", errors="replace") if is_small else ""
             except OSError:
-                self.texts[path] = ""
+                text = ""
+            self.texts[path] = without_comments(text)
         return self.texts[path]
 
-    def imports(self, path: Path) -> tuple[frozenset[Path], frozenset[str]]:
+    def imports(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the files of the project that a file imports, and the names that lead nowhere."""
         if path not in self._imports:
             self._imports[path] = self._found(path)
         return self._imports[path]
 
-    def _found(self, path: Path) -> tuple[frozenset[Path], frozenset[str]]:
-        files: set[Path] = set()
+    def _found(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
+        files: set[str] = set()
         unknown: set[str] = set()
         for match in IMPORT.finditer(self.text(path)):
             module, what, plain = match.groups()
-            if plain:
-                wanted = [(name.split()[0], "") for name in plain.split(",") if name.split()]
-            else:
-                wanted = [(module, what)]
+            wanted = [(name.split()[0], "") for name in (plain or "").split(",") if name.split()] or [(module, what)]
             for name, parts in wanted:
-                found = set(_files(path, name, re.findall(r"\w+", parts)))
+                if not name:
+                    continue
+                found = self._files(path, name, re.findall(r"\w+", parts))
                 files |= found
                 root = name.partition(".")[0]
-                if not found and (name.startswith(".") or root not in KNOWN | sys.stdlib_module_names):
+                if not found and (not root or root not in NOT_OURS):
                     unknown.add(root or name)
-        return frozenset(files), frozenset(unknown)
+        return frozenset(files - {path}), frozenset(unknown)
 
-    def reach(self, path: Path) -> set[Path]:
-        """Return a file, those that it imports and those that import it, through any number of files."""
-        found: set[Path] = set()
-        waiting = [path]
-        while waiting and len(found) < MOST_FILES:
-            each = waiting.pop()
-            if each not in found:
-                found.add(each)
-                waiting += self.imports(each)[0]
-        for other in self.others:
-            if other not in found and path in self.imports(other)[0]:
+    def _files(self, path: str, name: str, parts: list[str]) -> set[str]:
+        """Return the files that an import can name: from the file's folder, or one that is a few above it."""
+        bare = name.lstrip(".")
+        level = len(name) - len(bare)
+        folder = os.path.dirname(path)  # noqa: PTH120 - Path is too slow for this many
+        for up in range(level - 1 if level else 0, level or UP + 1):
+            base = os.path.normpath("/".join([folder or ".", *[".."] * up, *bare.split(".")]))
+            candidates = [*(f"{base}/{part}" for part in parts), *([base] if bare else [])]
+            found = {there for each in candidates for there in self._modules(each)}
+            if found:
+                return found
+        return set()
+
+    def _modules(self, base: str) -> list[str]:
+        """Return the file of a module, or of a package, that has this path; of one without a file, all that is in it."""
+        folder, _, name = base.rpartition("/")
+        if f"{name}.py" in self._listed(folder or "."):
+            return [f"{base}.py"]
+        if name not in self._listed(folder or "."):
+            return []
+        within = self._listed(base)
+        if "__init__.py" in within:
+            return [f"{base}/__init__.py"]
+        return [f"{base}/{each}" for each in within if each.endswith(".py")]
+
+    def _listed(self, folder: str) -> frozenset[str]:
+        if folder not in self._folders:
+            try:
+                self._folders[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - as above
+            except OSError:
+                self._folders[folder] = frozenset()
+        return self._folders[folder]
+
+    def reach(self, path: str) -> frozenset[str]:
+        """Return a file, those that it imports through any number of files, and those that import it with theirs."""
+        if path not in self._reach:
+            found: set[str] = set()
+            waiting = [path]
+            while waiting and len(found) < MOST_FILES:
+                each = waiting.pop()
+                if each not in found:
+                    found.add(each)
+                    waiting += self.imports(each)[0]
+            for other in self._importers.get(path, ()):
                 found |= {other, *self.imports(other)[0]}
-        return found
+            self._reach[path] = frozenset(found)
+        return self._reach[path]
 
-    def unknown(self, path: Path) -> set[str]:
+    def unknown(self, path: str) -> set[str]:
         """Return the names, in reach of a file, of what is imported and not known here."""
         return {name for each in self.reach(path) for name in self.imports(each)[1]}
 
-    def says(self, path: Path, word: str) -> bool:
+    def says(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a file or in reach of it, outside of whole-line comments."""
-        return any(re.search(word, COMMENT.sub("", self.text(each))) for each in self.reach(path))
+        return any(re.search(word, self.text(each)) for each in self.reach(path))
 
 
-def _files(path: Path, name: str, parts: Iterable[str]) -> Iterable[Path]:
-    """Yield the files that an import can name."""
-    level = len(name) - len(name.lstrip("."))
-    bare = name.lstrip(".")
-    folders = [path.parents[level - 1]] if level else [*path.parents][: UP + 1]
-    for folder in folders:
-        base = folder.joinpath(*bare.split(".")) if bare else folder
-        candidates = [base.with_suffix(".py"), base / "__init__.py"] if bare else [folder / "__init__.py"]
-        candidates += [(base / part).with_suffix(".py") for part in parts]
-        candidates += [base / part / "__init__.py" for part in parts]
-        found = [each for each in candidates if each.is_file()]
-        if found:
-            return found
-        if bare and base.is_dir() and base.name != folder.name:
-            return [each for each in base.glob("*.py")]
-    return []
+def without_comments(text: str) -> str:
+    """Return a text without the lines that are comments."""
+    return COMMENT.sub("", text)

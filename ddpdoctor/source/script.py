@@ -112,6 +112,11 @@ class Script:
             node = bindings[0].value
         return node
 
+    def held(self, node: ast.expr) -> ast.expr | None:
+        """Return the expression that a variable was last given before a node, if that is the same on every way."""
+        found = wrapped.possible(self.tree, rank_facts.values(self.tree, node), node)
+        return found[0].value if len(found) == 1 else None
+
     def wrap(self, node: ast.expr) -> Wrap | None:
         """Return how the model is wrapped that an expression holds; None if it is not, or not certainly."""
         return wrapped.wrap_at(self.tree, node)
@@ -131,6 +136,25 @@ class Script:
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, if there is one in its function."""
         return next((each for each in self.guards(node) if each.who(self.tree) == rank_facts.ONE_RANK), None)
+
+    def all_calls(self) -> dict[str, list[ast.Call]]:
+        """Return all calls of things whose full name is known, by that name."""
+        return self._calls
+
+    def names_class(self, node: ast.expr) -> ast.ClassDef | None:
+        """Return the class of the file that an expression names."""
+        found = [each.node for each in self.tree.lookup(node.id, node)] if isinstance(node, ast.Name) else []
+        return found[0] if len(found) == 1 and isinstance(found[0], ast.ClassDef) else None
+
+    def is_assigned(self, node: ast.Attribute) -> bool:
+        """Whether the file stores something in this attribute of this object."""
+        return bool(rank_facts.values(self.tree, node))
+
+    def waits_before(self, node: ast.AST) -> bool:
+        """Whether a collective stands before a node in its function: one rank can have done alone what all do here."""
+        function = self.function(node)
+        waits = [each for each in self.calls(*COLLECTIVES) if self.function(each) is function]
+        return any(each.lineno < getattr(node, "lineno", 0) for each in waits)
 
     def called(self, call: ast.Call) -> Function | None:
         """Return the function of the file that a call calls."""

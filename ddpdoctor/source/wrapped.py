@@ -53,8 +53,7 @@ def wrap_at(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Wrap | None:
     bindings = values(tree, node)
     if bindings and all(isinstance(each.node, ast.arg) for each in bindings):
         return _passed(tree, bindings[0], depth)
-    possible = _possible(tree, bindings, node)
-    found = [_of_binding(tree, each, depth) for each in possible]
+    found = [_of_binding(tree, each, depth) for each in possible(tree, bindings, node)]
     wraps = [each for each in found if each is not None]
     if not wraps:
         return None
@@ -88,7 +87,7 @@ def _passed(tree: Tree, parameter: Binding, depth: int) -> Wrap | None:
     return Wrap(first.kind, first.call, all(each is not None and each.sure for each in found))
 
 
-def _possible(tree: Tree, bindings: list[Binding], node: ast.expr) -> list[Binding]:
+def possible(tree: Tree, bindings: list[Binding], node: ast.expr) -> list[Binding]:
     """Return the bindings that can be in force at a node, the last one first."""
     function = tree.function(node)
     here = [each for each in bindings if tree.function(each.node) is function]
