@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,9 +70,10 @@ def uses(script: Script, name: str, near: ast.AST) -> Iterator[ast.Name]:
 def epoch_loops(script: Script) -> Iterator[ast.For]:
     """Yield the loops that count epochs, more than one."""
     for node in script.tree.nodes:
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and "epoch" in node.target.id.lower():
-            if isinstance(node.iter, ast.Call) and _several(script, node.iter):
-                yield node
+        match node:
+            case ast.For(target=ast.Name(id=name), iter=ast.Call() as counted):
+                if "epoch" in f"{name} {ast.unparse(counted)}".lower() and _several(script, counted):
+                    yield node
 
 
 def _several(script: Script, call: ast.Call) -> bool:
@@ -111,3 +113,17 @@ def _through(script: Script, node: ast.expr) -> str | None:
     while isinstance(node, ast.Call) and node.args and script.resolve(node.func) in PASS_ON:
         node = node.args[0]
     return node.id if isinstance(node, ast.Name) else None
+
+
+def is_evaluation(script: Script, name: str, loop: ast.For) -> bool:
+    """Whether a loop goes through a loader without learning: by the loader's name, or since no gradient is kept."""
+    if EVALUATION.search(name):
+        return True
+    function = script.function(loop)
+    outer = [node for node in script.tree.above(loop) if isinstance(node, (ast.With, ast.AsyncWith))]
+    around = [ast.unparse(item.context_expr) for node in outer for item in node.items]
+    around += [ast.unparse(each) for each in getattr(function, "decorator_list", ())]
+    return any("no_grad" in each or "inference_mode" in each for each in around)
+
+
+EVALUATION = re.compile("val|test|eval|dev", re.IGNORECASE)

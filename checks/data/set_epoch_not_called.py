@@ -52,7 +52,7 @@ from ddpdoctor.check import (
 )
 
 from ._passes import repeated
-from ._source import SAMPLER, epoch_loops, iterated, shuffling_samplers, uses
+from ._source import SAMPLER, epoch_loops, is_evaluation, iterated, shuffling_samplers, uses
 from ._words import at, shown
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             for loop in epoch_loops(script):
                 if any(script.function(use) is script.function(loop) for use in uses(script, name, sampled.call)):
                     inner = iterated(script, name, loop)
-                    if inner is not None:
+                    if inner is not None and not is_evaluation(script, name, inner):
                         edit = script.line_before(loop.body[0], f"{sampled.name}.set_epoch({loop.target.id})")  # type: ignore[attr-defined]
                         yield Finding(
                             f"each epoch of {name} has the same order: {sampled.name}.set_epoch is never called",

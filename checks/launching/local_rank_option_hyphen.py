@@ -87,17 +87,16 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 
 OTHER_SOURCES = (
-    r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|[\"']RANK[\"']|HfArgumentParser"
+    r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|get_node_local_rank|[\"']RANK[\"']|HfArgumentParser"
 )
 """What says that the local rank can come from elsewhere as well."""
 DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
 
 
-def _use(script: Script) -> ast.Attribute | None:
-    """Return where ``args.local_rank`` decides about a device."""
-    for node in script.tree.nodes:
-        if isinstance(node, ast.Attribute) and node.attr == "local_rank" and script.fact(node) is Fact.LOCAL_RANK:
-            calls = [each for each in script.tree.above(node) if isinstance(each, ast.Call)]
-            if any(script.resolve(each.func) in DEVICES for each in calls):
+def _use(script: Script) -> ast.Name | ast.Attribute | None:
+    """Return where the local rank decides about a device; since no variable is read, it is what the option gave."""
+    for call in script.calls(*DEVICES):
+        for node in ast.walk(call):
+            if isinstance(node, (ast.Name, ast.Attribute)) and script.fact(node) is Fact.LOCAL_RANK:
                 return node
     return None

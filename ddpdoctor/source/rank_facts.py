@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
+from ddpdoctor.source.sites import passed
 from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
 
 if TYPE_CHECKING:
@@ -104,9 +105,13 @@ def _of_bindings(tree: Tree, node: ast.expr, depth: int) -> Fact | None:
     bindings = values(tree, node)
     if not bindings:
         return _option(tree, node)
-    if any(binding.value is None for binding in bindings):
-        return None
-    return _agreed(tree, (binding.value for binding in bindings if binding.value is not None), depth)
+    held: list[ast.expr] = []
+    for binding in bindings:
+        given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+        if given is None or any(each is None for each in given):
+            return None
+        held += [each for each in given if each is not None]
+    return _agreed(tree, held, depth)
 
 
 def _agreed(tree: Tree, nodes: Iterable[ast.expr], depth: int) -> Fact | None:
@@ -127,15 +132,28 @@ def _option(tree: Tree, node: ast.expr) -> Fact | None:
     return None
 
 
-def is_parsed(tree: Tree, base: ast.Name) -> bool:
+def is_parsed(tree: Tree, base: ast.Name, depth: int = 4) -> bool:
     """Whether a name holds what an argument parser returned, and nothing else."""
     bindings = tree.lookup(base.id, base)
-    return bool(bindings) and all(
-        isinstance(each.value, ast.Call)
-        and isinstance(each.value.func, ast.Attribute)
-        and each.value.func.attr in PARSERS
-        for each in bindings
-    )
+    return bool(bindings) and all(_is_parsed(tree, each, depth) for each in bindings)
+
+
+def _is_parsed(tree: Tree, binding: Binding, depth: int) -> bool:
+    if isinstance(binding.node, ast.arg):
+        given = passed(tree, binding) or []
+        return bool(given) and all(
+            isinstance(each, ast.Name) and depth > 0 and is_parsed(tree, each, depth - 1) for each in given
+        )
+    match binding.value:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in PARSERS
+        case ast.Call(func=ast.Name() as function, args=[]):
+            named = function_named(tree, function)
+            found = [*returned(tree, named)] if named is not None and depth else []
+            return bool(found) and all(_is_parsed(tree, Binding(each, each), depth - 1) for each in found)
+        case ast.Name() as name:
+            return depth > 0 and is_parsed(tree, name, depth - 1)
+    return False
 
 
 def options(tree: Tree) -> dict[str, ast.Call]:

@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.calls import argument, call_sites
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.rank_facts import values
+from ddpdoctor.source.sites import passed
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -71,15 +71,7 @@ def _of_binding(tree: Tree, binding: Binding, depth: int) -> Wrap | None:
 
 def _passed(tree: Tree, parameter: Binding, depth: int) -> Wrap | None:
     """Return the wrap that all callers pass; None where one passes something else, or callers are not all seen."""
-    function = tree.function(parameter.node)
-    if function is None:
-        return None
-    sites = call_sites(tree, function) or []
-    found = []
-    for site in sites:
-        is_direct = isinstance(site.func, (ast.Name, ast.Attribute)) and resolve(tree, site.func) is None
-        given = argument(site, function, parameter.node.arg, spawned=not is_direct)  # type: ignore[attr-defined]
-        found.append(wrap_at(tree, given, depth - 1) if given is not None else None)
+    found = [wrap_at(tree, given, depth - 1) for given in passed(tree, parameter) or ()]
     if not found or any(each is None for each in found):
         return None
     first = found[0]
