@@ -13,8 +13,8 @@ The traceback of the error passes through `torch/serialization.py`; or torch lis
 GPU ("Process 4711 has 9.8 GiB memory in use"), and their pids are those of the other ranks.
 `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv` lists the pids on each GPU.
 
-In a source (`ddpdoctor lint`): `torch.load` without `map_location` feeds `load_state_dict` where every rank comes, in a file
-that trains over NCCL.
+In a source (`ddpdoctor lint`): `torch.load` without `map_location` feeds `load_state_dict` where every rank comes, in
+a file that trains over NCCL.
 
 ## How to mend it
 

@@ -13,8 +13,8 @@ reverse, bare keys into a wrapped model, fails the same way.
 `ddpdoctor check --checkpoint last.pt --model train.py:build_model` the model's own keys decide; without a model,
 ddpdoctor prints that it assumes there is none.
 
-In a source (`ddpdoctor lint`): `torch.save` is given the state dict of a model that is wrapped at that line, and neither
-this file nor one in its reach loads a state dict or speaks of the prefix.
+In a source (`ddpdoctor lint`): `torch.save` is given the state dict of a model that is wrapped at that line, and
+neither this file nor one in its reach loads a state dict or speaks of the prefix.
 
 ## How to mend it
 

@@ -75,9 +75,9 @@ WANTED = {INIT: ("rank", "world_size"), "torch.utils.data.DistributedSampler": (
 
 def _in_call(script: Script, call: ast.Call) -> Iterator[Finding]:
     path = script.resolve(call.func) or ""
-    passed = [keyword(call, name) for name in WANTED.get(path, ())]
+    passed: list[ast.expr | None] = [keyword(call, name) for name in WANTED.get(path, ())]
     if path == "torch.cuda.set_device":
-        passed = call.args[:1]
+        passed = [*call.args[:1]]
     devices = keyword(call, "device_ids") if path == DDP else None
     if isinstance(devices, ast.List):
         passed += devices.elts

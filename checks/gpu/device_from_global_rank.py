@@ -44,7 +44,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         for each in passed:
             if script.fact(each) is Fact.RANK:
                 yield Finding(
-                    f"{script.code(each)} is the global rank, and names a GPU: there is none of this number on a second node",
+                    f"{script.code(each)} is the global rank, and names a GPU: a second node has none of this number",
                     (script.seen(node, 'int(os.environ["LOCAL_RANK"])'),),
                     Fix("choose the GPU by the local rank"),
                     script.place(node),

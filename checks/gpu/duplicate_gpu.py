@@ -12,8 +12,8 @@ cuda:0; a rank taken modulo the number of GPUs; or a launcher that showed the sa
 
 Print `torch.cuda.current_device()`, `CUDA_VISIBLE_DEVICES` and `LOCAL_RANK` on each rank.
 
-In a source (`ddpdoctor lint`): the model is moved by `.cuda()` without a number and wrapped with `device_ids` of the rank,
-and neither the file nor one in its reach chooses a device.
+In a source (`ddpdoctor lint`): the model is moved by `.cuda()` without a number and wrapped with `device_ids` of the
+rank, and neither the file nor one in its reach chooses a device.
 
 ## How to mend it
 
@@ -75,7 +75,10 @@ def _address(device: str) -> str:
     return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}.{number & 0xF}"
 
 
-SETS_DEVICE = r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda:\{|cuda:%|[\"']cuda:[\"']\s*\+|cuda\.device\(|gpus-per-task|gpu-bind"
+SETS_DEVICE = (
+    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda:\{|cuda:%|[\"']cuda:[\"']\s*\+|cuda\.device\(|gpus-per-task"
+    r"|gpu-bind"
+)
 
 
 @lint

@@ -87,7 +87,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 
 OTHER_SOURCES = (
-    r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|get_node_local_rank|[\"']RANK[\"']|HfArgumentParser"
+    r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|get_node_local_rank|HfArgumentParser"
+    r"|[\"']RANK[\"']"
 )
 """What says that the local rank can come from elsewhere as well."""
 DEVICES = {"torch.cuda.set_device", "torch.device", DDP}

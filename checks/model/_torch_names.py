@@ -24,6 +24,6 @@ DISTRIBUTED = frozenset(
     """.split()
 )
 PARALLEL = frozenset(
-    "DataParallel DistributedDataParallel DistributedDataParallelCPU comm data_parallel distributed gather parallel_apply"
-    " replicate replicas scatter scatter_gather".split()
+    "DataParallel DistributedDataParallel DistributedDataParallelCPU comm data_parallel distributed gather"
+    " parallel_apply replicate replicas scatter scatter_gather".split()
 )

@@ -13,8 +13,8 @@ ddpdoctor reads the file that the factory stands in: a name is bound to `DDP(...
 and the wrapper has not. Attributes that the file sets on the wrapper, and what stands in `try` or under
 `hasattr`, are left alone. Other files are not read.
 
-In a source (`ddpdoctor lint`): the model's class stands in the file and defines the attribute, and the variable holds the
-wrapper on every way.
+In a source (`ddpdoctor lint`): the model's class stands in the file and defines the attribute, and the variable holds
+the wrapper on every way.
 
 ## How to mend it
 
@@ -112,7 +112,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         if owner is not None and node.attr in _own(script, owner) and not script.is_assigned(node):
             right = f"{script.code(node.value)}.module.{node.attr}"
             yield Finding(
-                f"{node.attr} belongs to {owner.name}, and {script.code(node.value)} is its {wrap.kind}: an AttributeError",
+                f"{node.attr} is of {owner.name}, and {script.code(node.value)} is its {wrap.kind}: an AttributeError",
                 (script.seen(node, right), script.seen(wrap.call)),
                 Fix("ask what is wrapped", edits=(script.replaced(node, right),)),
                 script.place(node),
@@ -138,9 +138,9 @@ def _class_of(script: Script, wrap: Wrap) -> ast.ClassDef | None:
 MOST_STEPS = 4  # from the wrapper back to where its model is made
 SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "half", "float"}
 OF_EVERY_MODULE = set(
-    "T_destination add_module apply bfloat16 buffers children compile cpu cuda device device_ids dim double dump_patches"
-    " eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu join logger load_state_dict"
-    " module modules mtia named_buffers named_children named_modules named_parameters no_sync parameters process_group"
+    "T_destination add_module apply bfloat16 buffers children compile cpu cuda device device_ids dim double"
+    " dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu join logger"
+    " load_state_dict module modules mtia named_buffers named_children named_modules named_parameters no_sync parameters process_group"
     " reducer register_backward_hook register_buffer register_comm_hook register_forward_hook register_module"
     " register_parameter requires_grad_ scatter set_extra_state share_memory state_dict to to_empty train training type"
     " xpu zero_grad gather output_device static_graph find_unused_parameters".split()

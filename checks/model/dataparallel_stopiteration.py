@@ -11,7 +11,8 @@ StopIteration in replica 0 on device 0". With one GPU DataParallel calls the mod
 The lines below "Original Traceback" end in `next(self.parameters())`, or in a property that reads it.
 Replica 0 fails as the others do, so no share of a batch is missing.
 
-In a source (`ddpdoctor lint`): `forward` of a class calls `next(self.parameters())`, and DataParallel is given its object.
+In a source (`ddpdoctor lint`): `forward` of a class calls `next(self.parameters())`, and DataParallel is given its
+object.
 
 ## How to mend it
 

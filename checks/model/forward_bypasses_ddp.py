@@ -99,7 +99,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         backward = None if wrapped or _is_without_gradients(script, call) else _backward(script, call, around)
         if backward is not None:
             yield Finding(
-                f"{script.code(call.func)} goes past DistributedDataParallel: no rank learns from the others' gradients",
+                f"{script.code(call.func)} goes past DistributedDataParallel: gradients are not averaged",
                 (script.seen(call, f"{script.code(model)}(...)"), script.seen(wrap.call), script.seen(backward)),
                 Fix("call the wrapped model", edits=(script.replaced(call.func, script.code(model)),)),
                 script.place(call),

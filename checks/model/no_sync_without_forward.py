@@ -51,7 +51,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 before = [each for each in ast.walk(script.function(node) or script.module) if _is_forward(each, code)]
                 if before and before[0].lineno < node.lineno:
                     yield Finding(
-                        f"the forward of {code} is outside of no_sync: this backward reduces the gradients all the same",
+                        f"the forward of {code} is outside of no_sync: this backward reduces gradients all the same",
                         (script.seen(node), script.seen(before[0], "within the block")),
                         Fix("put the forward into the block as well"),
                         script.place(node),

@@ -28,14 +28,12 @@ def ignores(text: str) -> tuple[Ignore, ...]:
     """Return the comments of a source, in its order."""
     if not re.search(r"#\s*(?:ddpdoctor|noqa)", text, re.IGNORECASE):
         return ()
-    found = []
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    read = (_read(token.string, token.start[0]) for token in tokens if token.type == tokenize.COMMENT)
     try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT and (each := _read(token.string, token.start[0])):
-                found.append(each)
+        return tuple(each for each in read if each is not None)
     except (tokenize.TokenError, SyntaxError):
-        pass  # the rest of it is no Python
-    return tuple(found)
+        return ()  # no Python after all
 
 
 def _read(comment: str, line: int) -> Ignore | None:

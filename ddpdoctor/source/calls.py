@@ -14,6 +14,7 @@ from ddpdoctor.source.tree import FUNCTIONS
 if TYPE_CHECKING:
     from ddpdoctor.source.tree import Tree
 
+
 def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether every rank is shown to come to a node: no guard on the way to it can depend on the rank.
 
@@ -25,9 +26,9 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     for parent in tree.above(node):
         if isinstance(parent, (ast.ExceptHandler, ast.Match)):
             return False
-        if isinstance(parent, (ast.With, ast.AsyncWith)):
-            if any(is_rankish(tree, item.context_expr) for item in parent.items):
-                return False
+        items = parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ()
+        if any(is_rankish(tree, item.context_expr) for item in items):
+            return False
         if isinstance(parent, FUNCTIONS):
             break
     function = tree.function(node)

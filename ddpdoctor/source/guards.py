@@ -50,7 +50,7 @@ def guards(tree: Tree, node: ast.AST) -> Iterator[Guard]:
             case ast.IfExp(test=test, body=body, orelse=orelse) if child is not test:
                 yield Guard(test, holds=child is body)
             case ast.BoolOp(op=operator, values=parts):
-                for part in parts[: parts.index(child)] if child in parts else ():  # type: ignore[arg-type]
+                for part in parts[: parts.index(child)] if child in parts else ():
                     yield Guard(part, holds=isinstance(operator, ast.And))
         if isinstance(parent, FUNCTIONS):
             return

@@ -131,8 +131,7 @@ class Tree:
 
 
 def _is_inside(function: Function, child: ast.AST) -> bool:
-    body = function.body
-    return child is body if isinstance(function, ast.Lambda) else child in body
+    return child is function.body if isinstance(function, ast.Lambda) else child in function.body
 
 
 def dotted(node: ast.AST) -> str | None:
