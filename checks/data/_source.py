@@ -62,9 +62,9 @@ def uses(script: Script, name: str, near: ast.AST) -> Iterator[ast.Name]:
     """Yield where a local variable is read."""
     function = script.function(near)
     for node in script.tree.nodes:
-        is_read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-        if is_read and function in {None, script.function(node)}:
-            yield node
+        match node:
+            case ast.Name(id=read, ctx=ast.Load()) if read == name and function in {None, script.function(node)}:
+                yield node
 
 
 def epoch_loops(script: Script) -> Iterator[ast.For]:

@@ -139,11 +139,12 @@ MOST_STEPS = 4  # from the wrapper back to where its model is made
 SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "half", "float"}
 OF_EVERY_MODULE = set(
     "T_destination add_module apply bfloat16 buffers children compile cpu cuda device device_ids dim double"
-    " dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu join logger"
-    " load_state_dict module modules mtia named_buffers named_children named_modules named_parameters no_sync parameters process_group"
-    " reducer register_backward_hook register_buffer register_comm_hook register_forward_hook register_module"
-    " register_parameter requires_grad_ scatter set_extra_state share_memory state_dict to to_empty train training type"
-    " xpu zero_grad gather output_device static_graph find_unused_parameters".split()
+    " dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu"
+    " join logger load_state_dict module modules mtia named_buffers named_children named_modules"
+    " named_parameters no_sync parameters process_group reducer register_backward_hook register_buffer"
+    " register_comm_hook register_forward_hook register_module register_parameter requires_grad_ scatter"
+    " set_extra_state share_memory state_dict to to_empty train training type xpu zero_grad gather output_device"
+    " static_graph find_unused_parameters".split()
 )
 
 

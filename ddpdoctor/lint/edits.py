@@ -45,7 +45,7 @@ def is_offered(text: str, edits: Iterable[Edit]) -> bool:
 def as_diff(text: str, edits: Iterable[Edit]) -> str:
     """Return the changed lines, each below what it was, as they are pasted."""
     before, after = text.splitlines(), applied(text, edits).splitlines()
-    lines = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+    lines = list(difflib.unified_diff(before, after, n=0, lineterm=""))[2:]
     return "\n".join(line for line in lines if not line.startswith("@@"))
 
 

@@ -55,6 +55,15 @@ class Around:
         return self.project.unknown(self.path)
 
 
+DEEPEST = 150
+"""Levels of a tree that is looked at; people write 30."""
+
+
+def is_too_deep(script: Script) -> bool:
+    """Whether a tree has so many levels that what walks through it would end at Python's limit."""
+    return script.tree.depth > DEEPEST
+
+
 def examine(checks: Iterable[Check], script: Script, project: Project) -> Looked:
     """Ask all checks that have a facet for it; of a test, none."""
     if script.is_test:

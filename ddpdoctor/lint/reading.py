@@ -54,8 +54,10 @@ def script(name: str, data: bytes) -> Script | None:
     except SyntaxError as exc:
         where = f"{name}:{exc.lineno}" if exc.lineno else name
         raise CannotReadError(f"{where}: cannot parse, because of {_told(exc, text)}") from None
-    except (ValueError, RecursionError, MemoryError) as exc:
-        raise CannotReadError(f"{name}: cannot parse, because {str(exc) or 'it is nested too deeply'}") from None
+    except ValueError as exc:
+        raise CannotReadError(f"{name}: cannot parse, because {exc}") from None
+    except (RecursionError, MemoryError):
+        raise CannotReadError(f"{name}: cannot parse, because it is nested too deeply") from None
 
 
 def decoded(name: str, data: bytes) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.lint.comments import ignores
-from ddpdoctor.lint.examine import Found, examine
+from ddpdoctor.lint.examine import Found, examine, is_too_deep
 from ddpdoctor.lint.reading import CannotReadError, decoded, read, script
 from ddpdoctor.source.project import Project, without_comments
 
@@ -99,6 +99,8 @@ def _look(name: str, data: bytes, project: Project, wanted: Wanted, total: _Sum)
     parsed = script(name, data)
     if parsed is None:
         return
+    if is_too_deep(parsed):
+        raise CannotReadError(f"{name}: cannot look at it, because it is nested too deeply")
     total.parsed += 1
     looked = examine(wanted.checks, parsed, project)
     total.crashes += looked.crashes

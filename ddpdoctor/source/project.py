@@ -17,11 +17,12 @@ MOST_BYTES = 1_000_000
 UP = 4  # folders above a file that its imports can start from
 KNOWN = frozenset(
     "torch torchvision torchaudio torchtext numpy scipy PIL cv2 tqdm yaml pandas matplotlib sklearn skimage"
-    " tensorboardX tensorboard wandb mlflow einops timm termcolor tabulate requests h5py lmdb nltk sentencepiece datasets"
-    " tokenizers torchmetrics torchinfo seaborn psutil click omegaconf hydra loguru rich pycocotools prettytable albumentations"
-    " huggingface_hub safetensors tiktoken regex six dotenv visdom torchsummary thop imageio tifffile librosa"
-    " soundfile jieba networkx plotly pynvml setuptools packaging typing_extensions ddpdoctor warmup_scheduler lpips"
-    " ftfy apex prefetch_generator madgrad evaluate sacrebleu fire absl easydict addict gdown".split()
+    " tensorboardX tensorboard wandb mlflow einops timm termcolor tabulate requests h5py lmdb nltk sentencepiece"
+    " datasets tokenizers torchmetrics torchinfo seaborn psutil click omegaconf hydra loguru rich pycocotools"
+    " prettytable albumentations huggingface_hub safetensors tiktoken regex six dotenv visdom torchsummary thop"
+    " imageio tifffile librosa soundfile jieba networkx plotly pynvml setuptools packaging typing_extensions"
+    " ddpdoctor warmup_scheduler lpips ftfy apex prefetch_generator madgrad evaluate sacrebleu fire absl"
+    " easydict addict gdown".split()
 )
 NOT_OURS = KNOWN | sys.stdlib_module_names
 """Libraries that set no epoch, choose no device and guard nothing for a script."""

@@ -266,14 +266,28 @@ PERSONAL = re.compile(
 """Words of what each process has for itself."""
 
 
+OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|params|parser)$", re.IGNORECASE)
+"""Names of what holds the options of a run."""
+
+
 def is_personal(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
-    """Whether an expression is made of what each process has for itself, or of a parameter that is not followed."""
+    """Whether an expression is made of what each process has for itself, or of something that cannot be followed."""
     for each in ast.walk(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
         if PERSONAL.search(text):
             return True
-        if depth and isinstance(each, (ast.Name, ast.Attribute)) and not _is_shared(tree, each):
-            for binding in values(tree, each):
-                if binding.value is not None and is_personal(tree, binding.value, depth - 1):
-                    return True
+        is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
+        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each):
+            continue
+        if any(_is_personal(tree, binding, depth) for binding in values(tree, each)):
+            return True
     return False
+
+
+def _is_personal(tree: Tree, binding: Binding, depth: int) -> bool:
+    if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
+        return False
+    given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+    if depth == 0 or given is None:
+        return True
+    return any(each is None or is_personal(tree, each, depth - 1) for each in given)

@@ -25,6 +25,12 @@ def call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
 
     A function that is handed to ``torch.multiprocessing.spawn`` is called there.
     """
+    if function not in tree.sites:
+        tree.sites[function] = _call_sites(tree, function)
+    return tree.sites[function]
+
+
+def _call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
     if isinstance(function, ast.Lambda):
         return None
     if any(resolve(tree, _bare(each)) not in HARMLESS for each in function.decorator_list):
@@ -32,14 +38,13 @@ def call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
     if isinstance(tree.parents.get(function), ast.ClassDef):
         return _of_method(tree, function)
     sites = []
-    for node in tree.nodes:
-        if isinstance(node, ast.Name) and node.id == function.name and isinstance(node.ctx, ast.Load):
-            if not any(binding.node is function for binding in tree.lookup(node.id, node)):
-                continue
-            call = tree.parents[node]
-            if not isinstance(call, ast.Call) or not (call.func is node or resolve(tree, call.func) in SPAWN):
-                return None
-            sites.append(call)
+    for node in tree.read.get(function.name, ()):
+        if not any(binding.node is function for binding in tree.lookup(node.id, node)):
+            continue
+        call = tree.parents[node]
+        if not isinstance(call, ast.Call) or not (call.func is node or resolve(tree, call.func) in SPAWN):
+            return None
+        sites.append(call)
     return sites
 
 
@@ -52,30 +57,41 @@ def _of_method(tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) -> 
     if function.name.startswith("__"):
         return None
     sites = []
-    for node in tree.nodes:
-        if isinstance(node, ast.Attribute) and node.attr == function.name:
-            call = tree.parents[node]
-            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-            if not is_own or tree.class_of(node) is not tree.class_of(function) or not isinstance(call, ast.Call):
-                return None
-            if call.func is not node:
-                return None
-            sites.append(call)
+    for node in tree.members.get(function.name, ()):
+        call = tree.parents[node]
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+        if not is_own or tree.class_of(node) is not tree.class_of(function) or not isinstance(call, ast.Call):
+            return None
+        if call.func is not node:
+            return None
+        sites.append(call)
     return sites
 
 
 def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) -> ast.expr | None:
-    """Return what a call passes for a parameter; None where that cannot be seen."""
-    if any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords):
+    """Return what a call passes for a parameter, or its default; None where that cannot be seen."""
+    if (
+        spawned
+        or any(isinstance(each, ast.Starred) for each in call.args)
+        or any(word.arg is None for word in call.keywords)
+    ):
         return None
-    given = next((word.value for word in call.keywords if word.arg == name), None)
-    if spawned:
-        return None
+    for word in call.keywords:
+        if word.arg == name:
+            return word.value
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     if names and names[0] in {"self", "cls"}:
         names = names[1:]
-    place = names.index(name) if name in names else len(call.args)
-    return given or (call.args[place] if place < len(call.args) else None)
+    if name in names and names.index(name) < len(call.args):
+        return call.args[names.index(name)]
+    return _default(function, name)
+
+
+def _default(function: Function, name: str) -> ast.expr | None:
+    places = [*function.args.posonlyargs, *function.args.args]
+    given = dict(zip([each.arg for each in reversed(places)], reversed(function.args.defaults), strict=False))
+    words = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return given.get(name) or next((value for each, value in words if each.arg == name), None)
 
 
 def passed(tree: Tree, parameter: Binding) -> list[ast.expr] | None:

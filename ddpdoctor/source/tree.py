@@ -42,18 +42,17 @@ class Tree:
     bindings: dict[ast.AST, dict[str, list[Binding]]] = field(default_factory=dict)
     attributes: dict[tuple[ast.AST | None, str], list[Binding]] = field(default_factory=dict)
 
+    depth: int = 0
+    read: dict[str, list[ast.Name]] = field(default_factory=dict)
+    members: dict[str, list[ast.Attribute]] = field(default_factory=dict)
+    sites: dict[ast.AST, list[ast.Call] | None] = field(default_factory=dict)
+    _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         """Walk the tree once."""
+        self._walk()
         names: dict[ast.AST, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
         attributes: dict[tuple[ast.AST | None, str], list[Binding]] = defaultdict(list)
-        waiting: list[ast.AST] = [self.module]
-        while waiting:
-            node = waiting.pop()
-            self.nodes.append(node)
-            children = list(ast.iter_child_nodes(node))
-            for child in children:
-                self.parents[child] = node
-            waiting += reversed(children)
         for node in self.nodes:
             for target, binding in _bound(node):
                 scope = self.scope(node)
@@ -62,7 +61,24 @@ class Tree:
                     names[owner][target].append(binding)
                 elif (text := dotted(target)) is not None:
                     attributes[self.owner(node, text), text].append(binding)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self.read.setdefault(node.id, []).append(node)
+            elif isinstance(node, ast.Attribute):
+                self.members.setdefault(node.attr, []).append(node)
         self.bindings, self.attributes = {scope: dict(each) for scope, each in names.items()}, dict(attributes)
+
+    def _walk(self) -> None:
+        waiting: list[tuple[ast.AST, ast.AST, int]] = [(self.module, self.module, 0)]
+        while waiting:
+            node, scope, depth = waiting.pop()
+            self.nodes.append(node)
+            self._scopes[node] = scope
+            self.depth = max(self.depth, depth)
+            below = []
+            for child in ast.iter_child_nodes(node):
+                self.parents[child] = node
+                below.append((child, node if _opens(node, child) else scope, depth + 1))
+            waiting += reversed(below)
 
     @cached_property
     def _globals(self) -> dict[ast.AST, set[str]]:
@@ -83,14 +99,7 @@ class Tree:
 
         A decorator, a default and a parameter's annotation belong to what is around their function.
         """
-        child = node
-        for parent in self.above(node):
-            if isinstance(parent, FUNCTIONS) and (_is_inside(parent, child) or isinstance(child, ast.arguments)):
-                return parent
-            if isinstance(parent, ast.ClassDef) and child in parent.body:
-                return parent
-            child = parent
-        return self.module
+        return self._scopes[node]
 
     def function(self, node: ast.AST) -> Function | None:
         """Return the function that a node stands in; None at the top of the module."""
@@ -130,8 +139,13 @@ class Tree:
         return [statement]
 
 
-def _is_inside(function: Function, child: ast.AST) -> bool:
-    return child is function.body if isinstance(function, ast.Lambda) else child in function.body
+def _opens(node: ast.AST, child: ast.AST) -> bool:
+    """Whether a child reads and binds the names of its parent, a function or a class, and not of what is around it."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return isinstance(child, (ast.stmt, ast.arguments))
+    return isinstance(node, (ast.Lambda, ast.Module)) or (
+        isinstance(node, ast.ClassDef) and isinstance(child, ast.stmt)
+    )
 
 
 def dotted(node: ast.AST) -> str | None:
