@@ -88,7 +88,7 @@ def test_findings_are_told_with_place_and_fix_and_make_the_exit_status_1(ddpdoct
     assert "error DDP120 variable-is-text: the text of RANK and the number 0 are never equal" in done.stdout
     assert "train.py:4:4" in done.stdout
     assert '+if int(os.environ["RANK"]) == 0:' in done.stdout
-    assert "1 error: 1 files, 1 of them about distributed training" in done.stdout
+    assert "1 error: 1 file, 1 of them about distributed training" in done.stdout
 
 
 def test_nothing_to_find_is_exit_status_0_and_nothing_to_look_at_is_2(ddpdoctor: Run, tmp_path: Path) -> None:

@@ -38,11 +38,13 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for a global rank that names a device."""
     if SPAWN & script.all_calls().keys() or script.frameworks:
         return
+    told = set()
     for node in (*script.calls("torch.cuda.set_device"), *script.calls(DDP)):
         devices = keyword(node, "device_ids")
         passed = node.args[:1] if script.resolve(node.func) != DDP else [*getattr(devices, "elts", ())]
         for each in passed:
-            if script.fact(each) is Fact.RANK:
+            if script.fact(each) is Fact.RANK and script.code(each) not in told:
+                told.add(script.code(each))
                 yield Finding(
                     f"{script.code(each)} is the global rank, and names a GPU: a second node has none of this number",
                     (script.seen(node, 'int(os.environ["LOCAL_RANK"])'),),

@@ -149,4 +149,7 @@ def summary(files: int, parsed: int, found: Iterable[Found], seconds: float) -> 
     said = ", ".join(
         f"{counts[level]} {level}{'s' * (counts[level] > 1)}" for level in reversed(Severity) if counts[level]
     )
-    yield f"{said or 'nothing found'}: {files} files, {parsed} of them about distributed training ({seconds:.1f} s)"
+    yield (
+        f"{said or 'nothing found'}: {files} file{'s' * (files != 1)}, {parsed} of them about distributed training"
+        f" ({seconds:.1f} s)"
+    )
