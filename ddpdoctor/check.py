@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
     from ddpdoctor.host.limits import human_size
     from ddpdoctor.host.network import Network, is_loopback, try_connect
+    from ddpdoctor.host.stack import in_backward
     from ddpdoctor.host.variables import misspelt
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
@@ -212,6 +213,7 @@ __all__ = [
     "given",
     "gloo_address",
     "human_size",
+    "in_backward",
     "is_averaged",
     "is_expanded",
     "is_flat",
@@ -260,6 +262,7 @@ ROOMS = {
     "host.limits": "human_size",
     "host.backend_network": "gloo_address nccl_interface nccl_interfaces several_hosts",
     "host.network": "Network is_loopback try_connect",
+    "host.stack": "in_backward",
     "host.variables": "misspelt",
     "jobs.outcome": "Died Outcome Raised Returned Stuck",
     "jobs.pool": "Jobs",

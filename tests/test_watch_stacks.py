@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.host.stack import Frame, ask_main_thread, read_stack
+from ddpdoctor.host.stack import Frame, ask_main_thread, in_backward, read_stack
 from ddpdoctor.watch.event_log import DUMP
 from ddpdoctor.watch.events import Joined, Joining
 from ddpdoctor.watch.monitor import positions, questions
@@ -170,3 +171,17 @@ def test_a_dump_is_read() -> None:
 
     assert read_stack(dump) == (Frame("/a b.py", 12, "barrier"), Frame("/t.py", 3, "<module>"))
     assert read_stack("") == ()
+
+
+def test_backward_is_known_by_a_frame_of_the_installed_torch() -> None:
+    """What runs while the engine does, a hook of a tensor, has torch's call into the engine below it."""
+    import torch
+
+    seen: list[traceback.FrameSummary] = []
+    leaf = torch.ones(2, requires_grad=True)
+    leaf.register_hook(lambda _: seen.extend(traceback.extract_stack()))  # type: ignore[no-untyped-call]
+    for run in (torch.autograd.backward, lambda loss: torch.autograd.grad(loss, leaf)):
+        run((leaf * 2).sum())
+
+        assert any(in_backward(frame.filename, frame.name) for frame in seen)
+        seen.clear()

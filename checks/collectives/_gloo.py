@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Evidence, Log, Record
+from ddpdoctor.check import Evidence, Log, Record, in_backward
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,6 +53,6 @@ def _doing(record: Record) -> str:
     for frame in record.frames:
         if frame.file.endswith("distributed_c10d.py"):
             return frame.function
-        if frame.function == "_engine_run_backward":
+        if in_backward(frame.file, frame.function):
             return "backward"
     return "a collective"

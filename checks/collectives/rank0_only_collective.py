@@ -85,7 +85,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     others = next(each for each in event.ranks if each.rank != position.rank)
     yield Finding(
         f"rank {position.rank} waits in {position.operation} at {short(position.site)}, under `if {test}`: rank "
-        f"{others.rank} has passed it by and waits in {others.operation} at {short(others.site)}",
+        f"{others.rank} has skipped it and waits in {others.operation} at {short(others.site)}",
         (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(position.site))),
         Fix(
             "let all ranks call the collective, and print or save on rank 0 only",

@@ -61,7 +61,7 @@ def beside_a_bar(record: Record, match: re.Match[str], log: Log) -> Iterator[Fin
     story = story_of(log)
     limit = f"the time-out of {story.waits[0].limit // 1000} s" if story.waits[0].limit else "the time-out"
     yield Finding(
-        f"data was still being prepared when {limit} struck: {story.waiting}",
+        f"data was still being prepared when {limit} expired: {story.waiting}",
         (record.proof(match, "the ranks that wait have time for it"), *story.evidence),
         FIX,
         record.place,

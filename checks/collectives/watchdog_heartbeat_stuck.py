@@ -43,7 +43,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         return
     ranks = ", ".join(map(str, sorted(log.ranks(HEART)))) or "unknown"
     yield Finding(
-        f"the watchdog stood still on rank {ranks}: a CUDA or NCCL call does not return",
+        f"the watchdog made no progress on rank {ranks}: a CUDA or NCCL call does not return",
         (record.proof(match, "the watchdog makes progress"),),
         Fix(
             "see in which call each rank is, and mend the one that differs",

@@ -75,7 +75,7 @@ def by_its_own_word(loader: LoaderExam) -> Iterator[Finding]:
     length = ranks[0].length
     yield Finding(
         f"the samplers shuffle with different seeds ({', '.join(map(str, seeds))}): "
-        f"{len(shares.repeated)} samples came to more than one rank",
+        f"{len(shares.repeated)} samples reached more than one rank",
         (
             *(
                 Evidence(f"seed={seed}, {shown(rank.samples())}", f"seed={seeds[0]}", f"rank {rank.rank}'s sampler")

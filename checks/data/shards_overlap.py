@@ -146,7 +146,7 @@ def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
         )
     seen = "" if all(rank.order.complete for rank in ranks) else f" (of the first {shares.read} that were read)"
     return Finding(
-        f"{counted(len(shares.repeated), 'sample')} came to more than one rank in one epoch{seen}",
+        f"{counted(len(shares.repeated), 'sample')} reached more than one rank in one epoch{seen}",
         (
             Evidence(
                 f"on several ranks: {shown(shares.repeated)}", f"{_padding(ranks)} at most, to fill up", "all ranks"

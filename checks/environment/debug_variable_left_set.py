@@ -65,7 +65,7 @@ def in_the_environment(facts: Facts) -> Iterator[Finding]:
     for (name, value), effect in LEFTOVERS.items():
         if facts.environ.get(name, "").strip().upper() == value:
             yield Finding(
-                f"{name}={value} is in force: {effect}",
+                f"{name}={value} is set: {effect}",
                 (Evidence(f"{name}={facts.environ[name]}", "not set, while training", "environment"),),
                 Fix("take it away when the debugging is done", command=f"unset {name}"),
                 Place(variable=name),

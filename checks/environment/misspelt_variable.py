@@ -49,7 +49,7 @@ def in_the_environment(facts: Facts) -> Iterator[Finding]:
     """Compare each variable's name with the known ones."""
     for name, known in misspelt(facts.environ).items():
         yield Finding(
-            f"{name!r} is set, and nothing reads it: {known} is what is read",
+            f"{name!r} is set, and nothing reads it: the variable is named {known}",
             (Evidence(f"{name}={facts.environ[name]}", known, "environment"),),
             Fix("set the variable that is read", command=f"export {known}={shlex.quote(facts.environ[name])}"),
             Place(variable=name),

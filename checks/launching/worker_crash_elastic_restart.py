@@ -42,7 +42,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     proof = record.proof(match, f"a count of {said.world}")
     yield Finding(
         f"the {said.world} ranks were started {said.starts} times ({said.joined} processes in the store): the first "
-        "failure is the one to mend",
+        "failure is the one to fix",
         (restart[0].proof(restart[1], "no restart"), proof) if restart else (proof,),
         Fix(
             "let the first failure be the last line, and read it",

@@ -42,7 +42,7 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
         if step.trouble is not None and WORDS in step.trouble.message:
             name, shape = step.normed[-1] if step.normed else ("the layer", ())
             yield Finding(
-                f"{name} gets an input of shape {list(shape)}: one value for each channel has no variance",
+                f"{name} gets an input of shape {list(shape)}: the variance of one value for each channel is undefined",
                 (Evidence(str(step.trouble), "more than one value for each channel", f"rank {rank}"),),
                 Fix(
                     "train with two or more samples on each rank, and drop the last, smaller batch",

@@ -59,7 +59,7 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
     step = model.steps.alone()[0]
     if line is not None and step.scalar:
         yield Finding(
-            f"{model.model.kind} gives a scalar, of which DataParallel makes a vector with an element for each GPU",
+            f"{model.model.kind} returns a scalar, and DataParallel gathers a vector with one element for each GPU",
             (Evidence(f"output {step.output}", "a first dimension", f"{step.call} on rank 0"),),
             Fix("take the mean of what DataParallel gives", diff="-loss = model(*batch)\n+loss = model(*batch).mean()"),
             place=Place(file=model.source.file, line=line),

@@ -1,4 +1,4 @@
-"""The forward goes past DistributedDataParallel, so that gradients are never averaged.
+"""The forward bypasses DistributedDataParallel, so that gradients are never averaged.
 
 ## What happens
 
@@ -64,7 +64,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     if apart := gradients_apart(step):
         site = line(Bypassed, step, training)
         yield Finding(
-            "the forward goes past DistributedDataParallel: each rank trains a model of its own",
+            "the forward bypasses DistributedDataParallel: each rank trains a model of its own",
             (
                 apart.evidence("the gradient of", step),
                 Evidence(

@@ -58,7 +58,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
             continue
         of_parameters = {parameter.device.partition(":")[0] for parameter in built.parameters}
         yield Finding(
-            f"{built.kind} lies on {' and '.join(sorted(homes))} at once",
+            f"{built.kind} is on {' and '.join(sorted(homes))} at once",
             tuple(
                 Evidence(f"{kind}: {listed(names)}", "one type of device", f"rank {rank}")
                 for kind, names in homes.items()

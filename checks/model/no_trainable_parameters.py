@@ -1,4 +1,4 @@
-"""No parameter of the model wants a gradient.
+"""No parameter of the model requires a gradient.
 
 ## What happens
 
@@ -43,7 +43,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
         if not built.trainable:
             total = len(built.parameters)
             yield Finding(
-                f"none of the {counted(total, 'parameter')} of {built.kind} wants a gradient: DDP refuses the model"
+                f"none of the {counted(total, 'parameter')} of {built.kind} requires a gradient: DDP refuses the model"
                 if total
                 else f"{built.kind} has no parameters: DDP refuses the model",
                 (Evidence(f"0 of {counted(total, 'parameter')} with requires_grad", "at least 1", f"rank {rank}"),),
@@ -63,7 +63,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise DDP's refusal, in today's wording and in that of torch before 1.4."""
     yield Finding(
-        "the module that DDP is to wrap has no parameter that wants a gradient",
+        "the module that DDP is to wrap has no parameter that requires a gradient",
         (record.proof(match, "a module with parameters to train"),),
         Fix(
             "leave a frozen or empty module unwrapped; unfreeze what is to be trained before DDP wraps it",

@@ -2,7 +2,7 @@
 
 ## What happens
 
-DDP puts the parameters that want a gradient into buckets when it wraps the model. One that is new since, in a layer
+DDP puts the parameters that require a gradient into buckets when it wraps the model. One that is new since, in a layer
 that was replaced or added, or that was frozen then and is trained now, is in none: its gradient is that of the
 rank's own batch, the ranks' copies drift apart, and nothing is printed.
 

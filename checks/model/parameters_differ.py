@@ -129,7 +129,7 @@ def by_their_number(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @log_pattern(SIZES)
 def by_their_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Yield the name of the parameter, by its position among those that want a gradient."""
+    """Yield the name of the parameter, by its position among those that require a gradient."""
     number = int(match[1])
     name = f" ({record.parameters[number]})" if number < len(record.parameters) else ""
     yield Finding(

@@ -12,7 +12,7 @@ transposed weight.
 ddpdoctor builds the model on each rank and compares the shape and `p.stride()` of each trainable parameter with rank
 0's; it names the first one of equal shape and other strides. By hand, print
 `[(n, p.stride()) for n, p in model.named_parameters()]` on each rank before wrapping. The number in the message
-counts the parameters that want a gradient, from 0.
+counts the parameters that require a gradient, from 0.
 
 The similar warning "Grad strides do not match bucket view strides" is harmless (gradient-strides-warning).
 
@@ -63,7 +63,7 @@ def as_built(model: ModelExam) -> Iterator[Finding]:
     r" appears not to match strides of the same param in process (\d+)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Yield the name of the parameter, by its position among those that want a gradient."""
+    """Yield the name of the parameter, by its position among those that require a gradient."""
     yield Finding(
         f"parameter {match[1]} {match[2]} has other strides here than on rank {match[3]}; the sizes are equal",
         (record.proof(match, f"the strides of rank {match[3]}"),),

@@ -45,7 +45,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         return  # interface-unreachable
     peer = f"{match['peer']} port {match['port']}" if match["peer"] else "a peer's port"
     yield Finding(
-        f"the connection to {peer} is turned away, though the rendezvous of the same hosts worked",
+        f"the connection to {peer} is refused, though the rendezvous of the same hosts worked",
         (record.proof(match, "NCCL's ports are open between the hosts"),),
         Fix(
             "open the ephemeral ports between the hosts, or have NCCL use a range that is open",

@@ -57,7 +57,7 @@ AILMENT = Ailment("DDP355", Severity.ERROR)
 SAID = {
     "refused": "answers, and nobody listens on port {port}",
     "filtered": "does not answer on port {port}",
-    "unreachable": "cannot be reached: there is no way to it",
+    "unreachable": "cannot be reached: this host has no route to it",
 }
 CAUSES = {
     "refused": ("rank 0 has not started yet", "MASTER_PORT is not the port of rank 0", "MASTER_ADDR is another host"),
@@ -107,7 +107,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         + (": the host answers, and nobody listens on the port" if refused else ""),
         (record.proof(match, "the store of rank 0 answers"),),
         Fix(
-            "see rank 0's own output first: if it never opened the store, its error is the one to mend",
+            "see rank 0's own output first: if it never opened the store, its error is the one to fix",
             command=f"ss -ltnp 'sport = :{match[2]}'   # on the host of rank 0, while this rank waits",
         ),
         record.place,

@@ -1,4 +1,4 @@
-"""A variable of the rendezvous has a value that cannot be right.
+"""A variable of the rendezvous has an invalid value.
 
 ## What happens
 
@@ -144,7 +144,7 @@ def _port_0(address: str, told: Evidence, where: Place) -> Finding:
 
 def _finding(name: str, value: str, expected: str, severity: Severity | None = None) -> Finding:
     return Finding(
-        f"{name}={value!r} cannot be right: it is to be {expected}",
+        f"{name}={value!r} is invalid: it must be {expected}",
         (Evidence(f"{name}={value!r}", expected, "environment"),),
         Fix(
             "choose a free port" if name == "MASTER_PORT" else "let torchrun set it",

@@ -27,6 +27,13 @@ class Frame:
     function: str
 
 
+def in_backward(file: str, function: str) -> bool:
+    """Whether a frame is torch's call into the engine that runs backward: from torch 2.3 a function of its own."""
+    return function == "_engine_run_backward" or (
+        function in {"backward", "grad"} and file.replace("\\", "/").endswith("torch/autograd/__init__.py")
+    )
+
+
 def dump_on(number: int, path: Path) -> int:
     """Let the thread that gets the signal append its stack to the file; return the file's descriptor."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

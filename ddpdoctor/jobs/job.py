@@ -13,6 +13,7 @@ class Job:
     ``payload`` is a pickled ``(function, args)``, or None for a script job, which runs ``argv`` as ``__main__``.
     ``backend`` is the backend of the default process group, None for no group. ``deadline`` is in seconds.
     ``around`` (``module:name``) makes a context manager that each rank of a script job runs its script in.
+    ``modules`` are imported once by the server, for all ranks to come.
     ``environ`` is laid over the server's environment; None removes a variable.
     """
 
@@ -23,6 +24,7 @@ class Job:
     backend: str | None = None
     argv: tuple[str, ...] = ()
     around: str = ""
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Jobs:
         if backend == "gloo" and self._loopback is None:
             raise NotRun("the loopback interface is down: ranks of this host cannot meet")
         payload = pickle.dumps((function, args))
-        return self._run(ranks, deadline, environ, payload=payload, backend=backend)
+        return self._run(ranks, deadline, environ, payload=payload, backend=backend, modules=_own(function.__module__))
 
     def run_script(
         self,
@@ -137,7 +137,8 @@ class Jobs:
             NotRun: torch cannot be imported, or the run's time is used up.
             ServerLostError: the fork server is gone.
         """
-        return self._run(ranks, deadline, environ, argv=(str(path), *argv), around=around)
+        modules = _own(around.partition(":")[0])
+        return self._run(ranks, deadline, environ, argv=(str(path), *argv), around=around, modules=modules)
 
     def close(self) -> None:
         """End the server and everything that it started; takes at most a second or so."""
@@ -177,6 +178,11 @@ class Jobs:
         if time.monotonic() >= self._ends_at:
             raise NotRun(OUT_OF_TIME, wants=TIME)
         raise NotRun(f"{what} took longer than {limit:.0f} s")
+
+
+def _own(module: str) -> tuple[str, ...]:
+    """Return a module if it is of this package: those of others belong in the ranks, whatever they do."""
+    return (module,) if module.startswith("ddpdoctor.") else ()
 
 
 def loopback_name() -> str | None:

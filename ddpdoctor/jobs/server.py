@@ -7,6 +7,7 @@ at a time and ends, with everything it started, when its client does.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import pickle
 import shutil
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 TICK = 0.004  # seconds between two looks at the ranks
 GRACE = 2.0  # seconds that the other ranks get once one has failed
+DYING = 0.01  # seconds that killed processes get before those still there are looked for
 OUTPUT = 20_000  # characters kept of each rank's output
 FLOOD = 16 * 2**20  # bytes of output after which a rank's file is emptied, lest it fill the disk
 
@@ -83,6 +85,8 @@ def _import_torch() -> None:
 
 
 def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
+    for module in job.modules:
+        importlib.import_module(module)
     pids: dict[int, int] = {}
     try:
         environ = dict(job.environ)
@@ -164,18 +168,24 @@ def _stacks(pids: dict[int, int], directory: Path) -> dict[int, Outcome]:
 
 def _end(pids: Iterable[int]) -> None:
     """Kill the ranks, their process groups, and whatever they started and left."""
+    ranks = set()
     for pid in pids:
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 2
+                ranks.add(pid)
+    until, pause = time.monotonic() + 2, 0.001
     while time.monotonic() < until:
         try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                _kill_descendants()
-                time.sleep(0.001)
+            ended, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
+        ranks.discard(ended)
+        if ended == 0:
+            time.sleep(pause)
+            if not ranks and pause > DYING:  # what is still there, a rank has left to this process
+                _kill_descendants()
+            pause = pause if ranks else 2 * pause
 
 
 def _kill_descendants() -> None:

@@ -23,7 +23,7 @@ POLL = 0.05  # seconds
 HANG_AFTER = 2.0  # for broken cases; a healthy script that a busy machine holds up for so long is not blamed
 NEVER = 100.0
 DEADLINE = 20.0
-AROUND = "ddpdoctor.watch.rank.install:watched_script"
+AROUND = "ddpdoctor.watch.rank.script:watched_script"
 
 
 def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> SelfTestResult:

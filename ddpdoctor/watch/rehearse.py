@@ -170,7 +170,7 @@ def _fault(done: Rehearsed, monitor: Monitor, status: int | None, output: Path) 
         said = monitor.first_failure() or (lines[-1].strip() if lines else "it printed nothing")
         return f"the rehearsal of {done.command} ended with status {status}: {said}"
     if monitor.hung and not monitor.found:
-        return f"the rehearsal of {done.command} stood still after {done.steps} steps: each rank waited for another"
+        return f"the rehearsal of {done.command} hung after {done.steps} steps: each rank waited for another"
     if not done.ranks:
         return f"the rehearsal of {done.command} saw no rank: no process of it joined a process group"
     return ""

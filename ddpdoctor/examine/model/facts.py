@@ -93,7 +93,7 @@ class Description:
 
     @property
     def trainable(self) -> tuple[Parameter, ...]:
-        """The parameters that want a gradient."""
+        """The parameters that require a gradient."""
         return tuple(parameter for parameter in self.parameters if parameter.trainable)
 
 
@@ -118,7 +118,7 @@ class Trouble:
 class PlainStep:
     """Forward, loss and backward of the bare model in one rank, with that rank's example batch.
 
-    ``call`` is how the batch was passed. ``unused`` parameters want a gradient and got none though every output
+    ``call`` is how the batch was passed. ``unused`` parameters require a gradient and got none though every output
     took part in the loss; ``unregistered`` ones got one and are not among ``model.parameters()``. ``normed`` maps
     each batch normalisation layer in training mode to the shape of its input.
     """

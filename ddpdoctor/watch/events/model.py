@@ -95,7 +95,7 @@ class StepSampled(Event):
     optimizer holds and DDP does not reduce: name, what they were when it was wrapped, norm of the gradient; ``moved``
     those that changed their device. ``hook`` names a communication hook. ``sent`` counts the elements that Python gave
     to collectives since the first model was wrapped. ``idle`` and ``active`` count OptimizerSeen.others that
-    want a gradient: without one, and with one. ``unheld`` names the model's parameters with a gradient that no
+    require a gradient: without one, and with one. ``unheld`` names the model's parameters with a gradient that no
     optimizer holds. ``left`` counts the gradients that the last backward had left, in the first steps.
     """
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ddpdoctor.host.stack import in_backward
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
 from ddpdoctor.watch.monitor.flight import pending
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 LOOK = 1.0  # seconds between two looks at a rank
 # Frames of torch that wait for others, by the end of their file's path.
 WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
-BACKWARD = "_engine_run_backward"
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def _waits(frames: tuple[Frame, ...]) -> str:
     for frame in frames:
         if is_users(frame.file):
             break
-        if frame.function == BACKWARD:
+        if in_backward(frame.file, frame.function):
             return "backward"
         if frame.file.endswith(WAITS):
             name = frame.function

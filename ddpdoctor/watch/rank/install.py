@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -69,20 +67,6 @@ def attach() -> Attached | None:
     """Attach, if this process was started by ``ddpdoctor run`` or ``ddpdoctor check -- COMMAND``."""
     settings = inherited()
     return None if settings is None else Attached(settings)
-
-
-@contextmanager
-def watched_script() -> Iterator[None]:
-    """Watch the script that runs in this block, in a process that stays when the script has ended."""
-    watch = attach()
-    try:
-        yield
-    except BaseException as exc:
-        if watch is not None:
-            watch.recorder.failed(exc)
-        raise
-    if watch is not None:
-        watch.recorder.ends()
 
 
 def attached() -> Attached | None:

@@ -12,7 +12,7 @@ from ddpdoctor.watch.user_frames import user_site
 
 
 class Stray(NamedTuple):
-    """A parameter that wants a gradient and that DDP does not average; ``why`` says since when."""
+    """A parameter that requires a gradient and that DDP does not average; ``why`` says since when."""
 
     name: str
     why: str
