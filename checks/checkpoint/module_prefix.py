@@ -93,8 +93,9 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             match node:
                 case ast.Call(func=ast.Attribute(value=model, attr="state_dict"), args=[], keywords=[]):
                     wrap = script.wrap(model)
-                    if wrap is not None and not project.says(LOADED_BACK):
-                        yield _saved(script, node, model, wrap)
+                    loaded = _into_bare(script, call) if wrap is not None and node is call.args[0] else None
+                    if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
+                        yield _saved(script, node, model, wrap, loaded)
 
 
 LOADED_BACK = (
@@ -103,12 +104,34 @@ LOADED_BACK = (
 """What says that somebody loads what is saved, or takes the prefix off."""
 
 
-def _saved(script: Script, call: ast.Call, model: ast.expr, wrap: Wrap) -> Finding:
+def _into_bare(script: Script, save: ast.Call) -> ast.Call | None:
+    """Return where a model that is not wrapped loads, in one expression, what a call saves under a literal path."""
+    path = ast.unparse(save.args[1]) if len(save.args) > 1 else ""
+    if not path.startswith(("'", '"')) or re.search(PREFIX_REMOVED, script.text):
+        return None
+    for call in script.tree.nodes:
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=model, attr="load_state_dict"), args=[ast.Call(args=[where, *_]) as load]
+            ):
+                held = script.held(model) if isinstance(model, ast.Name) else None
+                is_bare = (
+                    isinstance(held, ast.Call) and script.wrap(model) is None and script.resolve(held.func) is None
+                )
+                if is_bare and script.resolve(load.func) == "torch.load" and ast.unparse(where) == path:
+                    return call
+    return None
+
+
+PREFIX_REMOVED = r"module\.[\"']|consume_prefix_in_state_dict_if_present"
+
+
+def _saved(script: Script, call: ast.Call, model: ast.expr, wrap: Wrap, loaded: ast.Call | None) -> Finding:
     right = f"{script.code(model)}.module.state_dict()"
     return Finding(
         f"the keys of what is saved begin with module.: {script.code(model)} is the {wrap.kind} of line {wrap.line}",
-        (script.seen(call, right), script.seen(wrap.call)),
+        (script.seen(call, right), script.seen(wrap.call), *([script.seen(loaded)] if loaded is not None else [])),
         Fix("save what is wrapped", edits=(script.replaced(call, right),) if wrap.sure else ()),
         script.place(call),
-        severity=Severity.WARNING,
+        severity=Severity.ERROR if loaded is not None else Severity.WARNING,
     )

@@ -58,8 +58,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._source import SAMPLER
 from ._passes import same_data, same_pass, told
-from ._source import SAMPLER
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:

@@ -49,8 +49,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._source import epoch_loops, shuffling_samplers
 from ._passes import repeated
-from ._source import epoch_loops, shuffling_samplers
 from ._words import shown
 
 if TYPE_CHECKING:

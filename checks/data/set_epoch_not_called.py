@@ -51,8 +51,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._source import SAMPLER, epoch_loops, is_evaluation, iterated, shuffling_samplers, uses
 from ._passes import repeated
-from ._source import SAMPLER, epoch_loops, is_evaluation, iterated, shuffling_samplers, uses
 from ._words import at, shown
 
 if TYPE_CHECKING:

@@ -127,3 +127,24 @@ def is_evaluation(script: Script, name: str, loop: ast.For) -> bool:
 
 
 EVALUATION = re.compile("val|test|eval|dev", re.IGNORECASE)
+
+
+def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the variables of loaders whose sampler is certainly a DistributedSampler, with the sampler."""
+    for loader in script.calls(LOADER):
+        sampler, name = keyword(loader, "sampler"), target(script, loader)
+        made = script.held(sampler) if isinstance(sampler, ast.Name) else sampler
+        if isinstance(made, ast.Call) and name is not None and script.resolve(made.func) == SAMPLER:
+            yield name, made
+
+
+def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:
+    """Yield the loops without gradients through what a name holds, with each sum that they keep."""
+    for root in (script.module, *(node for node in script.tree.nodes if isinstance(node, ast.FunctionDef))):
+        loop = iterated(script, name, root)
+        if loop is None or not is_evaluation(script, "", loop):
+            continue
+        for node in script.inside(*loop.body):
+            match node:
+                case ast.AugAssign(target=ast.Name(id=held), op=ast.Add()):
+                    yield loop, held
