@@ -99,7 +99,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for address, name in ADDRESSES.items():
         for call in script.calls(address):
             for word in call.keywords:
-                if word.arg is not None and word.arg not in {*NAMES[name].split(), *GONE}:
+                if word.arg is not None and word.arg[0] != "_" and word.arg not in {*NAMES[name].split(), *GONE}:
                     meant = MEANT.get((name, word.arg)) or ", ".join(
                         difflib.get_close_matches(word.arg, NAMES[name].split(), n=1)
                     )

@@ -120,6 +120,8 @@ class Script:
 
     def wrap(self, node: ast.expr) -> Wrap | None:
         """Return how the model is wrapped that an expression holds; None if it is not, or not certainly."""
+        if not any(self._calls.get(path) for path in wrapped.KINDS):
+            return None
         return wrapped.wrap_at(self.tree, node)
 
     def guards(self, node: ast.AST) -> list[Guard]:
@@ -181,7 +183,12 @@ class Script:
 
     def code(self, node: ast.AST) -> str:
         """Return a node's source in one line."""
-        return " ".join((ast.get_source_segment(self.text, node) or ast.unparse(node)).split())
+        if not isinstance(node, (ast.expr, ast.stmt)) or node.end_lineno is None:
+            return " ".join(ast.unparse(node).split())
+        lines = [line.encode() for line in self.lines[node.lineno - 1 : node.end_lineno]]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b"\n".join(lines).decode(errors="replace").split())
 
     def seen(self, node: ast.AST, expected: str = "") -> Evidence:
         """Return the line that a node begins on as evidence."""

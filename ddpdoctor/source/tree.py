@@ -12,6 +12,28 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope = Function | ast.ClassDef | ast.Module
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
+WITHOUT_PLACE = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+"""Nodes that stand for a word: each is one object, of which a tree has many."""
+BINDERS = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.NamedExpr,
+    ast.AugAssign,
+    ast.For,
+    ast.AsyncFor,
+    ast.comprehension,
+    ast.withitem,
+    ast.ExceptHandler,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.arg,
+    ast.Import,
+    ast.ImportFrom,
+    ast.MatchAs,
+    ast.MatchStar,
+    ast.Delete,
+)
 BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -54,7 +76,7 @@ class Tree:
         names: dict[ast.AST, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
         attributes: dict[tuple[ast.AST | None, str], list[Binding]] = defaultdict(list)
         for node in self.nodes:
-            for target, binding in _bound(node):
+            for target, binding in _bound(node) if isinstance(node, BINDERS) else ():
                 scope = self.scope(node)
                 if isinstance(target, str):
                     owner: ast.AST = self.module if target in self._globals.get(scope, ()) else scope
@@ -75,9 +97,12 @@ class Tree:
             self._scopes[node] = scope
             self.depth = max(self.depth, depth)
             below = []
+            opens = isinstance(node, SCOPES)
             for child in ast.iter_child_nodes(node):
+                if isinstance(child, WITHOUT_PLACE):
+                    continue
                 self.parents[child] = node
-                below.append((child, node if _opens(node, child) else scope, depth + 1))
+                below.append((child, node if opens and _opens(node, child) else scope, depth + 1))
             waiting += reversed(below)
 
     @cached_property
