@@ -34,7 +34,12 @@ def _keep_store(listener: socket.socket, port: int) -> None:
 
     os.setsid()
     store = dist.TCPStore(  # type: ignore[attr-defined]  # torch exports it, but not to type checkers
-        "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        "127.0.0.1",
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+        use_libuv=False,  # torch 2.4 to 2.6: "The libuv TCPStore backend does not support ... an listen fd"
     )
     while store is not None:
         signal.pause()
