@@ -128,7 +128,7 @@ def test_no_summary_is_cut_and_the_first_commands_stand_first() -> None:
     _, output = seen(80, "--help")
     commands = [line for line in lines(output.partition("\nCommands:")[2]) if line.startswith("  ")]
 
-    assert [line.split()[0] for line in commands[:4]] == ["check", "run", "explain", "repair"]
+    assert [line.split()[0] for line in commands[:4]] == ["check", "run", "explain", "lint"]
     assert all(line.endswith(".") and "..." not in line for line in commands)
 
 
