@@ -23,6 +23,7 @@ class Instrument(enum.Enum):
     PROBE = "probe"
     WATCH = "watch"
     LOG = "log"
+    LINT = "lint"
 
 
 INPUTS = {
@@ -31,6 +32,7 @@ INPUTS = {
     ),
     Instrument.WATCH: ("event", "training"),
     Instrument.LOG: ("record", "match", "log"),
+    Instrument.LINT: ("script", "project"),
 }  # fmt: skip
 """What the facets of each instrument can ask for, by the names of their parameters."""
 
@@ -172,6 +174,11 @@ Marker = Callable[[Examine], Facet]
 def probe(examine: Examine) -> Facet:
     """Mark what ``ddpdoctor check`` runs: a function of named inputs that yields findings."""
     return Facet(Instrument.PROBE, examine)
+
+
+def lint(examine: Examine) -> Facet:
+    """Mark what is shown each Python file: a function that asks for ``script`` and, beyond the file, ``project``."""
+    return Facet(Instrument.LINT, examine)
 
 
 def watch(event: type, *, claim: Claim | None = None) -> Marker:
