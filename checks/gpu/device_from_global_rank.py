@@ -30,7 +30,7 @@ from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Severity, keyword,
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
-AILMENT = Ailment("DDP240", Severity.WARNING)
+AILMENT = Ailment("DDP223", Severity.WARNING)
 
 
 @lint
