@@ -37,6 +37,7 @@ from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, R
 from ddpdoctor.findings import Ambiguity, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.logs.records import Kind, Log, Record
 from ddpdoctor.shell import shell_join, shell_quote
+from ddpdoctor.suggest import closest
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
@@ -211,6 +212,7 @@ __all__ = [
     "Wrapped",
     "Wrapping",
     "assumed_strip",
+    "closest",
     "closest_difference",
     "compare_shares",
     "dotted",

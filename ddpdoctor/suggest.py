@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+SLIP = 0.85  # how alike a slip of the keyboard and the word are, as difflib measures it
 KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
@@ -20,6 +21,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a refusal that offers the names most like a word; empty where none is like it."""
     close = _close(word, known, most=3)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the name that a word is a slip of: a letter or two, or the case; empty where there is none."""
+    return next(iter(_close(word, known, most=1, cutoff=SLIP)), "")
 
 
 def why_no_file(path: str | Path) -> str:
@@ -43,10 +49,10 @@ def _neighbours(path: Path) -> str:
     return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
-def _close(word: str, known: Iterable[str], *, most: int) -> list[str]:
+def _close(word: str, known: Iterable[str], *, most: int, cutoff: float = 0.6) -> list[str]:
     """Return the names most like a word, whatever the case, and whether - or _ joins their parts."""
     names = {_folded(name): name for name in known}
-    return [names[each] for each in difflib.get_close_matches(_folded(word), names, n=most)]
+    return [names[each] for each in difflib.get_close_matches(_folded(word), names, n=most, cutoff=cutoff)]
 
 
 def _folded(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,17 +14,18 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
 @contextmanager
-def forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals on; a terminal's Ctrl-C reaches the command by itself, so it is only waited for."""
+def forwarding(process: subprocess.Popen[bytes]) -> Iterator[list[float]]:
+    """Pass signals on; yield when Ctrl-C came (time.monotonic): it reaches the command by itself."""
+    interrupted: list[float] = []
 
     def pass_on(number: int, _: FrameType | None) -> None:
         if process.poll() is None:
             process.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: interrupted.append(time.monotonic()))
     try:
-        yield
+        yield interrupted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.settings import Settings
 
 POLL = 0.2  # seconds
+PATIENCE = 3.0  # seconds for ranks to end after Ctrl-C
 GRACE = 10.0  # seconds for a command that was asked to end
 BOOT = Path(__file__).with_name("boot")
 
@@ -48,9 +49,10 @@ def watched(
     monitor = Monitor(settings, checks, say)
     process = start(command, watched_environ(settings))
     ended_by_us = False
-    with forwarding(process):
+    with forwarding(process) as interrupted:
         while process.poll() is None:
             monitor.poll()
+            _end_the_deaf(monitor, interrupted)
             if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
                 ended_by_us = True
                 _end(process, monitor)
@@ -58,6 +60,17 @@ def watched(
         monitor.end(process.returncode)
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return 1 if ended_by_us else status, monitor, time.monotonic() - started
+
+
+def _end_the_deaf(monitor: Monitor, interrupted: list[float]) -> None:
+    """After Ctrl-C, end ranks that cannot hear it: a rank in a collective that hangs does not come back to Python.
+
+    torchrun waits 30 seconds for them. Nothing is done where a rank still works, on its last checkpoint say.
+    """
+    waited = time.monotonic() - interrupted[0] if interrupted else 0.0
+    if waited > PATIENCE:
+        for rank in monitor.deaf():
+            rank.send(signal.SIGTERM if waited < 2 * PATIENCE else signal.SIGKILL)
 
 
 def watched_environ(settings: Settings) -> Mapping[str, str]:

@@ -41,6 +41,10 @@ class Activity:
             )
             self.last = now
 
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for another look: the longer nothing moves, the rarer."""
+        return self.last is None or now - self.last.time > max(WINDOW, self.still / 10)
+
     @property
     def still(self) -> float:
         """The seconds for which the process has not computed, nor waited for a core or for a disk."""
@@ -66,8 +70,10 @@ class Activity:
 
 
 def follow(activities: dict[int, Activity]) -> None:
-    """Look at processes, by pid: one window is over."""
-    now = usages(activities)
+    """Look at processes, by pid: one window is over. Helpers are looked for where a process itself does nothing."""
+    now = usages(activities, helpers=False)
+    works = {pid for pid, each in activities.items() if pid in now and each.last and now[pid].works_since(each.last)}
+    now |= usages(now.keys() - works)
     for pid, each in activities.items():
         each.take(now.get(pid))
 

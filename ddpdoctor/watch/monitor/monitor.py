@@ -15,7 +15,7 @@ from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Ended, Event, Failed, Joined
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.followed import Followed
-from ddpdoctor.watch.monitor.positions import Rank, follow_those_that_rest
+from ddpdoctor.watch.monitor.positions import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:
@@ -90,9 +90,11 @@ class Monitor:
     def signal_ranks(self, number: int) -> None:
         """Send a signal to each rank that is there."""
         for each in self._ranks.values():
-            if each.alive and each.process is not None:
-                with suppress(psutil.NoSuchProcess):
-                    each.process.send_signal(number)
+            each.send(number)
+
+    def deaf(self) -> list[Rank]:
+        """List all ranks that are left, if none of them can hear Ctrl-C."""
+        return deaf(self._ranks.values())
 
     def pids(self) -> list[int]:
         """List the processes of all ranks that were seen."""

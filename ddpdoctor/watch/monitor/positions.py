@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psutil
 
+from ddpdoctor.host.stack import read_stack
 from ddpdoctor.watch import event_log
+from ddpdoctor.watch.event_log import STACK
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
 from ddpdoctor.watch.monitor.activity import WINDOW, Activity, follow, leave_out
 from ddpdoctor.watch.monitor.flight import pending
 from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
+from ddpdoctor.watch.monitor.questions import ask
 from ddpdoctor.watch.monitor.siblings import siblings
 from ddpdoctor.watch.monitor.stacks import stacks
 from ddpdoctor.watch.training import Training
@@ -46,6 +50,12 @@ class Rank:
             self.activity = Activity()
             return True
         return False
+
+    def send(self, number: int) -> None:
+        """Send the process a signal, if it is there."""
+        if self.alive and self.process is not None:
+            with suppress(psutil.NoSuchProcess):
+                self.process.send_signal(number)
 
     @property
     def is_explaining(self) -> bool:
@@ -91,7 +101,7 @@ def follow_those_that_rest(ranks: Iterable[Rank]) -> None:
     """Look from outside at the ranks whose counters have not moved for a while; called again and again."""
     now = time.monotonic()
     resting = [each for each in ranks if each.alive and now - each.since > WINDOW]
-    due = [each for each in resting if each.activity.last is None or now - each.activity.last.time > WINDOW]
+    due = [each for each in resting if each.activity.is_due(now)]
     follow({each.reader.pid: each.activity for each in due})
 
 
@@ -114,6 +124,17 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
     others = siblings(each.pid for each in found) if len(found) < size else ()
     return Stalled(pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others)
+
+
+def deaf(ranks: Iterable[Rank]) -> list[Rank]:
+    """Return the ranks that are there, if all of them rest in native code that no signal of Python's ends; or none."""
+    there = [each for each in ranks if each.rank >= 0 and each.alive]
+    follow({each.reader.pid: each.activity for each in there})
+    if any(each.activity.still < WINDOW for each in there):
+        return []
+    told = ask([each.reader.base for each in there], STACK)
+    can_hear = [text for text in told.values() if not operation_of(read_stack(text))]
+    return [] if can_hear else there
 
 
 def _look(asked: list[Rank], training: Training, after: float) -> Look:

@@ -16,6 +16,7 @@ MAIN = 0.02  # of a core that a main thread had: one that waits does not come to
 TURN = 0.001  # seconds that a thread at work has its core; one that only looks whether there is work has it for less
 AT_WORK = frozenset({psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP})
 NANOSECONDS = 1e9
+LINUX = Path("/proc/self/stat").exists()
 
 
 class Thread(NamedTuple):
@@ -65,11 +66,14 @@ def _is_busy(before: Thread, now: Thread, seconds: float) -> bool:
     return ran + now.waited - before.waited > BUSY * seconds and ran > TURN * turns
 
 
-def usages(pids: Iterable[int]) -> dict[int, Usage]:
-    """Return what processes have used, with all that they have started; those that are gone are left out."""
+def usages(pids: Iterable[int], *, helpers: bool = True) -> dict[int, Usage]:
+    """Return what processes have used, with all that they have started; those that are gone are left out.
+
+    Without ``helpers`` not all processes of the host are looked at.
+    """
     children: dict[int, list[int]] = {}
     wanted = set(pids)
-    for pid, parent in _parents().items() if wanted else ():
+    for pid, parent in _parents().items() if wanted and helpers else ():
         children.setdefault(parent, []).append(pid)
     return {pid: found for pid in wanted if (found := _usage(pid, children, wanted)) is not None}
 
@@ -87,9 +91,10 @@ def _usage(pid: int, children: dict[int, list[int]], others: set[int]) -> Usage 
 
 def _parents() -> dict[int, int]:
     found = {}
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            found[process.pid] = process.ppid()
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError, ValueError, IndexError):
+            stat = Path(f"/proc/{pid}/stat")
+            found[pid] = int(stat.read_text().rpartition(")")[2].split()[1]) if LINUX else psutil.Process(pid).ppid()
     return found
 
 

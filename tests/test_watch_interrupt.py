@@ -1,0 +1,55 @@
+"""Ctrl-C ends a hung training within seconds, and takes nothing from a rank that still has something to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers import Command, Script
+
+HANGS = """
+import os, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+os.write(1, b"up\\n")
+if rank == 0:
+    dist.barrier()
+else:
+    dist.all_reduce(torch.ones(3))
+"""
+SAVES = """
+import os, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+os.write(1, b"up\\n")
+if dist.get_rank() == 0:
+    dist.barrier()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    until = time.monotonic() + 8
+    while time.monotonic() < until:
+        pass
+    os.write(1, b"saved\\n")
+    os._exit(0)
+"""
+SOON = 22  # seconds: torchrun waits for its ranks for 30
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize(("text", "printed"), [(HANGS, ""), (SAVES, "saved\n")], ids=["hangs", "saves"])
+def test_ctrl_c(torchrun: Command, script: Script, text: str, printed: str) -> None:
+    """As a terminal sends it: to the whole process group."""
+    command = [sys.executable, "-m", "ddpdoctor", "run", "--", *torchrun, script(text)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(SOON) != 0
+        assert process.stdout.read() == printed
