@@ -79,7 +79,12 @@ class Script:
     @cached_property
     def joins(self) -> bool:
         """Whether it makes a process group, or wraps a model in DDP: a training of several processes."""
-        return bool(self._calls.get(INIT) or self._calls.get(DDP))
+        inits = self._calls.get(INIT, [])
+        sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
+        is_alone = len(sizes) == len(inits) and all(
+            isinstance(size, ast.Constant) and size.value == 1 for size in sizes
+        )
+        return bool(inits and not is_alone) or bool(not inits and self._calls.get(DDP))
 
     @property
     def is_test(self) -> bool:
