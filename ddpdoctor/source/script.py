@@ -81,10 +81,8 @@ class Script:
         """Whether it makes a process group, or wraps a model in DDP: a training of several processes."""
         inits = self._calls.get(INIT, [])
         sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
-        is_alone = len(sizes) == len(inits) and all(
-            isinstance(size, ast.Constant) and size.value == 1 for size in sizes
-        )
-        return bool(inits and not is_alone) or bool(not inits and self._calls.get(DDP))
+        ones = [size for size in sizes if isinstance(size, ast.Constant) and size.value == 1]
+        return len(ones) < len(inits) or bool(not inits and self._calls.get(DDP))
 
     @property
     def is_test(self) -> bool:
