@@ -133,7 +133,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         guard = script.one_rank_guard(call)
         if guard is None or keyword(call, "group") is not None or any(map(_is_group, call.args)):
             continue
-        if not _has_counterpart(script, call):
+        if not _has_counterpart(script, call) and not _others_call(script, call, guard.test):
             yield Finding(
                 f"{script.code(call.func)} is called by one rank alone, and waits for the others until it times out",
                 (script.seen(call, "a call on all ranks"), script.seen(guard.test)),
@@ -144,6 +144,18 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 def _is_group(node: ast.expr) -> bool:
     return "group" in ast.unparse(node)
+
+
+def _others_call(script: Script, call: ast.Call, test: ast.expr) -> bool:
+    """Whether the ranks that the test keeps out call something instead, in which the collective can be."""
+    branch = script.tree.parents.get(test)
+    while branch is not None and not isinstance(branch, (ast.If, ast.stmt)):
+        branch = script.tree.parents.get(branch)
+    if not isinstance(branch, ast.If):
+        return False
+    around = [*script.tree.above(call)]
+    away = branch.orelse if any(each in branch.body for each in around) else branch.body
+    return any(isinstance(node, ast.Call) and script.resolve(node.func) != "print" for node in script.inside(*away))
 
 
 def _has_counterpart(script: Script, call: ast.Call) -> bool:

@@ -79,7 +79,10 @@ class Script:
     @cached_property
     def joins(self) -> bool:
         """Whether it makes a process group, or wraps a model in DDP: a training of several processes."""
-        return bool(self._calls.get(INIT) or self._calls.get(DDP))
+        inits = self._calls.get(INIT, [])
+        sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
+        ones = [size for size in sizes if isinstance(size, ast.Constant) and size.value == 1]
+        return len(ones) < len(inits) or bool(not inits and self._calls.get(DDP))
 
     @property
     def is_test(self) -> bool:
