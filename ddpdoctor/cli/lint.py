@@ -68,7 +68,9 @@ def lint(  # noqa: PLR0913 - its options
     mend: bool,
     stdin_filename: str,
 ) -> None:
-    """Find mistakes of distributed training in source files; nothing is run, and torch is not needed.
+    """Find mistakes of distributed training in source files.
+
+    Nothing is run, and torch is not needed.
 
     PATH is a Python file, a folder, or - for standard input; without one, the current folder.
 
