@@ -7,8 +7,9 @@ The global rank counts over all nodes: on the second node of eight GPUs it begin
 
 ## How to be sure
 
-Start it on two nodes. Reported where the number comes from `get_rank()` or RANK without a modulo, in a file that
-starts no processes itself.
+Start it on two nodes. On one node the global rank is the local one, and nothing is wrong: `ddpdoctor lint` tells it with
+`--confidence likely` only, where the number comes from `get_rank()` or RANK without a modulo, in a file that starts no
+processes itself.
 
 ## How to mend it
 
@@ -25,12 +26,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Severity, keyword, lint
+from ddpdoctor.check import DDP, Ailment, Ambiguity, Fact, Finding, Fix, Severity, keyword, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP223", Severity.WARNING)
+ONE_NODE = Ambiguity(
+    ("the training runs on several nodes: those after the first have no such GPU", "it only ever runs on one: no harm"),
+    "grep -rn -e nnodes -e NNODES -e '#SBATCH.*nodes' .",
+)
 
 
 @lint
@@ -50,6 +55,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                     (script.seen(node, 'int(os.environ["LOCAL_RANK"])'),),
                     Fix("choose the GPU by the local rank"),
                     script.place(node),
+                    ambiguity=ONE_NODE,
                 )
 
 
