@@ -1,6 +1,7 @@
 """Measures ``ddpdoctor explain``: how often the first answer is right, how fast it reads, how soon it answers.
 
 Usage: python benchmarks/explain.py [--corpus FOLDER] [--misses] [--healthy FOLDER] [--speed [MEGABYTES]] [--real]
+       [--causes NUMBER]
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -15,7 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from ddpdoctor.logs.examination import explain
+from ddpdoctor.facets import Check, LogPattern, Pattern
+from ddpdoctor.logs.candidates import Declared
+from ddpdoctor.logs.examination import explain, prepared
+from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.registry import load_checks
 from ddpdoctor.selftest.corpus import Case, cases, first_word
@@ -96,6 +101,35 @@ def speed(megabytes: int) -> None:
         )
 
 
+def never() -> Check:
+    """Stand for a check that no log shows."""
+    raise AssertionError
+
+
+def causes(number: int) -> None:
+    """Print what more causes cost: processor time to prepare and to read 1 MB, without and with made-up ones."""
+    chance = random.Random(1)  # noqa: S311 - no secret
+    with tempfile.TemporaryDirectory() as folder:
+        small = Path(folder, "small.log")
+        write_log(small, 1_000_000)
+        data = small.read_bytes()
+    patterns, needs = cached()
+    words = sorted({word for texts in needs.values() for text in texts for word in text.split() if word.isalpha()})
+    made = [f"{' '.join(chance.choices(words, k=4))} of cause {each:x}" for each in range(number)]
+    rows = tuple(Declared(LogPattern(Pattern(re.escape(text))), never, 0) for text in made)
+    more = dict(needs) | {row.log_pattern.pattern.pattern: [text] for row, text in zip(rows, made, strict=True)}
+    for some in (patterns, patterns + rows):
+        spent = []
+        for _ in range(RUNS):
+            started = time.process_time()
+            examined = prepared(some, lambda pattern: more[pattern.pattern])
+            ready = time.process_time()
+            examined.read(Origin("train.log"), [data])
+            spent.append((ready - started, time.process_time() - ready))
+        prepare, read = (statistics.median(each) for each in zip(*spent, strict=True))
+        print(f"{len(some)} patterns: prepared in {prepare:.3f} s, 1 MB read in {read:.3f} s of processor time")
+
+
 def timed(log: Path) -> tuple[float, float]:
     """Return the wall time of the command, and the most memory that it held."""
     command = [sys.executable, "-m", "ddpdoctor", "explain", str(log)]
@@ -137,12 +171,15 @@ def main() -> None:
     parser.add_argument("--misses", action="store_true", help="list each wrong answer")
     parser.add_argument("--healthy", type=Path, default=FIXTURES / "healthy_logs", help="a folder of healthy logs")
     parser.add_argument("--speed", type=int, nargs="?", const=1000, metavar="MEGABYTES", help="time a large log")
+    parser.add_argument("--causes", type=int, metavar="NUMBER", help="compare with so many more, made-up causes")
     parser.add_argument("--real", action="store_true", help="run the broken cases that fail with torchrun")
     options = parser.parse_args()
     accuracy(options.corpus, misses=options.misses)
     healthy(options.healthy)
     if options.speed:
         speed(options.speed)
+    if options.causes:
+        causes(options.causes)
     if options.real:
         real()
 

@@ -11,6 +11,9 @@ ailment; then the facets. The file's name is the slug and its folder the area, s
     @watch(Failed)               # shown each event of this type, by ddpdoctor run and install()
     def while_training(event: Failed, training: Training) -> Iterator[Finding]: ...
 
+    @lint                        # shown each Python file, by ddpdoctor lint
+    def in_source(script: Script) -> Iterator[Finding]: ...
+
     @log_pattern(r"Expected to have finished reduction in the prior iteration")     # ddpdoctor explain
     def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]: ...
 
@@ -30,44 +33,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, log_pattern, probe, watch
+from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, lint, log_pattern, probe, watch
 from ddpdoctor.findings import Ambiguity, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.logs.records import Kind, Log, Record
+from ddpdoctor.shell import shell_join, shell_quote
 from ddpdoctor.suggest import closest
-from ddpdoctor.watch.events import (
-    AsyncWorkDropped,
-    Bypassed,
-    Communication,
-    DataSeen,
-    Doing,
-    Ended,
-    EpochEnded,
-    EpochSet,
-    EpochStarted,
-    EvaluationBegan,
-    Failed,
-    FileRead,
-    FileWritten,
-    HeldAtEnd,
-    Joined,
-    Joining,
-    Loaded,
-    ManualReduction,
-    OptimizerSeen,
-    OrderSeen,
-    PeerLost,
-    Position,
-    Progress,
-    Sampler,
-    Site,
-    Stalled,
-    StepSampled,
-    SyncSkipped,
-    Wrapped,
-    Wrapping,
-    place,
-)
-from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
@@ -105,14 +75,58 @@ if TYPE_CHECKING:
     from ddpdoctor.host.variables import misspelt
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
+    from ddpdoctor.lint.examine import Around
+    from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import rank_condition
+    from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
+    from ddpdoctor.source.tree import dotted
+    from ddpdoctor.source.wrapped import Wrap
+    from ddpdoctor.watch.events import (
+        AsyncWorkDropped,
+        Bypassed,
+        Communication,
+        DataSeen,
+        Doing,
+        Ended,
+        EpochEnded,
+        EpochSet,
+        EpochStarted,
+        EvaluationBegan,
+        Failed,
+        FileRead,
+        FileWritten,
+        HeldAtEnd,
+        Joined,
+        Joining,
+        Loaded,
+        ManualReduction,
+        OptimizerSeen,
+        OrderSeen,
+        PeerLost,
+        Position,
+        Progress,
+        Sampler,
+        Site,
+        Stalled,
+        StepSampled,
+        SyncSkipped,
+        Wrapped,
+        Wrapping,
+        place,
+    )
+    from ddpdoctor.watch.training import Training
 
 __all__ = [
     "AVERAGED_COUNTER",
     "BAD_DTYPE",
+    "COLLECTIVES",
+    "DDP",
     "EXPANDED",
+    "FRAMEWORKS",
+    "INIT",
     "KNOWN_ERRORS",
     "NO_DRIVER",
+    "OTHER_RANKS",
     "READY_TWICE",
     "SHARED",
     "TOO_SLOW",
@@ -120,6 +134,7 @@ __all__ = [
     "WRAPPER_NAMES",
     "Ailment",
     "Ambiguity",
+    "Around",
     "AsyncWorkDropped",
     "BadTarget",
     "Buffer",
@@ -139,6 +154,7 @@ __all__ = [
     "EvaluationBegan",
     "Evidence",
     "Facet",
+    "Fact",
     "Facts",
     "Failed",
     "FileRead",
@@ -180,6 +196,7 @@ __all__ = [
     "Returned",
     "Role",
     "Sampler",
+    "Script",
     "Severity",
     "Shares",
     "Site",
@@ -191,13 +208,16 @@ __all__ = [
     "SyncSkipped",
     "Table",
     "Training",
+    "Wrap",
     "Wrapped",
     "Wrapping",
     "assumed_strip",
     "closest",
     "closest_difference",
     "compare_shares",
+    "dotted",
     "each_two",
+    "given",
     "gloo_address",
     "human_size",
     "in_backward",
@@ -205,7 +225,10 @@ __all__ = [
     "is_expanded",
     "is_flat",
     "is_loopback",
+    "is_open",
+    "keyword",
     "likeness",
+    "lint",
     "log_pattern",
     "misspelt",
     "nccl_interface",
@@ -219,6 +242,8 @@ __all__ = [
     "same_order",
     "several_hosts",
     "shared_part",
+    "shell_join",
+    "shell_quote",
     "shifted",
     "subscript",
     "try_connect",
@@ -250,7 +275,18 @@ ROOMS = {
     "host.variables": "misspelt",
     "jobs.outcome": "Died Outcome Raised Returned Stuck",
     "jobs.pool": "Jobs",
+    "lint.examine": "Around",
+    "source.rank_facts": "OTHER_RANKS Fact",
     "source.ranks": "rank_condition",
+    "watch.events": (
+        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
+        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "
+        "OrderSeen PeerLost Position Progress Sampler Site Stalled StepSampled SyncSkipped Wrapped Wrapping place"
+    ),
+    "watch.training": "Training",
+    "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",
+    "source.tree": "dotted",
+    "source.wrapped": "Wrap",
 }
 """Where the names live that are imported when they are asked for; a test compares it with the imports above."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.areas import AREAS
 from ddpdoctor.registry import BUILT_IN, load_checks
 from ddpdoctor.report.checks import found_by
-from ddpdoctor.selftest import corpus, probes
+from ddpdoctor.selftest import corpus, probes, sources
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -75,6 +75,8 @@ FILES = {
     "fake_host.py": "the host's facts for both twins, where the scripts import torch",
     "broken.log": "a log in which this check is the first cause",
     "healthy.log": "a near miss, in which it is not named",
+    "broken.sources": "small programs, each with the fault on a line that is marked",
+    "healthy.sources": "small programs that look like it; no check finds anything in them",
 }
 FOLDERS = {
     "corpus": "logs of others, by area (below)",
@@ -103,7 +105,16 @@ def _of_fixtures(checks: tuple[Check, ...]) -> Iterator[str]:
     )
     yield from ("", "```", *_by_hand(folders), "```", "", "## Folders that belong to no check", "")
     yield from (f"- `{name}`: {FOLDERS[name]}." for name in _others(folders))
-    yield from ("", "## The corpus", "", inspect.getdoc(corpus) or "")
+    yield from (
+        "",
+        "## Sources",
+        "",
+        inspect.getdoc(sources) or "",
+        "",
+        "## The corpus",
+        "",
+        inspect.getdoc(corpus) or "",
+    )
 
 
 def _folder(check: Check) -> Path:

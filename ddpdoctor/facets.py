@@ -23,6 +23,7 @@ class Instrument(enum.Enum):
     PROBE = "probe"
     WATCH = "watch"
     LOG = "log"
+    LINT = "lint"
 
 
 INPUTS = {
@@ -31,6 +32,7 @@ INPUTS = {
     ),
     Instrument.WATCH: ("event", "training"),
     Instrument.LOG: ("record", "match", "log"),
+    Instrument.LINT: ("script", "project"),
 }  # fmt: skip
 """What the facets of each instrument can ask for, by the names of their parameters."""
 
@@ -94,13 +96,15 @@ class LogPattern:
 
     ``context`` are other patterns that the facet asks the log for: a line that no declared pattern matches is not
     kept. ``supersedes`` names checks (slugs): where this one holds, what they find is a mere effect of it. It is for
-    what roles do not tell, a cause that another cause brings about.
+    what roles do not tell, a cause that another cause brings about. ``waits``: the ranks that print it wait in vain for
+    another one, so an exception that the other one raised comes before it, wherever that stands in the log.
     """
 
     pattern: Pattern
     role: Role = Role.CAUSE
     context: tuple[Pattern, ...] = ()
     supersedes: tuple[str, ...] = ()
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,23 +176,30 @@ def probe(examine: Examine) -> Facet:
     return Facet(Instrument.PROBE, examine)
 
 
+def lint(examine: Examine) -> Facet:
+    """Mark what is shown each Python file: a function that asks for ``script`` and, beyond the file, ``project``."""
+    return Facet(Instrument.LINT, examine)
+
+
 def watch(event: type, *, claim: Claim | None = None) -> Marker:
     """Mark what is shown each ``event`` of a running training."""
     return lambda examine: Facet(Instrument.WATCH, examine, event, claim)
 
 
-def log_pattern(
+def log_pattern(  # noqa: PLR0913 - what a pattern declares
     pattern: str,
     *,
     role: Role = Role.CAUSE,
     context: Iterable[str] = (),
     supersedes: Iterable[str] = (),
     claim: Claim | None = None,
+    waits: bool = False,
 ) -> Marker:
     """Mark what is shown each log record in whose text ``pattern`` (a regular expression) occurs.
 
     The facet may ask for ``record`` (the Record), ``match`` (the match of the pattern in its text) and ``log`` (the
-    Log: everything else that was said). It yields nothing where the message has another cause.
+    Log: everything else that was said). It yields nothing where the message has another cause. The rest is declared as
+    in a LogPattern.
     """
-    subject = LogPattern(Pattern(pattern), role, tuple(map(Pattern, context)), tuple(supersedes))
+    subject = LogPattern(Pattern(pattern), role, tuple(map(Pattern, context)), tuple(supersedes), waits)
     return lambda examine: Facet(Instrument.LOG, examine, subject, claim)

@@ -38,11 +38,13 @@ class Status(enum.Enum):
 class Place:
     """Where a fault sits; only the fields that apply are set.
 
-    ``rank`` is the global rank, ``gpu`` the index that NVML gives the device, ``line`` counts from 1.
+    ``rank`` is the global rank, ``gpu`` the index that NVML gives the device, ``line`` and ``column``
+    (of characters) count from 1.
     """
 
     file: str | None = None
     line: int | None = None
+    column: int | None = None
     rank: int | None = None
     host: str | None = None
     gpu: int | None = None
@@ -51,7 +53,8 @@ class Place:
 
     def __str__(self) -> str:
         """Render as people write it: ``train.py:31, rank 1``; empty when nothing is known."""
-        where = [] if self.file is None else [self.file if self.line is None else f"{self.file}:{self.line}"]
+        numbers = [str(each) for each in (self.line, self.column) if each is not None]
+        where = [] if self.file is None else [":".join([self.file, *numbers])]
         where += [] if self.variable is None else [f"${self.variable}"]
         where += [
             f"{field.name} {getattr(self, field.name)}"
@@ -82,12 +85,30 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A text in the place of another, in the file that a finding is about.
+
+    Lines count from 1, columns are bytes of UTF-8 and count from 0, as the parser of Python has them.
+    """
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
-    """What to do, and the text to paste: shell ``command`` lines, or a unified-style ``diff``."""
+    """What to do, and the text to paste: shell ``command`` lines, or a unified-style ``diff``.
+
+    ``edits`` do it in the file itself; together they mend the finding and change nothing else.
+    """
 
     summary: str
     command: str = ""
     diff: str = ""
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import graphlib
 import importlib
 import importlib.metadata
@@ -36,14 +37,28 @@ def load_checks() -> tuple[Check, ...]:
         LoadError: a module fails to import, declares no valid check, claims a code or slug that is taken, or
             supersedes a check that is not there. A check is never left out in silence.
     """
-    others = sorted(entry.value for entry in importlib.metadata.entry_points(group=GROUP))
-    packages = [_imported(name) for name in (BUILT_IN, *others)]
-    checks = sorted((check for package in packages for check in _walk(package)), key=lambda check: check.code)
+    every = [_imported(name) for name in packages()]
+    checks = sorted((check for package in every for check in _walk(package)), key=lambda check: check.code)
     _require_unique(checks, lambda check: check.code)
     _require_unique(checks, lambda check: check.slug)
     _require_causality(checks)
     _require_families(checks)
     return tuple(checks)
+
+
+def packages() -> tuple[str, ...]:
+    """Return the names of the packages that hold checks, the built-in one first."""
+    return (BUILT_IN, *sorted(entry.value for entry in importlib.metadata.entry_points(group=GROUP)))
+
+
+@functools.cache
+def load_check(origin: str) -> Check:
+    """Load one check by its module.
+
+    Raises:
+        LoadError: the module fails to import, or declares no valid check.
+    """
+    return _check(_imported(origin))
 
 
 def find(checks: tuple[Check, ...], name: str) -> Check | None:

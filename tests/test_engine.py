@@ -137,4 +137,4 @@ def test_a_crash_does_not_end_the_explanation_of_a_log(exc: BaseException) -> No
 
 def test_no_facet_is_of_an_instrument_that_nothing_runs() -> None:
     """Each kind of facet has an instrument behind it."""
-    assert {instrument.value for instrument in Instrument} == {"probe", "watch", "log"}
+    assert {instrument.value for instrument in Instrument} == {"probe", "watch", "log", "lint"}

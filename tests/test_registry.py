@@ -72,7 +72,7 @@ GOOD = '''
 
     All versions.
     """
-    from ddpdoctor.check import Ailment, Severity, log_pattern, probe, watch
+    from ddpdoctor.check import Ailment, Severity, lint, log_pattern, probe, watch
 
     AILMENT = Ailment("{code}", Severity.NOTE)
 
@@ -81,6 +81,9 @@ GOOD = '''
 
     @watch(ValueError)
     def in_training(event): yield from ()
+
+    @lint
+    def in_source(script, project): yield from ()
 
     @log_pattern("Expected to have finished", supersedes={supersedes})
     def in_logs(record): yield from ()
@@ -155,6 +158,10 @@ def test_a_third_partys_check_with_facets_of_all_instruments_loads(plugin_path: 
         (good().replace("Title.", "Title"), "docstring"),
         (good().replace("## How to be sure", "Sure"), "sections"),
         (good().replace("AILMENT = ", "AILMENTS = None, "), "0 ailments"),
+        (
+            good().replace("(script, ", "(skript, "),
+            r"unknown parameter 'skript' \(.*broken_thing.py:\d+\): lint facets",
+        ),
         (good().replace("(facts)", "(fact)"), r"unknown parameter 'fact' \(.*broken_thing.py:\d+\): probe facets"),
         (good(supersedes=("no-such-check",)), "supersedes no-such-check"),
         (good(supersedes=("broken-thing",)), "in a circle"),

@@ -159,12 +159,20 @@ def within_seconds(function: Callable[..., Any], *args: Any, **options: Any) -> 
         assert time.process_time() - started < SECONDS
 
 
+def places(path: Path) -> list[str]:
+    """Name all state dicts of a file, so that rules for one model are for each of them; none where there are none."""
+    found = within_seconds(checkpoint.inspect, path)
+    several = not isinstance(found, BadTarget) and len(found.state_dicts) > 1
+    return [checkpoint.subscript("ckpt", each.location) for each in found.state_dicts] if several else []
+
+
 def repaired(path: Path, rules: dict[str, Any]) -> Any:
     """Look, repair dry, into an output and in place, and undo that; give the repair, or None where it is refused.
 
     All ways agree, the file itself is never touched but in place, and the undo gives its bytes back.
     """
     file = path / ".metadata" if path.is_dir() else path
+    rules = {**rules, "at": places(path)}
     data = file.read_bytes()
     new = path.with_name(f"new{path.suffix}")
     within_seconds(checkpoint.inspect, path)

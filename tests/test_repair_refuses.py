@@ -723,7 +723,7 @@ def led_to(path: Path) -> None:
 
 
 STATES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "read-only": (lambda path: path.chmod(0o444), "is read-only (mode 444)"),
+    "read-only": (lambda path: path.chmod(0o444), "is read-only (mode 444"),
     "in a read-only folder": (lambda path: path.parent.chmod(0o555), "is a read-only folder"),
     "a symbolic link": (led_to, "is a symbolic link to"),
     "a hard link": (two_names, "has 2 names (hard links)"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import CheckpointFile, Format, NotRun, StateDict, subscript
+from ddpdoctor.check import CheckpointFile, Format, NotRun, StateDict, shell_join, subscript
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Strip
@@ -94,7 +93,7 @@ def load_lines(checkpoint: CheckpointFile, state_dict: StateDict) -> list[str]:
 def repair_command(path: str, *options: str) -> tuple[str, str]:
     """Write the command that gives a copy of the checkpoint other keys, and name the copy."""
     new = beside(path, "bare")
-    return shlex.join(["ddpdoctor", "repair", path, *options, "-o", new]), new
+    return shell_join(["ddpdoctor", "repair", path, *options, "-o", new]), new
 
 
 def strip_lines(strip: Strip) -> list[str]:

@@ -12,6 +12,9 @@ without an error.
 Only some ranks fail, and the next run fails on others or not at all. A path that an earlier run left behind fails on
 every start, also with one rank: `ls -ld --time-style=full-iso PATH` then shows a time before this start.
 
+In a source (`ddpdoctor lint`): `os.makedirs` without `exist_ok`, after a test whether the folder is there, where every
+rank comes.
+
 ## How to mend it
 
 Best first: rank 0 alone prepares the path, and a barrier lets the others wait for it; or
@@ -24,10 +27,17 @@ Holds for torch 2.2 to 2.13. Source: Python documentation, "os.makedirs"; thread
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
+
+from ._shared_path import depends_on_rank
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP853", Severity.ERROR)
 EXISTS = r"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: '([^'\n]+)'"
@@ -71,3 +81,34 @@ def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterat
         FIX,
         record.place,
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a folder that every rank makes after it has seen that it is not there."""
+    if not script.joins or script.frameworks:
+        return
+    for call in script.calls("os.makedirs", "os.mkdir"):
+        path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
+        if path is None or allowed is not None or depends_on_rank(script, path):
+            continue
+        asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
+        if asked and not _is_caught(script, call) and script.all_ranks_reach(call):
+            right = f"os.makedirs({script.code(path)}, exist_ok=True)"
+            yield Finding(
+                f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
+                (script.seen(call, right), script.seen(asked[0].test)),
+                Fix("allow that it is there already", edits=(script.replaced(call, right),)),
+                script.place(call),
+                severity=Severity.WARNING,
+            )
+
+
+def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:
+    return any(word in script.code(test) for word in ("exists", "isdir", "is_dir")) and script.code(
+        path
+    ) in script.code(test)
+
+
+def _is_caught(script: Script, call: ast.Call) -> bool:
+    return any(isinstance(each, ast.Try) and each.handlers for each in script.tree.above(call))

@@ -230,6 +230,34 @@ def by_shapes_alone(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
+THERE = (
+    'python -c "import torch.distributed.checkpoint as d; '
+    "print(*d.FileSystemReader('FOLDER').read_metadata().state_dict_metadata, sep='\\n')\"   # the keys that are there"
+)
+
+
+@log_pattern(r"(?:^|\n)RuntimeError: Missing key in checkpoint state_dict: (?P<key>[^\n]+?)\.?(?:\n|$)")
+def in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """torch.distributed.checkpoint names the first key that it does not find."""
+    yield Finding(
+        f"the sharded checkpoint has no {match['key']}",
+        (record.proof(match, "a key for each entry of the state dict that is loaded"),),
+        Fix(
+            "load into what was saved: the same model, wrapped in the same order, and the same optimizer",
+            command=THERE,
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                OTHER_NETWORK,
+                "the keys carry a prefix: the model is wrapped, compiled or nested otherwise than when it was saved",
+                "the entry was not saved (an optimizer before its first step, a new module)",
+            ),
+            THERE,
+        ),
+    )
+
+
 ARGUMENTS = Fix(
     "build the model with the arguments of the training that wrote the file; see key by key what differs",
     command="ddpdoctor inspect last.pt --keys\nddpdoctor check --checkpoint last.pt --model train.py:build_model",

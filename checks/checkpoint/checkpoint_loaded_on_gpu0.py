@@ -13,6 +13,9 @@ The traceback of the error passes through `torch/serialization.py`; or torch lis
 GPU ("Process 4711 has 9.8 GiB memory in use"), and their pids are those of the other ranks.
 `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv` lists the pids on each GPU.
 
+In a source (`ddpdoctor lint`): `torch.load` without `map_location` feeds `load_state_dict` where every rank comes, in
+a file that trains over NCCL.
+
 ## How to mend it
 
 Load with `torch.load(path, map_location="cpu")`, and delete the dict after `load_state_dict`.
@@ -25,12 +28,30 @@ Holds for all versions of torch; the list of processes is printed since 2.1. Sou
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    is_open,
+    keyword,
+    lint,
+    log_pattern,
+)
 
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP821", Severity.ERROR)
 
@@ -72,3 +93,43 @@ def _finding(
         record.place,
         ambiguity=ambiguity,
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a checkpoint of a model on a GPU that every rank loads without map_location, into a model."""
+    if not script.joins or script.frameworks or "nccl" not in script.text:
+        return
+    for call in script.calls("torch.load"):
+        if is_open(call) or len(call.args) != 1 or keyword(call, "map_location") or script.can_differ(call.args[0]):
+            continue
+        if _is_loaded(script, call) and script.all_ranks_reach(call):
+            path = script.code(call.args[0])
+            right = f'{script.code(call.func)}({path}, map_location="cpu")'
+            edits = () if call.keywords else (script.replaced(call, right),)
+            yield Finding(
+                f"every rank loads {path} onto the GPU that it was saved from, which is GPU 0 where rank 0 saved it",
+                (script.seen(call, 'map_location="cpu"'),),
+                Fix("load it to the CPU; load_state_dict copies it to the rank's GPU", edits=edits),
+                script.place(call),
+                severity=Severity.WARNING,
+            )
+
+
+def _is_loaded(script: Script, call: ast.Call) -> bool:
+    """Whether what is loaded goes into load_state_dict, in the same function."""
+    statement = script.tree.statement(call)
+    names = (
+        {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        if statement
+        else set()
+    )
+    for node in script.tree.nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(attr="load_state_dict"), args=[state, *_]) if script.function(
+                node
+            ) is script.function(call):
+                read = {each.id for each in ast.walk(state) if isinstance(each, ast.Name)}
+                if any(each is call for each in ast.walk(state)) or names & read:
+                    return True
+    return False

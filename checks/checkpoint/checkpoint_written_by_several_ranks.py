@@ -12,6 +12,9 @@ ddpdoctor (`ddpdoctor run`) sees the same line write the same path from several 
 optimizer steps, and shows whether the writes overlap. A path that holds the rank, and ranks that write it at
 different steps, are not reported. Ranks on several hosts are compared host by host.
 
+In a source (`ddpdoctor lint`): no test on the way to `torch.save` can depend on the rank, in this function and in those
+that call it, and nothing in the path does.
+
 ## How to mend it
 
 Let rank 0 alone write, to a name beside, and rename the file when it is complete. A barrier lets the others wait
@@ -26,8 +29,14 @@ Data Parallel", save and load checkpoints.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, FileWritten, Finding, Fix, Severity, Training, place, watch
+from ddpdoctor.check import Ailment, Evidence, FileWritten, Finding, Fix, Severity, Training, given, lint, place, watch
+
+from ._shared_path import depends_on_rank, diff_guarded
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP851", Severity.ERROR)
 
@@ -65,3 +74,20 @@ def while_training(event: FileWritten, training: Training) -> Iterator[Finding]:
 
 def _written(event: FileWritten, zero: float) -> str:
     return f"writes from {(event.began - zero) * 1e3:.1f} to {(event.time - zero) * 1e3:.1f} ms, at step {event.steps}"
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a torch.save that every rank comes to, into a path that is the same on all."""
+    if not script.joins or script.frameworks:
+        return
+    for call in script.calls("torch.save"):
+        path = given(call, 1, "f")
+        if path is None or depends_on_rank(script, path) or not script.all_ranks_reach(call):
+            continue
+        yield Finding(
+            f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
+            (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
+            Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
+            script.place(call),
+        )

@@ -13,6 +13,9 @@ reverse, bare keys into a wrapped model, fails the same way.
 `ddpdoctor check --checkpoint last.pt --model train.py:build_model` the model's own keys decide; without a model,
 ddpdoctor prints that it assumes there is none.
 
+In a source (`ddpdoctor lint`): `torch.save` is given the state dict of a model that is wrapped at that line, and
+neither this file nor one in its reach loads a state dict or speaks of the prefix.
+
 ## How to mend it
 
 Save the bare model, `model.module.state_dict()`. To mend a file that exists, without loading it:
@@ -33,15 +36,20 @@ and the docstring of `consume_prefix_in_state_dict_if_present`.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint
 
 from ._look import few
 from ._reason import OTHER_NETWORK, Reason, on_refusal
 from ._refusal import refusal
 from ._wrappers import Wrapper, facets
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script, Wrap
 
 AILMENT = Ailment("DDP801", Severity.ERROR)
 ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
@@ -74,4 +82,56 @@ def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[
             ("one side was saved or built in DataParallel or DDP, the other was not", OTHER_NETWORK),
             f"ddpdoctor inspect {refused.path} --keys",
         ),
+    )
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for the state dict of a wrapped model that is saved, and that nothing in reach loads or renames."""
+    for call in script.calls("torch.save"):
+        for node in ast.walk(call.args[0]) if call.args else ():
+            match node:
+                case ast.Call(func=ast.Attribute(value=model, attr="state_dict"), args=[], keywords=[]):
+                    wrap = script.wrap(model)
+                    loaded = _into_bare(script, call) if wrap is not None and node is call.args[0] else None
+                    if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
+                        yield _saved(script, node, model, wrap, loaded)
+
+
+LOADED_BACK = (
+    r"module\.[\"']|[\"']module[\"']|load_state_dict|consume_prefix_in_state_dict_if_present|set_model_state_dict"
+)
+"""What says that somebody loads what is saved, or takes the prefix off."""
+
+
+def _into_bare(script: Script, save: ast.Call) -> ast.Call | None:
+    """Return where a model that is not wrapped loads, in one expression, what a call saves under a literal path."""
+    path = ast.unparse(save.args[1]) if len(save.args) > 1 else ""
+    if not path.startswith(("'", '"')) or re.search(PREFIX_REMOVED, script.text):
+        return None
+    for call in script.tree.nodes:
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=model, attr="load_state_dict"), args=[ast.Call(args=[where, *_]) as load]
+            ):
+                held = script.held(model) if isinstance(model, ast.Name) else None
+                is_bare = (
+                    isinstance(held, ast.Call) and script.wrap(model) is None and script.resolve(held.func) is None
+                )
+                if is_bare and script.resolve(load.func) == "torch.load" and ast.unparse(where) == path:
+                    return call
+    return None
+
+
+PREFIX_REMOVED = r"module\.[\"']|consume_prefix_in_state_dict_if_present"
+
+
+def _saved(script: Script, call: ast.Call, model: ast.expr, wrap: Wrap, loaded: ast.Call | None) -> Finding:
+    right = f"{script.code(model)}.module.state_dict()"
+    return Finding(
+        f"the keys of what is saved begin with module.: {script.code(model)} is the {wrap.kind} of line {wrap.line}",
+        (script.seen(call, right), script.seen(wrap.call), *([script.seen(loaded)] if loaded is not None else [])),
+        Fix("save what is wrapped", edits=(script.replaced(call, right),) if wrap.sure else ()),
+        script.place(call),
+        severity=Severity.ERROR if loaded is not None else Severity.WARNING,
     )

@@ -27,7 +27,6 @@ Holds for all versions of torch; seen with torch 2.13 CPU. Source: git-lfs speci
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +42,7 @@ from ddpdoctor.check import (
     Severity,
     log_pattern,
     probe,
+    shell_quote,
 )
 
 AILMENT = Ailment("DDP808", Severity.ERROR)
@@ -75,15 +75,15 @@ def _fix(checkpoint: CheckpointFile) -> Fix:
     path = Path(checkpoint.path)
     match checkpoint.format:
         case Format.LFS:
-            folder, name = shlex.quote(str(path.parent)), shlex.quote(path.name)
+            folder, name = shell_quote(str(path.parent)), shell_quote(path.name)
             command = f"git -C {folder} lfs install && git -C {folder} lfs pull --include {name}"
             return Fix("let git-lfs fetch the file", command)
         case Format.HTML:
-            return Fix("download the file itself: the link led to a page", f"head -c 400 {shlex.quote(str(path))}")
+            return Fix("download the file itself: the link led to a page", f"head -c 400 {shell_quote(str(path))}")
         case Format.PICKLE:
             return Fix("write it with torch.save; a plain pickle is read by pickle.load, which runs what it says")
         case _:
-            return Fix("name the file that torch.save wrote, or fetch it again", f"ls -l {shlex.quote(str(path))}")
+            return Fix("name the file that torch.save wrote, or fetch it again", f"ls -l {shell_quote(str(path))}")
 
 
 @log_pattern(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from ddpdoctor.check import Evidence, Record
+
+from .._few import few
 
 OTHER_OPERATION = r"^flight recorder: (?P<said>ranks differ in operation [^\n]+)"
 OTHER_TENSORS = r"^flight recorder: (?P<said>ranks differ in tensors [^\n]+)"
@@ -16,7 +20,5 @@ SHOWN = 6  # ranks
 
 def proofs(record: Record, expected: str) -> tuple[Evidence, ...]:
     """Quote what each rank's dump says."""
-    lines = record.text.splitlines()[1:]
-    return tuple(
-        Evidence(line, "" if number else expected, "flight recorder") for number, line in enumerate(lines[:SHOWN])
-    )
+    lines = few(record.text.splitlines()[1:], lambda line: re.sub(r"^rank \d+", "", line), SHOWN)
+    return tuple(Evidence(line, "" if number else expected, "flight recorder") for number, line in enumerate(lines))

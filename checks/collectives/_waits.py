@@ -43,6 +43,11 @@ class Wait:
         return self.record.proof(re.search(STUCK, self.record.text), "every rank enters it and it ends")
 
 
+def place_of(wait: Wait) -> tuple[object, ...]:
+    """Return what tells the place of one rank from that of another."""
+    return wait.seq, wait.op, wait.given
+
+
 def waits(log: Log) -> tuple[Wait, ...]:
     """Read the first time-out of each rank."""
     found: dict[int | None, Wait] = {}

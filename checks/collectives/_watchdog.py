@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Claim, Log, Marker, Record, Role, log_pattern
 
-from ._waits import STUCK, Wait, group_size, one_group
+from .._few import few
+from ._waits import STUCK, Wait, group_size, one_group, place_of
 from ._waits import waits as read_waits
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def named(ranks: list[int]) -> str:
 
 def on_timeout(timeout: Timeout, *, role: Role = Role.CAUSE) -> Marker:
     """Mark what is shown the first time-out of a log, where the log's story is this one."""
-    return log_pattern(STUCK, role=role, context=BESIDE, claim=Claim(timeout_of, (timeout,)))
+    return log_pattern(STUCK, role=role, context=BESIDE, claim=Claim(timeout_of, (timeout,)), waits=True)
 
 
 def timeout_of(record: Record, log: Log) -> Timeout | None:
@@ -114,13 +115,17 @@ def _slow(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     return None
 
 
+def _proofs(waits: Iterable[Wait]) -> tuple[Evidence, ...]:
+    return tuple(wait.proof for wait in few(waits, place_of))
+
+
 def _different(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     """Compare ranks in collectives of one number; only where ranks of one group are told apart for sure."""
     for seq in {wait.seq for wait in waits if wait.seq is not None}:
         same = [wait for wait in waits if wait.seq == seq and wait.op in ALIKE and wait.rank is not None]
         what = {(wait.op, wait.given) for wait in same}
         if len(what) > 1 and one_group(log, same):
-            story = Story(Timeout.DIFFERENT, tuple(same), evidence=tuple(wait.proof for wait in same[:4]))
+            story = Story(Timeout.DIFFERENT, tuple(same), evidence=_proofs(same))
             return replace(story, timeout=Timeout.RANK_ZERO) if story.is_rank_zero_alone else story
     return None
 
@@ -132,7 +137,7 @@ def _behind(log: Log, waits: tuple[Wait, ...]) -> Story | None:
     if len(numbers) > 1 and one_group(log, numbered):
         late = min(number for number in numbers if number is not None)
         ranks = tuple(wait.rank for wait in numbered if wait.seq == late and wait.rank is not None)
-        return Story(Timeout.BEHIND, tuple(numbered), ranks, tuple(wait.proof for wait in numbered[:4]))
+        return Story(Timeout.BEHIND, tuple(numbered), ranks, _proofs(numbered))
     lagging = {
         int(found["rank"]): record.proof(found, f"collective {waits[0].seq} begun")
         for record, found in log.find(STATUS)

@@ -89,6 +89,17 @@ def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"Culprit rank (?P<rank>\d+); Error type: SIZE_OR_SYNTAX_MISMATCH[^\n]*")
+def in_the_analyser_of_torch(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The tool of torch has compared the dumps of the flight recorders."""
+    yield Finding(
+        f"rank {match['rank']} calls a collective with other sizes or another dtype than the others",
+        (record.proof(match, "the same size and dtype on all ranks"),),
+        FIX,
+        record.place,
+    )
+
+
 @log_pattern(OTHER_TENSORS)
 def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The flight recorders of two ranks have one operation on different tensors."""

@@ -13,6 +13,9 @@ TORCH_DISTRIBUTED_DEBUG=DETAIL raises at the first pair that does not fit, with 
 `ddpdoctor run` names the line that rank 0 waits in, and the condition that it is under; also where rank 0 ends at once,
 since gloo aborts a process (exit code -6, "10100 vs 4") that gets more than it has room for.
 
+In a source (`ddpdoctor lint`): the call stands where only one rank comes, it names no group, and no collective of the
+file stands where only the other ranks come.
+
 ## How to mend it
 
 Let all ranks call the collective, and only print or save on rank 0. In evaluation on rank 0 alone, call
@@ -26,9 +29,13 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collectiv
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    COLLECTIVES,
+    OTHER_RANKS,
     Ailment,
     Evidence,
     Finding,
@@ -38,6 +45,8 @@ from ddpdoctor.check import (
     Place,
     Severity,
     Stalled,
+    keyword,
+    lint,
     place,
     watch,
 )
@@ -45,6 +54,9 @@ from ddpdoctor.check import (
 from ._alone import called_alone
 from ._hangs import Hang, guarded, on_hang, seen, short, table
 from ._watchdog import Timeout, on_timeout, story_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP723", Severity.ERROR)
 
@@ -111,4 +123,54 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
             diff=f"-if {found.test}:\n-    {call.operation}(...)\n+{call.operation}(...)",
         ),
         place(call.site, rank=found.rank),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a collective that one rank alone is let through to, and that the others nowhere call for themselves."""
+    for call in script.calls(*COLLECTIVES):
+        guard = script.one_rank_guard(call)
+        if guard is None or keyword(call, "group") is not None or any(map(_is_group, call.args)):
+            continue
+        if not _has_counterpart(script, call) and not _others_call(script, call, guard.test):
+            yield Finding(
+                f"{script.code(call.func)} is called by one rank alone, and waits for the others until it times out",
+                (script.seen(call, "a call on all ranks"), script.seen(guard.test)),
+                Fix("call it outside of this branch, so that all ranks do"),
+                script.place(call),
+            )
+
+
+def _is_group(node: ast.expr) -> bool:
+    return "group" in ast.unparse(node)
+
+
+def _others_call(script: Script, call: ast.Call, test: ast.expr) -> bool:
+    """Whether the ranks that the test keeps out call something instead, in which the collective can be."""
+    branch = script.tree.parents.get(test)
+    while branch is not None and not isinstance(branch, (ast.If, ast.stmt)):
+        branch = script.tree.parents.get(branch)
+    if not isinstance(branch, ast.If):
+        return False
+    around = [*script.tree.above(call)]
+    away = branch.orelse if any(each in branch.body for each in around) else branch.body
+    return any(isinstance(node, ast.Call) and script.resolve(node.func) != "print" for node in script.inside(*away))
+
+
+def _has_counterpart(script: Script, call: ast.Call) -> bool:
+    """Whether a collective stands where only the other ranks come, or one that they can be in at the same time.
+
+    One that all ranks reach later in the same function is no counterpart: the one rank calls it as well.
+    """
+    for other in script.calls(*COLLECTIVES):
+        if any(guard.who(script.tree) == OTHER_RANKS for guard in script.guards(other)):
+            return True
+        if script.one_rank_guard(other) is None and any(
+            guard.is_rankish(script.tree) for guard in script.guards(other)
+        ):
+            return True
+    return bool(script.function(call)) and any(
+        isinstance(node, (ast.Yield, ast.YieldFrom)) and script.function(node) is script.function(call)
+        for node in script.tree.nodes
     )

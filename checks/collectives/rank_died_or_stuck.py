@@ -76,6 +76,7 @@ def by_its_silence(log: Log) -> Iterator[Finding]:
 @log_pattern(
     r"waiting for remainder of ranks for more than \d+ seconds|One or more tensors were submitted to be reduced",
     context=(READY, MISSING, STALLED),
+    waits=True,
 )
 def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Horovod lists who is ready, or who is missing."""
@@ -94,7 +95,7 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
     )
 
 
-@log_pattern(NOT_PASSED)
+@log_pattern(NOT_PASSED, waits=True)
 def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 says who did not come."""
     ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
@@ -102,7 +103,8 @@ def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[F
 
 
 @log_pattern(
-    r"\[(\d+)\] (?:finished collective #\d+, but didn't join collective #\d+|joined but didn't finish collective #\d+)"
+    r"\[(\d+)\] (?:finished collective #\d+, but didn't join collective #\d+|joined but didn't finish collective #\d+)",
+    waits=True,
 )
 def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """TORCH_NCCL_DESYNC_DEBUG=1 names the lagging ranks."""
@@ -111,13 +113,13 @@ def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Findi
     )
 
 
-@log_pattern(r"wait timeout after \d+ms, keys: /(?!default_pg/\d+//cpu//)\S*//cpu//")
+@log_pattern(r"wait timeout after \d+ms, keys: /(?!default_pg/\d+//cpu//)\S*//cpu//", waits=True)
 def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Gloo leaves the address of each rank in the store when a group is made; one did not come (a later group)."""
     yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
 
 
-@log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,))
+@log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,), waits=True)
 def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The others came; rank 0 alone, where it came itself, knows who did not."""
     if not log.first(NOT_PASSED):

@@ -43,9 +43,10 @@ from ddpdoctor.check import (
     place,
 )
 
+from .._few import few
 from ._flight import CROSSED, LATE, proofs
 from ._hangs import Hang, on_hang, seen, short, table
-from ._waits import STUCK
+from ._waits import STUCK, place_of
 from ._watchdog import Timeout, named, on_timeout, story_of
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
@@ -62,7 +63,7 @@ ELSEWHERE = "a branch or a loop differs between the ranks (rank == 0, number of 
 def in_one_number(record: Record, log: Log) -> Iterator[Finding]:
     """The same number is not the same collective."""
     story = story_of(log)
-    said = "; ".join(f"rank {wait.rank} in {wait}" for wait in story.waits[:4])
+    said = "; ".join(f"rank {wait.rank} in {wait}" for wait in few(story.waits, place_of))
     yield Finding(f"the ranks are in different collectives: {said}", story.evidence, FIX, record.place)
 
 
@@ -94,7 +95,7 @@ def in_the_queues(record: Record, log: Log) -> Iterator[Finding]:
         yield Finding(
             f"{named(late)} issued fewer collectives than the others: {fewest} under way, up to "
             f"{max(size for size, _ in sizes.values())} elsewhere",
-            tuple(proof for _, proof in list(sizes.values())[:4]),
+            tuple(proof for _, proof in few(sizes.values(), lambda each: each[0])),
             FIX,
             Place(rank=late[0]),
             ambiguity=Ambiguity(

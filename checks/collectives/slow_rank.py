@@ -72,7 +72,7 @@ def beside_a_bar(record: Record, match: re.Match[str], log: Log) -> Iterator[Fin
     )
 
 
-@log_pattern(r"store->get\('[^'\n]*'\) got error: (?:Socket Timeout|wait timeout|Timeout waiting)")
+@log_pattern(r"store->get\('[^'\n]*'\) got error: (?:Socket Timeout|wait timeout|Timeout waiting)", waits=True)
 def before_the_first_transfer(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 writes the key when it enters the group's first collective; the store itself answers."""
     yield Finding(

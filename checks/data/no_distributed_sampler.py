@@ -21,6 +21,8 @@ same), and what Accelerate, Lightning and the like split later. A loader that do
 evaluation on every rank: then it is a warning that names both causes; where the factory's name says evaluation, a
 note.
 
+In a source (`ddpdoctor lint`): a DistributedSampler stands in a variable that nothing reads, beside a DataLoader.
+
 ## How to mend it
 
 Pass `sampler=DistributedSampler(dataset)` instead of `shuffle=True`, and call `sampler.set_epoch(epoch)` at the start
@@ -51,17 +53,19 @@ from ddpdoctor.check import (
     Severity,
     Table,
     Training,
+    lint,
     place,
     probe,
     same_order,
     watch,
 )
 
+from .._source import LOADER, SAMPLER, target
 from ._passes import RankPass, same_data, same_pass
 from ._words import SHOWN, at, counted, shown, unless_a_framework_splits
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam
+    from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP601", Severity.ERROR)
 FEWEST = 4  # samples: equality of fewer is chance
@@ -201,3 +205,22 @@ def _goes_through_all(one: RankPass) -> bool:
 def _same_batches(ranks: dict[int, RankPass]) -> bool:
     digests = [each.order.digests for each in ranks.values()]
     return len(set(digests)) == 1 and len(set(digests[0])) == len(digests[0]) > 1
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a DistributedSampler that is made and given to no loader: its variable is never read."""
+    if script.frameworks:
+        return
+    for call in script.calls(SAMPLER):
+        name = target(script, call)
+        if name is None or "." in name or script.tree.read.get(name) or "locals()" in script.text:
+            continue
+        loaders = [each for each in script.calls(LOADER) if script.function(each) is script.function(call)]
+        if loaders and (script.function(call) is not None or script.joins):
+            yield Finding(
+                f"{name} is given to no loader, so that each rank goes through the whole data set",
+                (script.seen(call, f"DataLoader(..., sampler={name})"), script.seen(loaders[0])),
+                Fix("give the loader of this data set its sampler, and leave shuffling to it"),
+                script.place(call),
+            )

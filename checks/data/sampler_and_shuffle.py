@@ -22,14 +22,30 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, own_frames, probe
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Record,
+    Severity,
+    keyword,
+    lint,
+    log_pattern,
+    own_frames,
+    probe,
+)
+
+from .._source import LOADER
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam
+    from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP602", Severity.ERROR)
 
@@ -74,3 +90,33 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for both in one call: a sampler that is certainly none of None, and a literal True, or the inverted test."""
+    for call in script.calls(LOADER):
+        sampler, shuffle = keyword(call, "sampler"), keyword(call, "shuffle")
+        if sampler is None or shuffle is None:
+            continue
+        if _is_inverted(script, sampler, shuffle) or (
+            _is_true(shuffle) and isinstance(script.value(sampler), ast.Call)
+        ):
+            right = f"({script.code(sampler)} is None)"
+            yield Finding(
+                "the DataLoader is given a sampler and is to shuffle, which torch refuses",
+                (script.seen(shuffle, f"shuffle={right}"),),
+                Fix("let the sampler shuffle", edits=(script.replaced(shuffle, right[1:-1]),)),
+                script.place(call),
+            )
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_inverted(script: Script, sampler: ast.expr, shuffle: ast.expr) -> bool:
+    match shuffle:
+        case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return script.code(left) == script.code(sampler)
+    return False

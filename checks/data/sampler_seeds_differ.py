@@ -12,6 +12,8 @@ Print `sampler.seed` on each rank. ddpdoctor reads the seeds and counts the samp
 
 In a running training (`ddpdoctor run`) the seeds of the samplers that share out one data set are compared.
 
+In a source (`ddpdoctor lint`): the `seed` of a DistributedSampler is computed from the rank.
+
 ## How to mend it
 
 Use the same seed on all ranks: leave the argument `seed` out. Add the rank to the seed of augmentations only.
@@ -24,12 +26,14 @@ DistributedSampler, `seed`: "This number should be identical across all processe
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
     Evidence,
+    Fact,
     Finding,
     Fix,
     NotRun,
@@ -37,16 +41,19 @@ from ddpdoctor.check import (
     Severity,
     Training,
     compare_shares,
+    given,
+    lint,
     place,
     probe,
     watch,
 )
 
+from .._source import SAMPLER
 from ._passes import same_data, same_pass, splitting, told
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam
+    from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP616", Severity.ERROR)
 
@@ -104,3 +111,18 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
         place(event.site),
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a rank in the seed that a DistributedSampler is given."""
+    for call in script.calls(SAMPLER):
+        seed = given(call, 4, "seed")
+        ranks = [node for node in ast.walk(seed) if isinstance(node, ast.expr)] if seed is not None else []
+        if seed is not None and any(script.fact(node) in {Fact.RANK, Fact.LOCAL_RANK} for node in ranks):
+            yield Finding(
+                f"the sampler's seed is {script.code(seed)}, another on each rank: the ranks' shares overlap",
+                (script.seen(seed, "the same seed on all ranks"),),
+                Fix("give all ranks the same seed; the sampler itself gives each its own share"),
+                script.place(call),
+            )

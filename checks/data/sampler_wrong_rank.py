@@ -18,6 +18,8 @@ rank among those that share gradients.
 A sampler whose replicas divide the world evenly is right under tensor or pipeline parallelism: then it is a warning
 that names both causes. What goes wrong on several nodes only is a note.
 
+In a source (`ddpdoctor lint`): `num_replicas` is the world size, and `rank` comes from LOCAL_RANK.
+
 ## How to mend it
 
 Leave both arguments out; DistributedSampler takes them from the process group.
@@ -39,6 +41,7 @@ from ddpdoctor.check import (
     Ailment,
     Ambiguity,
     Evidence,
+    Fact,
     Finding,
     Fix,
     NotRun,
@@ -47,17 +50,20 @@ from ddpdoctor.check import (
     Severity,
     Table,
     Training,
+    given,
+    lint,
     log_pattern,
     place,
     probe,
     watch,
 )
 
+from .._source import SAMPLER
 from ._passes import same_data, same_pass, told
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam, RankLoader, RankSampler
+    from ddpdoctor.check import LoaderExam, RankLoader, RankSampler, Script
 
 AILMENT = Ailment("DDP603", Severity.ERROR)
 MEND = Fix(
@@ -184,3 +190,20 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         MEND,
         record.place,
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a sampler that counts all ranks, and is given the local rank as its own."""
+    for call in script.calls(SAMPLER):
+        replicas, rank = given(call, 1, "num_replicas"), given(call, 2, "rank")
+        if rank is None or script.fact(rank) is not Fact.LOCAL_RANK:
+            continue
+        if replicas is None or script.fact(replicas) is Fact.WORLD_SIZE:
+            yield Finding(
+                f"the sampler is given {script.code(rank)}, the local rank, as its rank: on two nodes, ranks 0 and "
+                "LOCAL_WORLD_SIZE get the same share",
+                (script.seen(rank, "rank=torch.distributed.get_rank()"),),
+                Fix("leave out num_replicas and rank: the sampler takes them from the process group"),
+                script.place(call),
+            )

@@ -15,6 +15,8 @@ In a running training (`ddpdoctor run`), ddpdoctor reports two epochs that had o
 told an epoch, had the same one in both. Where the sampler was made anew in between three such epochs are needed, and
 where a model was wrapped in between another training has begun.
 
+In a source (`ddpdoctor lint`): within a loop over epochs, a sampler that shuffles is told a literal.
+
 ## How to mend it
 
 Pass the variable of the loop, `sampler.set_epoch(epoch)`, in each epoch.
@@ -27,6 +29,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -41,16 +44,19 @@ from ddpdoctor.check import (
     Place,
     Severity,
     Training,
+    dotted,
+    lint,
     place,
     probe,
     watch,
 )
 
+from .._source import epoch_loops, shuffling_samplers
 from ._passes import repeated
 from ._words import shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam
+    from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP613", Severity.WARNING)
 
@@ -114,4 +120,31 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             diff=f" for epoch in range(epochs):\n-    loader.sampler.{told}\n+    loader.sampler.set_epoch(epoch)",
         ),
         place(calls[-1].site),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a literal, or nothing, where the sampler of a loader is told the epoch in a loop over epochs."""
+    samplers = {sampled.name for sampled in shuffling_samplers(script)}
+    for loop in epoch_loops(script):
+        for node in script.inside(*loop.body):
+            match node:
+                case ast.Call(func=ast.Attribute(value=receiver, attr="set_epoch"), args=args, keywords=[]):
+                    is_literal = not args or (isinstance(args[0], ast.Constant) and isinstance(args[0].value, int))
+                    if is_literal and dotted(receiver) in samplers and isinstance(loop.target, ast.Name):
+                        yield _in_loop(script, node, loop, loop.target.id)
+
+
+def _in_loop(script: Script, call: ast.Call, loop: ast.For, epoch: str) -> Finding:
+    receiver = script.code(call.func)
+    said = f"{receiver} is called without the epoch, which is a TypeError"
+    if call.args:
+        said = f"{receiver} is given {script.code(call.args[0])} in each epoch, so that all have the same order"
+    return Finding(
+        said,
+        (script.seen(call, f"{receiver}({epoch})"), script.seen(loop)),
+        Fix("pass the number of the epoch", edits=(script.replaced(call, f"{receiver}({epoch})"),)),
+        script.place(call),
+        severity=None if call.args else Severity.ERROR,
     )

@@ -46,16 +46,18 @@ from ddpdoctor.check import (
     OrderSeen,
     Severity,
     Training,
+    lint,
     place,
     probe,
     watch,
 )
 
+from .._source import SAMPLER, epoch_loops, is_evaluation, iterated, shuffling_samplers, uses
 from ._passes import repeated
 from ._words import at, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam
+    from ddpdoctor.check import Around, LoaderExam, Script
 
 AILMENT = Ailment("DDP604", Severity.WARNING)
 DISTRIBUTED = "DistributedSampler"
@@ -136,3 +138,28 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         ),
         place(calls[-1].site if calls and calls[-1].site else event.site),
     )
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a loop over epochs that goes through a loader whose sampler is never told the epoch."""
+    if script.frameworks or not script.calls(SAMPLER) or project.says("set_epoch") or project.unknown():
+        return
+    for sampled in shuffling_samplers(script):
+        for name in sampled.loaders:
+            for loop in epoch_loops(script):
+                if any(script.function(use) is script.function(loop) for use in uses(script, name, sampled.call)):
+                    inner = iterated(script, name, loop)
+                    if inner is not None and not is_evaluation(script, name, inner):
+                        edit = script.line_before(loop.body[0], f"{sampled.name}.set_epoch({loop.target.id})")  # type: ignore[attr-defined]
+                        yield Finding(
+                            f"each epoch of {name} has the same order: {sampled.name}.set_epoch is never called",
+                            (
+                                script.seen(sampled.call, f"{sampled.name}.set_epoch(epoch) in the loop over epochs"),
+                                script.seen(loop),
+                                script.seen(inner),
+                            ),
+                            Fix("tell the sampler the epoch, first thing in the loop over epochs", edits=(edit,)),
+                            script.place(sampled.call),
+                        )
+                        break

@@ -14,6 +14,8 @@ note. To look at them by hand:
 
     env | grep -E 'CUDA|NCCL|MASTER|RANK'
 
+In a source (`ddpdoctor lint`): `os.environ` is given such a name.
+
 ## How to mend it
 
 Set the variable that is read to the same value, and unset the misspelt one. Correct the name where it is set: in the
@@ -29,14 +31,15 @@ documentation; NCCL documentation, "Environment Variables"; CUDA C++ Programming
 
 from __future__ import annotations
 
+import ast
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, misspelt, probe
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, lint, misspelt, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Facts, Script
 
 AILMENT = Ailment("DDP101", Severity.WARNING)
 
@@ -52,3 +55,19 @@ def in_the_environment(facts: Facts) -> Iterator[Finding]:
             Place(variable=name),
             severity=Severity.NOTE if known in facts.environ or name != name.upper() else None,
         )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a misspelt name where the script sets a variable."""
+    for node in script.tree.nodes:
+        match node:
+            case ast.Subscript(value=value, slice=ast.Constant(value=str(name)), ctx=ast.Store()):
+                right = misspelt([name]).get(name) if script.resolve(value) == "os.environ" else None
+                if right is not None:
+                    yield Finding(
+                        f"nobody reads {name}: {right} is meant",
+                        (script.seen(node, right),),
+                        Fix("write the name as it is read", edits=(script.replaced(node.slice, f'"{right}"'),)),
+                        script.place(node),
+                    )

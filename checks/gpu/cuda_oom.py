@@ -37,7 +37,8 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP216", Severity.ERROR)
 FULL = (
-    r"(?:CUDA|HIP) out of memory\. Tried to allocate(?: ([\d.]+ (?:[KMG]iB|bytes)))?|(?:CUDA|HIP) error: out of memory"
+    r"(?:CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate(?: ([\d.]+ (?:[KMG]iB|bytes)))?"
+    r"|(?:CUDA|HIP) [Ee]rror: out of memory|CUDA out of memory occurred when warming up"
     r"|torch\.(?:cuda\.)?OutOfMemoryError: (?!CUDA|HIP)"  # what the backend cudaMallocAsync says
 )
 NCCL = r"NCCL WARN (?:Cuda|HIP) failure (?:2 )?'out of memory'|NCCL WARN Failed to (?:CUDA|HIP) [mc]alloc"

@@ -12,6 +12,9 @@ cuda:0; a rank taken modulo the number of GPUs; or a launcher that showed the sa
 
 Print `torch.cuda.current_device()`, `CUDA_VISIBLE_DEVICES` and `LOCAL_RANK` on each rank.
 
+In a source (`ddpdoctor lint`): the model is moved by `.cuda()` without a number and wrapped with `device_ids` of the
+rank, and neither the file nor one in its reach chooses a device.
+
 ## How to mend it
 
 `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before the first collective, and as many ranks
@@ -24,10 +27,15 @@ Holds for NCCL 2.5 to 2.30, torch 2.2 to 2.13. Source: NCCL, src/init.cc.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Place, Record, Severity, log_pattern
+from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Place, Record, Severity, keyword, lint, log_pattern
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP230", Severity.ERROR)
 PAIR = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on CUDA device ([0-9a-f]+)"
@@ -65,3 +73,48 @@ def _address(device: str) -> str:
     """Write NCCL's number as a PCI address: nvidia-smi shows it so."""
     number = int(device, 16)
     return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}.{number & 0xF}"
+
+
+SETS_DEVICE = (
+    r"set_device|device_id\s*=|CUDA_VISIBLE_DEVICES|cuda:\{|cuda:%|[\"']cuda:[\"']\s*\+|cuda\.device\(|gpus-per-task"
+    r"|gpu-bind"
+)
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a model that every rank puts on the default GPU, and wraps for the GPU of its own."""
+    if script.frameworks or not script.calls(DDP) or project.says(SETS_DEVICE) or project.unknown():
+        return
+    for wrap in script.calls(DDP):
+        devices = keyword(wrap, "device_ids")
+        if not isinstance(devices, ast.List) or len(devices.elts) != 1 or wrap.args == []:
+            continue
+        moves = [node for node in _moves(script) if _is_bare(node)]
+        moved = [node for node in _moves(script) if not _is_bare(node)]
+        if moves and not moved and script.fact(devices.elts[0]) in {Fact.RANK, Fact.LOCAL_RANK}:
+            yield Finding(
+                f"every rank puts the model on GPU 0, and wraps it for GPU {script.code(devices.elts[0])}",
+                (script.seen(moves[0], "torch.cuda.set_device(local_rank)"), script.seen(wrap)),
+                Fix("choose the GPU of the rank before anything else is done with CUDA", diff=SET),
+                script.place(moves[0]),
+            )
+
+
+SET = '+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n dist.init_process_group("nccl")'
+
+
+def _moves(script: Script) -> list[ast.Call]:
+    """Return the calls that put something on a GPU."""
+    return [
+        node
+        for node in script.tree.nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"cuda", "to"}
+    ]
+
+
+def _is_bare(call: ast.Call) -> bool:
+    """Whether a call names no GPU: ``.cuda()``, ``.to("cuda")``."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+        return not call.args and not call.keywords
+    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == "cuda"

@@ -8,6 +8,9 @@ encountered"; NCCL's watchdog is often the first to see it. The log of the Linux
 kernel), 31 (page fault) or 43 (stopped) with the process's number. The other ranks then wait for this one until their
 time-out.
 
+On AMD GPUs the runtime aborts the process itself: "Memory access fault by GPU node-2 ... Reason: Page not present",
+and "HW Exception by GPU node-4 ... reason :GPU Hang" for a kernel that does not end or a GPU that does not answer.
+
 The line of the traceback is not the guilty one: GPU kernels run asynchronously, and CUDA reports their errors late.
 
 ## How to be sure
@@ -38,7 +41,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Place, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
 from .device_side_assert import ASSERTION, TRIGGERED
 from .gpu_hardware_fault import FAULT
@@ -92,3 +95,28 @@ def in_the_kernels_log(record: Record, match: re.Match[str], log: Log) -> Iterat
                 Place(host=record.node),
             )
             return
+
+
+@log_pattern(
+    r"Memory access fault by GPU node-(?P<fault>\d+)[^\n]*|HW Exception by GPU node-(?P<hang>\d+)[^\n]{0,80}GPU Hang"
+)
+def on_rocm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """AMD's runtime ends the process; a hang can be the GPU's own."""
+    node = match["fault"] or match["hang"]
+    yield Finding(
+        f"a kernel on GPU node {node} accessed memory that is not its own"
+        if match["fault"]
+        else f"GPU node {node} hangs: a kernel does not end, or the GPU does not answer",
+        (record.proof(match, "kernels that end, and stay within their memory"),),
+        Fix(
+            "let each call wait for its kernel: the traceback then ends at the one that fails",
+            command="AMD_SERIALIZE_KERNEL=3 HIP_LAUNCH_BLOCKING=1 torchrun --standalone --nproc_per_node=1 train.py",
+        ),
+        Place(rank=record.rank, host=record.node),
+        ambiguity=Ambiguity(
+            ("a kernel of this program or of a library does not end", "the GPU or its link failed"),
+            "dmesg -T | grep -iE 'amdgpu|hardware error' | tail -20",
+        )
+        if match["hang"]
+        else None,
+    )

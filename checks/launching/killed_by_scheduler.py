@@ -32,6 +32,7 @@ AILMENT = Ailment("DDP411", Severity.ERROR)
 CANCELLED = r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [\d:T-]+(?: DUE TO ([A-Z ]+))?"
 TERMINATED = (
     r"Received (?:Signals\.)?(?:SIGTERM|15) death signal|Process \d+ got signal: (?:Signals\.)?(?:SIGTERM|15)\b"
+    r"|^Received SIGTERM: 15\b|utilities\.exceptions\.SIGTERMException"  # Lightning, of a rank
 )
 FAILED = (
     r"failed \(exitcode: -?\d+\)|ChildFailedError|Traceback \(most recent call last\)"
@@ -43,7 +44,7 @@ FAILED = (
 def by_slurm(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Quote Slurm and its reason; where it gives none and a task failed, srun only ended the others."""
     reason = (match[1] or "").strip()
-    if not reason and log.first(FAILED):
+    if reason == "NODE FAILURE" or (not reason and log.first(FAILED)):
         return
     yield Finding(
         f"Slurm cancelled the job: {reason.lower() or 'scancel, by its user or an administrator'}",
@@ -66,7 +67,8 @@ def by_signal(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
     if log.first(CANCELLED) or log.before(record, FAILED):
         return
     yield Finding(
-        "torchrun received SIGTERM: it was ended from outside, no rank had failed before",
+        f"{'a rank' if 'SIGTERM: 15' in match[0] or 'Exception' in match[0] else 'torchrun'} received SIGTERM: "
+        "it was ended from outside, no rank had failed before",
         (record.proof(match, "no signal while the ranks train"),),
         Fix(
             "read the events of the scheduler for this job",

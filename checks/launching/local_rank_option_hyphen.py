@@ -11,6 +11,9 @@ on every rank, before anything else happens.
 The rejected argument has a hyphen; in the usage line the script's own option has an underscore, or it
 has none.
 
+In a source (`ddpdoctor lint`): `args.local_rank` chooses a device, the parser knows it as `--local_rank` alone, and
+neither the file nor one in its reach reads LOCAL_RANK.
+
 ## How to mend it
 
 Start with torchrun and read `int(os.environ["LOCAL_RANK"])`, which works in all versions; or declare
@@ -24,12 +27,17 @@ Source: PyTorch documentation, "torch.distributed.launch", and its notice on the
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
 from ._option import refused
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP405", Severity.ERROR)
 DECLARED = r"usage:[^\n]{0,999}--local_rank\b|^\s+\[?--local_rank\b"
@@ -54,3 +62,42 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ),
         record.place,
     )
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
+    if script.frameworks or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
+        return
+    for call in script.tree.nodes:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            if "--local_rank" in names and "--local-rank" not in names and (use := _use(script)) is not None:
+                yield Finding(
+                    "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
+                    "gets the default; torch.distributed.launch of torch 2 passes --local-rank, which ends the script",
+                    (script.seen(call, 'default=int(os.environ["LOCAL_RANK"])'), script.seen(use)),
+                    Fix(
+                        "take it from the environment, and know the option by both spellings",
+                        diff=f"-{script.code(call)}\n+{script.code(call.func)}"
+                        '("--local-rank", "--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
+                    ),
+                    script.place(call),
+                )
+
+
+OTHER_SOURCES = (
+    r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|get_node_local_rank|HfArgumentParser"
+    r"|[\"']RANK[\"']"
+)
+"""What says that the local rank can come from elsewhere as well."""
+DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
+
+
+def _use(script: Script) -> ast.Name | ast.Attribute | None:
+    """Return where the local rank decides about a device; since no variable is read, it is what the option gave."""
+    for call in script.calls(*DEVICES):
+        for node in ast.walk(call):
+            if isinstance(node, (ast.Name, ast.Attribute)) and script.fact(node) is Fact.LOCAL_RANK:
+                return node
+    return None

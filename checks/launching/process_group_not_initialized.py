@@ -12,6 +12,8 @@ initializes.
 The line of the traceback that is yours; `torch.distributed.is_initialized()` is False there. If the
 last frames are those of a batch normalization, the layers are the cause (syncbn-without-process-group).
 
+In a source (`ddpdoctor lint`): the call stands before `init_process_group` in the same block.
+
 ## How to mend it
 
 Start with torchrun and call init_process_group first; a script that also runs alone guards the call.
@@ -24,12 +26,17 @@ Source: torch.distributed.distributed_c10d, _get_default_group. Holds for torch 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import DDP, INIT, Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
 from ._uninitialized import SYNC_LAYERS, UNINITIALIZED, sync_layers
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP407", Severity.ERROR)
 PACKAGES = ("mmcv", "mmengine", "mmdet", "mmseg", "mmpose", "mmrotate", "mmpretrain", "mmcls")
@@ -65,3 +72,25 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         if not where
         else None,
     )
+
+
+NEED_GROUP = (DDP, "torch.distributed.get_rank", "torch.distributed.get_world_size", "torch.distributed.barrier")
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for what needs the process group, in the lines before the one that makes it."""
+    for init in script.calls(INIT):
+        statement = script.tree.statement(init)
+        block = script.tree.block(statement) if statement is not None else []
+        before = block[: block.index(statement)] if statement in block else []
+        for call in (node for each in before for node in script.inside(each) if isinstance(node, ast.Call)):
+            if script.resolve(call.func) not in NEED_GROUP or script.guards(call) != script.guards(init):
+                continue
+            if call.lineno < init.lineno and not any(isinstance(each, ast.Try) for each in script.tree.above(call)):
+                yield Finding(
+                    f"{script.code(call.func)} is called before init_process_group: a ValueError",
+                    (script.seen(call), script.seen(init, "first")),
+                    Fix("make the process group first"),
+                    script.place(call),
+                )

@@ -12,6 +12,8 @@ says so.
 
 `[name for name, part in model.named_modules() if isinstance(part, nn.DataParallel)]`.
 
+In a source (`ddpdoctor lint`): the argument is a wrapper itself, on every way to this line.
+
 ## How to mend it
 
 Remove the inner wrapper; wrap the whole model once, in the training script.
@@ -27,13 +29,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
+from ddpdoctor.check import DDP, Ailment, Evidence, Finding, Fix, Record, Severity, given, lint, log_pattern, probe
 
 from ._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from ._words import listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import ModelExam
+    from ddpdoctor.check import ModelExam, Script
 
 AILMENT = Ailment("DDP510", Severity.WARNING)
 
@@ -77,3 +79,18 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             record.place,
             severity=Severity.ERROR,
         )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a wrapper around what is a wrapper at this line, on every way."""
+    for call in script.calls(DDP, "torch.nn.parallel.DataParallel"):
+        model = given(call, 0, "module")
+        wrap = script.wrap(model) if model is not None else None
+        if model is not None and wrap is not None and wrap.sure:
+            yield Finding(
+                f"{script.code(model)} is a {wrap.kind} already, and is wrapped once more",
+                (script.seen(call, "the bare model"), script.seen(wrap.call)),
+                Fix("wrap the model once"),
+                script.place(call),
+            )

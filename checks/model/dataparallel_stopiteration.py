@@ -11,6 +11,9 @@ StopIteration in replica 0 on device 0". With one GPU DataParallel calls the mod
 The lines below "Original Traceback" end in `next(self.parameters())`, or in a property that reads it.
 Replica 0 fails as the others do, so no share of a batch is missing.
 
+In a source (`ddpdoctor lint`): `forward` of a class calls `next(self.parameters())`, and DataParallel is given its
+object.
+
 ## How to mend it
 
 Take device and dtype from the input (`x.device`, `x.dtype`) or from a registered buffer; better, train
@@ -23,12 +26,17 @@ Holds for torch 1.5 to 2.13. Source: torch/nn/parallel/replicate.py, and the rel
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
 from ._logs import TRAINER, beside
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP529", Severity.ERROR)
 MESSAGE = r"Caught StopIteration in replica (\d+) on device (\d+)"
@@ -70,3 +78,22 @@ def _finding(
         record.place,
         ambiguity=ambiguity,
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for next(self.parameters()) in the forward of a class of this file that DataParallel is given."""
+    for call in script.calls("next"):
+        function, owner = script.function(call), script.tree.class_of(call)
+        asked = ast.unparse(call.args[0]) if call.args else ""
+        if owner is None or getattr(function, "name", "") != "forward" or asked != "self.parameters()":
+            continue
+        for wrap in script.calls("torch.nn.parallel.DataParallel"):
+            model = script.value(wrap.args[0]) if wrap.args else None
+            if isinstance(model, ast.Call) and script.names_class(model.func) is owner and len(call.args) == 1:
+                yield Finding(
+                    f"{owner.name}.forward asks a replica for its parameters, and a replica of DataParallel has none",
+                    (script.seen(call, "the device of an input"), script.seen(wrap)),
+                    Fix("take device and dtype from an input, or from a buffer"),
+                    script.place(call),
+                )

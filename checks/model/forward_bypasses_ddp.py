@@ -11,6 +11,9 @@ data alone: no error, no hang, as many different models as there are ranks, of w
 Right before `optimizer.step()` the norm of a parameter's gradient differs between the ranks, and the
 wrapper was not called since the step before. ddpdoctor compares both in the first steps.
 
+In a source (`ddpdoctor lint`): what `model.module(...)` returns flows into `backward()`, the model is wrapped there on
+every way, and the function never calls the wrapped model.
+
 ## How to mend it
 
 Call the wrapper, `model(x)`. What a method other than forward computes goes into forward.
@@ -25,11 +28,28 @@ its forward in torch/nn/parallel/distributed.py, which calls prepare_for_backwar
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Bypassed, Evidence, Finding, Fix, Severity, StepSampled, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Bypassed,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    StepSampled,
+    Training,
+    lint,
+    place,
+    watch,
+)
 
 from ._training import bypasses, gradients_apart, line, together
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP560", Severity.ERROR)
 SURE = 2  # steps: what happens in the first alone is some warming up
@@ -58,3 +78,65 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
             ),
             place(site),
         )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a backward of what ``model.module(...)`` returned, in a loop that never calls the wrapped model."""
+    for call in script.tree.nodes:
+        match call:
+            case ast.Call(func=ast.Attribute(value=model, attr="module")):
+                pass
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(value=model, attr="module"), attr="forward")):
+                pass
+            case _:
+                continue
+        wrap = script.wrap(model)
+        if wrap is None or not wrap.sure or wrap.kind != "DistributedDataParallel":
+            continue
+        around = script.function(call) or script.module
+        wrapped = any(_calls(node, script.code(model)) for node in ast.walk(around))
+        backward = None if wrapped or _is_without_gradients(script, call) else _backward(script, call, around)
+        if backward is not None:
+            yield Finding(
+                f"{script.code(call.func)} goes past DistributedDataParallel: gradients are not averaged",
+                (script.seen(call, f"{script.code(model)}(...)"), script.seen(wrap.call), script.seen(backward)),
+                Fix("call the wrapped model", edits=(script.replaced(call.func, script.code(model)),)),
+                script.place(call),
+            )
+
+
+def _calls(node: ast.AST, code: str) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == code
+
+
+def _is_without_gradients(script: Script, call: ast.Call) -> bool:
+    outer = [node for node in script.tree.above(call) if isinstance(node, (ast.With, ast.AsyncWith))]
+    words = [ast.unparse(item.context_expr) for node in outer for item in node.items]
+    return any("no_grad" in word or "inference" in word or "no_sync" in word for word in words)
+
+
+def _backward(script: Script, call: ast.Call, around: ast.AST) -> ast.Call | None:
+    """Return the call of backward that the result of a call flows into, by assignments of the same function."""
+    held = {target.id for target in _targets(script, call)}
+    for node in script.inside(around):
+        if isinstance(node, ast.Assign) and node.lineno > call.lineno and held & _read(node.value):
+            held |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        match node:
+            case ast.Call(func=ast.Attribute(value=loss, attr="backward")) if node.lineno >= call.lineno:
+                if held & _read(loss) or any(each is call for each in ast.walk(loss)):
+                    return node
+    return None
+
+
+def _targets(script: Script, call: ast.Call) -> list[ast.Name]:
+    statement = script.tree.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def _read(node: ast.expr) -> set[str]:
+    """Return the names that an expression computes with; not of what it detaches or turns to numbers."""
+    if any(isinstance(each, ast.Attribute) and each.attr in {"detach", "item", "data"} for each in ast.walk(node)):
+        return set()
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

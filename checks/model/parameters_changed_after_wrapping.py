@@ -11,6 +11,9 @@ rank's own batch, the ranks' copies drift apart, and nothing is printed.
 Right before `optimizer.step()` the norm of its gradient differs between the ranks. ddpdoctor compares
 those that an optimizer holds and that DDP did not see when it wrapped.
 
+In a source (`ddpdoctor lint`): after the line that wraps the model, a loop over all its parameters sets `requires_grad`
+to False, or a layer of `torch.nn` is assigned to `model.module.NAME`, and nothing wraps the model again.
+
 ## How to mend it
 
 Change the model first, then wrap it; unfreezing between two phases of a training needs a new wrapper,
@@ -29,9 +32,13 @@ never try to change the model's parameters after wrapping.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    DDP,
     UNUSED,
     Ailment,
     Evidence,
@@ -42,12 +49,16 @@ from ddpdoctor.check import (
     StepSampled,
     Training,
     Wrapped,
+    lint,
     place,
     watch,
 )
 
 from ._training import Apart, Step, strays_apart, together
 from ._words import counted, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script, Wrap
 
 AILMENT = Ailment("DDP562", Severity.ERROR)
 SURE = 2  # steps: where a parameter was replaced, DDP itself stops before the second
@@ -113,3 +124,50 @@ def _added(event: StepSampled, step: Step, apart: Apart) -> Finding:
         ),
         place(step.wrapped.site),
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for parameters that are frozen, or layers that are put in, after DDP has noted what there is."""
+    for node in script.tree.nodes:
+        match node:
+            case ast.For(
+                target=ast.Name(id=name),
+                iter=ast.Call(func=ast.Attribute(value=model, attr="parameters")),
+                body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id=same), attr="requires_grad")], value=value)],
+            ) if name == same:
+                is_off = isinstance(value, ast.Constant) and value.value is False
+                what = "freezes parameters" if is_off else ""
+            case ast.Assign(targets=[ast.Attribute(value=ast.Attribute(attr="module") as model)], value=value):
+                what = "puts a layer into the model" if _is_layer(script, value) else ""
+            case _:
+                continue
+        wrap = _wrapped(script, model)
+        if what and wrap is not None and not _wrapped_again(script, node):
+            yield Finding(
+                f"this {what} after DistributedDataParallel has noted which parameters there are",
+                (script.seen(node, "before the model is wrapped"), script.seen(wrap.call)),
+                Fix("do it before the model is wrapped"),
+                script.place(node),
+            )
+
+
+def _is_layer(script: Script, value: ast.expr) -> bool:
+    path = script.resolve(value.func) if isinstance(value, ast.Call) else None
+    return bool(path) and re.match(r"torch\.nn\.[A-Z]", path or "") is not None
+
+
+def _wrapped(script: Script, model: ast.expr) -> Wrap | None:
+    """Return the wrap of a model, or of the one that the expression is a part of."""
+    while isinstance(model, ast.Attribute):
+        if model.attr == "module":
+            model = model.value
+            break
+        model = model.value
+    wrap = script.wrap(model)
+    return wrap if wrap and wrap.sure and wrap.kind == "DistributedDataParallel" else None
+
+
+def _wrapped_again(script: Script, node: ast.AST) -> bool:
+    line = getattr(node, "lineno", 0)
+    return any(call.lineno > line and script.function(call) is script.function(node) for call in script.calls(DDP))

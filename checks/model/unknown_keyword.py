@@ -11,6 +11,8 @@ belongs to `init_process_group`, and takes a `torch.device`. A DistributedSample
 
 The traceback ends in the user's own call.
 
+In a source (`ddpdoctor lint`): the name is that of torch, and the keyword is none that a torch had.
+
 ## How to mend it
 
 The keyword as the installed torch spells it; `help(torch.nn.parallel.DistributedDataParallel)`.
@@ -26,8 +28,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import DDP, INIT, Ailment, Finding, Fix, Record, Severity, lint, log_pattern
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP590", Severity.ERROR)
 NAMES = {
@@ -77,3 +83,33 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         fix,
         record.place,
     )
+
+
+ADDRESSES = {
+    DDP: "DistributedDataParallel",
+    "torch.nn.parallel.DataParallel": "DataParallel",
+    "torch.utils.data.DistributedSampler": "DistributedSampler",
+    INIT: "init_process_group",
+}
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for keywords that no version of torch has had."""
+    for address, name in ADDRESSES.items():
+        for call in script.calls(address):
+            for word in call.keywords:
+                if word.arg is not None and word.arg[0] != "_" and word.arg not in {*NAMES[name].split(), *GONE}:
+                    meant = MEANT.get((name, word.arg)) or ", ".join(
+                        difflib.get_close_matches(word.arg, NAMES[name].split(), n=1)
+                    )
+                    yield Finding(
+                        f"{name} has no keyword {word.arg}: a TypeError",
+                        (script.seen(word.value, meant or "a keyword that it has"),),
+                        Fix(f"write {meant}" if meant else "leave it out"),
+                        script.place(word.value),
+                    )
+
+
+GONE = ("group", "bucket_cap", "init_sync", "process_groups", "ignored_parameters")
+"""Keywords of torch before 2.2, and of versions that are built with additions."""

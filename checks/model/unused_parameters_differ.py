@@ -49,6 +49,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._few import few
 from ._words import counted, ends, listed
 
 if TYPE_CHECKING:
@@ -91,10 +92,11 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     """Compare what the ranks say that they missed."""
     told = {found[1]: (found[2].strip(), other.proof(found)) for other, found in log.find(WITHOUT)}
     if len({names for names, _ in told.values()}) > 1:
+        shown = few(told.items(), lambda each: each[1][0])
         yield Finding(
             "the ranks did not use the same parameters: "
-            + "; ".join(f"rank {rank} not {names}" for rank, (names, _) in list(told.items())[:4]),
-            (record.proof(match, "the same parameters on each rank"), *(proof for _, proof in list(told.values())[:4])),
+            + "; ".join(f"rank {rank} not {names}" for rank, (names, _) in shown),
+            (record.proof(match, "the same parameters on each rank"), *(proof for _, (_, proof) in shown)),
             SEARCH,
             record.place,
         )
@@ -111,7 +113,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
             f"{counted(len(differing), 'parameter')} got a gradient on some ranks only: {listed(differing)}",
             tuple(
                 Evidence(f"no gradient: {listed(unused)}", "the same on each rank", f"rank {rank}")
-                for rank, unused in list(told.items())[:4]
+                for rank, unused in few(told.items(), lambda each: each[1])
             ),
             SEARCH,
             place(event.site, rank=event.rank),

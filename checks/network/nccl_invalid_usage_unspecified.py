@@ -46,7 +46,8 @@ CAUSES = (
 
 
 @log_pattern(
-    r"\binvalid usage(?: \(run with [^)\n]*\))?, NCCL version|ncclInvalidUsage: This usually reflects invalid usage",
+    r"\binvalid usage(?: \(run with [^)\n]*\))?, NCCL version|NCCL error: invalid usage\b"
+    r"|ncclInvalidUsage: This usually reflects invalid usage",
     role=Role.GENERIC,
     context=(WARN,),
 )

@@ -5,8 +5,9 @@
 A rank that ends, by an exception, by a signal or by torchrun's cleanup, takes its sockets with it, and all who talk
 to it hear about it: NCCL says "Call to recv from 10.0.0.2<49901> failed : Broken pipe", "Connection closed by remote
 peer" and ncclRemoteError ("remote process exited or there was a network error"); gloo "Connection closed by peer
-[10.0.0.2]:3210" and "Connection reset by peer". It is hardly ever the first error: that one stands in the log of the
-rank at the address given.
+[10.0.0.2]:3210" and "Read error [10.0.0.2]:3210: Connection reset by peer". It is hardly ever the first error: that
+one stands in the log of the rank at the address given. "Connection timed out" and "No route to host" in its place are
+not what a rank that ends leaves behind: the network broke, or the host is down.
 
 "Connection refused", when NCCL has retried long enough, is the same before the connection: nobody listens any more.
 
@@ -40,7 +41,8 @@ CLOSED = (
     r"|[Cc]onnect (?:to (?P<refused>[^\s<]+)<\d+> )?(?:failed|returned|timeout)[ :]{1,3}Connection refused"
     r"(?!, retrying)|socket(?:Start|Poll)Connect: exceeded retries"
     r"|(?<!worker )Connection closed by peer \[(?P<gloo>[^\]\s]+)\]"
-    r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe)"
+    r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe"
+    r"|(?P<net>Connection timed out|No route to host|Network is unreachable|Software caused connection abort))"
 )
 
 
@@ -57,8 +59,15 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
     address = next(filter(None, named.groups()), "") if named else ""
     peer = name(log, address) if address else "a peer"
+    causes = (
+        f"the rank at {address or 'the other end'} died of an error of its own",
+        "the network between the hosts broke",
+    )
+    broke = bool(named and named["net"])  # a rank that ends says goodbye; silence is the network's, or a dead host's
     yield Finding(
-        f"{peer} closed its connections: it ended, or the network to it broke",
+        f"nothing comes from {peer} any more: the network to it broke, or its host is down"
+        if broke
+        else f"{peer} closed its connections: it ended, or the network to it broke",
         (record.proof(match, "the peer stays until the collective is done"),),
         Fix(
             f"read the first error in the log of {peer}",
@@ -66,10 +75,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ),
         record.place,
         ambiguity=Ambiguity(
-            (
-                f"the rank at {address or 'the other end'} died of an error of its own",
-                "the network between the hosts broke",
-            ),
+            causes[::-1] if broke else causes,
             "ddpdoctor explain LOGS_OF_ALL_RANKS",
         ),
     )

@@ -10,6 +10,8 @@ counted from 1, or the number of the node given as RANK where each node has seve
 
 In the command that started it, RANK is not below WORLD_SIZE.
 
+In a source (`ddpdoctor lint`): `world_size` is that of the whole training, and `rank` comes from LOCAL_RANK.
+
 ## How to mend it
 
 Count from 0; or let torchrun set them: `--node_rank` is the number of the node, `--nnodes` how many
@@ -25,8 +27,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Place, Record, Severity, log_pattern
+from ddpdoctor.check import INIT, Ailment, Fact, Finding, Fix, Place, Record, Severity, keyword, lint, log_pattern
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP364", Severity.ERROR)
 BY_HAND = (
@@ -46,3 +52,20 @@ def in_the_command(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix("count from 0, or let torchrun set them", command="torchrun --standalone --nproc_per_node=1 train.py"),
         Place(variable="RANK", rank=record.rank),
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for the local rank where the process group wants the global one."""
+    for call in script.calls(INIT):
+        rank, size = keyword(call, "rank"), keyword(call, "world_size")
+        if rank is None or size is None or script.fact(rank) is not Fact.LOCAL_RANK:
+            continue
+        if script.fact(size) is Fact.WORLD_SIZE:
+            yield Finding(
+                f"the process group is given {script.code(rank)}, the local rank, as the rank: on two nodes, two "
+                "processes claim each rank, and init_process_group waits for the others until it times out",
+                (script.seen(rank, 'rank=int(os.environ["RANK"])'), script.seen(size)),
+                Fix("leave out rank and world_size: the process group takes them from the environment"),
+                script.place(call),
+            )

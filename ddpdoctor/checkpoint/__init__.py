@@ -11,15 +11,20 @@ if TYPE_CHECKING:
     from ddpdoctor.checkpoint.reader import inspect
     from ddpdoctor.checkpoint.rename.fit import NoMatch
     from ddpdoctor.checkpoint.rename.plan import Renamed
-    from ddpdoctor.checkpoint.rename.repair import Repair, repair, undo
+    from ddpdoctor.checkpoint.rename.repair import Repair, ordered, repair, undo
+    from ddpdoctor.checkpoint.rename.several import SomeRefused, repair_all, undo_all
 
 LATER = {
     "NoMatch": "rename.fit",
     "Renamed": "rename.plan",
     "Repair": "rename.repair",
+    "SomeRefused": "rename.several",
     "inspect": "reader",
+    "ordered": "rename.repair",
     "repair": "rename.repair",
+    "repair_all": "rename.several",
     "undo": "rename.repair",
+    "undo_all": "rename.several",
 }  # where each stands; the checks need but the nouns, and a command that reads no checkpoint starts faster without
 
 __all__ = [
@@ -31,11 +36,15 @@ __all__ = [
     "PickledModule",
     "Renamed",
     "Repair",
+    "SomeRefused",
     "StateDict",
     "inspect",
+    "ordered",
     "repair",
+    "repair_all",
     "subscript",
     "undo",
+    "undo_all",
 ]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
@@ -43,12 +45,16 @@ class Record(NamedTuple):
 class Directory:
     """The central directory: where it starts, its bytes, where in them each record is told of, and its end.
 
+    ``sizes``, ``packed`` sizes and ``offsets`` are those of the records, in the order of ``entries``.
     ``end`` are the last 22 bytes of the file and, before them, the locator of a zip64 directory where there is one.
     """
 
     start: int
     data: bytes
     entries: dict[str, int]
+    sizes: Sequence[int]
+    packed: Sequence[int]
+    offsets: Sequence[int]
     end: bytes
 
     def record(self, name: str) -> Record:
@@ -74,6 +80,7 @@ def directory(file: BinaryIO, size: int) -> Directory:
     file.seek(start)
     data = file.read(length)
     entries: dict[str, int] = {}
+    sizes, packed_sizes, offsets = array("Q"), array("Q"), array("Q")
     position, count = 0, 0
     while position + CENTRAL_SIZE <= len(data) and data.startswith(CENTRAL, position):
         flags, method, _, packed, size, name, extra, comment, disk, attributes, offset = HEADER.unpack_from(
@@ -84,6 +91,9 @@ def directory(file: BinaryIO, size: int) -> Directory:
         name_at = position + CENTRAL_SIZE
         last = str(data[name_at : name_at + name], "utf-8", "replace")
         entries[last] = position
+        sizes.append(size)
+        packed_sizes.append(packed)
+        offsets.append(offset)
         position, count = name_at + name + extra + comment, count + 1
         if offset + LOCAL_SIZE + packed > start:
             raise DamagedError(f"the record {last} ends behind the bytes that the file holds")
@@ -98,7 +108,7 @@ def directory(file: BinaryIO, size: int) -> Directory:
         raise DamagedError("the central directory of the zip archive names a record twice")
     if count != told:
         raise DamagedError(f"the central directory of the zip archive has {count} records, its end says {told}")
-    return Directory(start, data, entries, end)
+    return Directory(start, data, entries, sizes, packed_sizes, offsets, end)
 
 
 def read(file: BinaryIO, record: Record) -> bytes:

@@ -7,28 +7,31 @@ import struct
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from ddpdoctor.checkpoint.archive import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE, Directory, Record
+from ddpdoctor.checkpoint.archive import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE, Directory
 from ddpdoctor.checkpoint.values import DamagedError
 
 PAGE = 4096
+NEAR = 1 << 16  # bytes that are read at once where records are small
 DESCRIBED_BEHIND = 0x8  # a bit of the flags: sizes and CRC-32 stand behind the record, too
 DESCRIPTOR = b"PK\x07\x08"
 HEADER = struct.Struct("<4s2xHH16xHH")  # magic, flags, method, lengths of name and extra fields
+TOLD = struct.Struct("<10xH4xI8xH")  # of a central entry: method, CRC-32, length of the name
 
 
 @dataclass(slots=True)
 class Pages:
-    """Reads short parts of a file in rising order, a page at a time."""
+    """Reads short parts of a file in rising order, some at a time."""
 
     descriptor: int
     start: int = 0
     data: bytes = b""
 
-    def read(self, at: int, length: int) -> bytes:
-        """Return so many bytes from a position, fewer at the end of the file."""
-        if not self.start <= at <= at + length <= self.start + len(self.data):
-            self.start, self.data = at, os.pread(self.descriptor, max(length, PAGE), at)
-        return self.data[at - self.start : at - self.start + length]
+    def read(self, at: int, length: int, ahead: int = PAGE) -> bytes:
+        """Return so many bytes from a position, fewer at the end of the file; ``ahead`` are read for the next calls."""
+        first = at - self.start
+        if first < 0 or first + length > len(self.data):
+            self.start, self.data, first = at, os.pread(self.descriptor, max(length, ahead), at), 0
+        return self.data[first : first + length]
 
 
 def reach(file: BinaryIO, directory: Directory) -> None:
@@ -38,30 +41,30 @@ def reach(file: BinaryIO, directory: Directory) -> None:
         DamagedError: it is not so.
     """
     pages = Pages(file.fileno())
-    records = sorted((directory.record(name) for name in directory.entries), key=lambda record: record.offset)
-    stops = [*(record.offset for record in records[1:]), directory.start]
-    for record, stop in zip(records, stops, strict=True):
-        _reach(pages, directory, record, stop)
+    records = sorted(zip(directory.offsets, directory.packed, directory.entries.values(), strict=True))
+    stops = [*(record[0] for record in records[1:]), directory.start]
+    for (offset, packed, entry), stop in zip(records, stops, strict=True):
+        wrong = _wrong(pages, directory.data, entry, offset, packed, stop)
+        if wrong:
+            name = next(name for name, at in directory.entries.items() if at == entry)
+            raise DamagedError(f"the record {name} {wrong}")
 
 
-def _reach(pages: Pages, directory: Directory, record: Record, stop: int) -> None:
-    name_at = record.entry + CENTRAL_SIZE
-    name = directory.data[name_at : name_at + struct.unpack_from("<H", directory.data, record.entry + 28)[0]]
-    head = pages.read(record.offset, LOCAL_SIZE + len(name))
-    if head[: len(LOCAL)] != LOCAL or head[LOCAL_SIZE:] != name:
-        raise DamagedError(f"the record {record.name} does not begin where the directory says")
-    _, flags, method, length, extra = HEADER.unpack_from(head)
-    end = record.offset + LOCAL_SIZE + length + extra + record.packed
-    if length != len(name) or end > stop:
-        raise DamagedError(f"the record {record.name} does not end before the next one")
-    fields = pages.read(record.offset + LOCAL_SIZE + length, extra)
-    if method != record.method or not _are_whole(fields):
-        raise DamagedError(f"the record {record.name} is not described where it stands as in the directory")
-    if flags & DESCRIBED_BEHIND and pages.read(end, len(DESCRIPTOR)) not in {
-        DESCRIPTOR,
-        record.crc.to_bytes(4, "little"),
-    }:
-        raise DamagedError(f"the record {record.name} does not end where the directory says")
+def _wrong(pages: Pages, told: bytes, entry: int, offset: int, packed: int, stop: int) -> str:  # noqa: PLR0913, PLR0917
+    """Return what is wrong with a record of which the directory tells at ``entry``; empty where nothing is."""
+    method, crc, length = TOLD.unpack_from(told, entry)
+    head = pages.read(offset, LOCAL_SIZE + length, NEAR if stop - offset < PAGE else PAGE)
+    if head[: len(LOCAL)] != LOCAL or head[LOCAL_SIZE:] != told[entry + CENTRAL_SIZE : entry + CENTRAL_SIZE + length]:
+        return "does not begin where the directory says"
+    _, flags, own_method, own_length, extra = HEADER.unpack_from(head)
+    end = offset + LOCAL_SIZE + own_length + extra + packed
+    if own_length != length or end > stop:
+        return "does not end before the next one"
+    if own_method != method or not _are_whole(pages.read(offset + LOCAL_SIZE + length, extra)):
+        return "is not described where it stands as in the directory"
+    if flags & DESCRIBED_BEHIND and pages.read(end, len(DESCRIPTOR)) not in {DESCRIPTOR, crc.to_bytes(4, "little")}:
+        return "does not end where the directory says"
+    return ""
 
 
 def _are_whole(fields: bytes) -> bool:

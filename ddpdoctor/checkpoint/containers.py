@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.checkpoint.pickle_vm import NotQuickError
 from ddpdoctor.checkpoint.values import Dict, Object, Reference, UnreadableError
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ def refer(machine: Machine, target: Any) -> None:
     reference = Reference(target)
     machine.make(reference)
     if storage := reference.storage:
-        machine.storages[storage[1]] = storage
+        kind, key, count = storage
+        machine.storages[key] = kind, count
 
 
 def reduce(machine: Machine) -> None:
@@ -54,6 +56,8 @@ def set_items(machine: Machine, values: list[Any]) -> None:
     if not isinstance(target, (Dict, Object)) or len(values) % 2:
         raise UnreadableError("its pickle sets the items of what is no dict")
     machine.spend(len(values))
+    if isinstance(target.pairs, tuple):  # that of many layers at once
+        raise NotQuickError
     target.pairs.extend(zip(values[::2], values[1::2], strict=True))
 
 

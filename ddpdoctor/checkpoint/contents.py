@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 Location = tuple[str | int, ...]
@@ -53,16 +54,21 @@ class Entry(NamedTuple):
     sharded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StateDict:
-    """A mapping from names to tensors; ``location`` is the way to it, ``others`` its keys that hold no tensor."""
+    """A mapping from names to tensors; ``location`` is the way to it, ``others`` its keys that hold no tensor.
+
+    ``plain`` are those of them that hold a number, a text or None; ``metadata`` the paths of layers of which it tells
+    the versions, None when it tells none.
+    """
 
     location: Location
     entries: tuple[Entry, ...]
     others: tuple[str, ...] = ()
     metadata: tuple[str, ...] | None = None
+    plain: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """The names of the tensors, in the order of the file."""
         return tuple(entry.key for entry in self.entries)
@@ -84,8 +90,7 @@ class PickledModule:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One item of the outermost mapping: its key, and what kind of value stands there."""
 
     key: str
@@ -98,6 +103,7 @@ class CheckpointFile:
 
     ``damage`` says how the file is broken, empty when it is whole; ``opaque`` why its contents are not told, empty when
     they are. ``globals`` are the names that its pickle would import; ``label`` says more of a file of another kind.
+    ``half_done`` says that a repair in place of it was killed, which ``undo`` takes back.
     """
 
     path: str
@@ -112,6 +118,7 @@ class CheckpointFile:
     state_dicts: tuple[StateDict, ...] = ()
     modules: tuple[PickledModule, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
+    half_done: bool = False
 
     @property
     def whole_module(self) -> bool:

@@ -7,14 +7,15 @@ in the nested dict, joined by dots; ``planner_data`` has the way itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
 from ddpdoctor.checkpoint.opcodes import interpret
-from ddpdoctor.checkpoint.survey import EXTRA_STATE, OPTIMIZER
+from ddpdoctor.checkpoint.recognise import EXTRA_STATE, of_models
+from ddpdoctor.checkpoint.survey import OPTIMIZER
 from ddpdoctor.checkpoint.tensors import dtype_of, shape_of
 from ddpdoctor.checkpoint.torchfile import Pickled
 from ddpdoctor.checkpoint.values import DamagedError, Object, UnreadableError, attributes_of, pairs_of
@@ -35,17 +36,19 @@ class Metadata:
     names: tuple[str, ...]
 
 
-def read_distributed(folder: Path, blank: CheckpointFile) -> tuple[CheckpointFile, Metadata | None]:
-    """Read ``.metadata``; ``blank`` is what is known already."""
+def read_distributed(
+    folder: Path, blank: CheckpointFile, places: Collection[Way] | None = None
+) -> tuple[CheckpointFile, Metadata | None]:
+    """Read ``.metadata``; ``blank`` is what is known already, ``places`` where the state dicts are, if that is."""
     blank = replace(blank, format=Format.DCP)
     try:
         root, pickled = _root(folder / METADATA)
-        known, metadata = _described(blank, root, pickled)
+        known, metadata = _described(blank, root, pickled, places)
         lost = _lost_files(folder, root)
     except DamagedError as exc:
         return replace(blank, damage=f"{METADATA}: {exc}"), None
     except UnreadableError as exc:
-        return replace(blank, opaque=f"{METADATA}: {exc}"), None
+        return replace(blank, opaque=f"{METADATA}: {exc}", globals=exc.names), None
     if lost:
         return replace(known, damage=f"{len(lost)} of its files are not there, the first is {lost[0]}"), None
     return replace(known, globals=tuple(pickled.machine.names)), metadata
@@ -61,14 +64,16 @@ def _root(path: Path) -> tuple[Object, Pickled]:
     return root, Pickled(data, 0, machine)
 
 
-def _described(blank: CheckpointFile, root: Object, pickled: Pickled) -> tuple[CheckpointFile, Metadata]:
+def _described(
+    blank: CheckpointFile, root: Object, pickled: Pickled, places: Collection[Way] | None
+) -> tuple[CheckpointFile, Metadata]:
     attributes = attributes_of(root)
     items = _strings(attributes.get("state_dict_metadata"))
     planned = _strings(attributes.get("planner_data"))
     ways = {name: _way(planned.get(name, (name,))) for name in items}
     indices = (attributes_of(index) for index, _ in pairs_of(attributes.get("storage_data")) or [])
     stored = [name for index in indices if isinstance(name := index.get("fqn"), str)]
-    state_dicts = tuple(_state_dicts(items, ways))
+    state_dicts = _state_dicts(items, ways, places)
     top = dict.fromkeys(str(way[0]) for way in ways.values() if way)
     known = replace(
         blank,
@@ -89,25 +94,30 @@ def _way(value: Any) -> Way:
     return value
 
 
-def _state_dicts(items: dict[Any, Any], ways: dict[str, Way]) -> Iterator[StateDict]:
+def _state_dicts(items: dict[Any, Any], ways: dict[str, Way], places: Collection[Way] | None) -> tuple[StateDict, ...]:
     groups: dict[Way, list[tuple[str, str]]] = defaultdict(list)
     for name, way in ways.items():
         if isinstance(way[-1], str):
             groups[way[:-1]].append((way[-1], name))
     optimizers = {group[:index] for group in groups for index, part in enumerate(group) if part == "param_groups"}
-    for location, keys in groups.items():
-        if any(location[: len(each) + 1] == (*each, part) for each in optimizers for part in OPTIMIZER):
-            continue
-        entries = tuple(
-            Entry(key, shape_of(about.get("size")) or (), _dtype(about))
-            for key, name in keys
-            if isinstance(items[name], Object) and items[name].kind.endswith(TENSOR)
-            for about in (attributes_of(items[name]),)
-        )
-        tensors = {entry.key for entry in entries}
-        others = tuple(key for key, _ in keys if key not in tensors)
-        if entries and sum(not key.endswith(EXTRA_STATE) for key in others) < len(entries):
-            yield StateDict(location, entries, others)
+    dicts = [
+        _described_at(location, keys, items)
+        for location, keys in groups.items()
+        if not any(location[: len(each) + 1] == (*each, part) for each in optimizers for part in OPTIMIZER)
+    ]
+    return of_models(dicts, places)
+
+
+def _described_at(location: Way, keys: list[tuple[str, str]], items: dict[Any, Any]) -> StateDict:
+    entries = tuple(
+        Entry(key, shape_of(about.get("size")) or (), _dtype(about))
+        for key, name in keys
+        if isinstance(items[name], Object) and items[name].kind.endswith(TENSOR)
+        for about in (attributes_of(items[name]),)
+    )
+    tensors = {entry.key for entry in entries}
+    others = tuple(key for key, _ in keys if key not in tensors)
+    return StateDict(location, entries, others, plain=tuple(key for key in others if not key.endswith(EXTRA_STATE)))
 
 
 def _dtype(about: dict[str, Any]) -> str:

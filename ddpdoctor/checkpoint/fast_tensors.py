@@ -1,4 +1,4 @@
-"""Reads runs of named tensors at once: torch.save spells each of them by the same forty opcodes.
+"""Reads runs of named tensors, and of versions of layers, at once: torch.save spells each by the same opcodes.
 
 Without it, 200,000 tensors take five seconds. It gives what the opcodes one by one give; a file that spells them in
 another way, numbers its memo in another way, or fetches what was passed over here, is interpreted opcode by opcode.
@@ -10,17 +10,20 @@ import functools
 import itertools
 import re
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
 from ddpdoctor.checkpoint.tensors import STORAGES
-from ddpdoctor.checkpoint.values import Name, Tensor, Text
+from ddpdoctor.checkpoint.values import Dict, Name, Tensor, Text
 
 REBUILD = "torch._utils._rebuild_tensor_v2"
 ORDERED = "collections.OrderedDict"
 MANY = 1 << 12  # tensors that are read at once
 STEPS = 40
+STEPS_OF_VERSION = 12
 
 INTEGER = rb"(?:K.|M..|J.{4}|\x8a\x05.{5}|\x8a\x06.{6})"
 GET = rb"(?:h.|j.{4})"
@@ -34,6 +37,12 @@ NAMED = (
 ) % {b"get": GET, b"int": INTEGER, b"tuple": TUPLE}
 ONE = re.compile(NAMED, re.DOTALL)
 RUN = re.compile(rb"(?:%s){1,%d}" % (re.sub(rb"(?<!\\)\((?!\?)", b"(?:", NAMED), MANY), re.DOTALL)
+# The path of a layer, and {"version": 1}.
+VERSIONED = rb"(X(.)\0\0\0(.{0,255}?)r(.{4})\}r(.{4})(%(get)s)K(.)s)" % {
+    b"get": GET
+}  # the path of a layer: {"version": 1}
+ONE_VERSION = re.compile(VERSIONED, re.DOTALL)
+VERSIONS = re.compile(rb"(?:%s){1,%d}" % (re.sub(rb"(?<!\\)\((?!\?)", b"(?:", VERSIONED), MANY), re.DOTALL)
 NUMBER = re.compile(INTEGER, re.DOTALL)
 GETTING = re.compile(GET, re.DOTALL)
 
@@ -50,6 +59,36 @@ def named_tensors(machine: Machine) -> None:
             raise NotQuickError
 
 
+def versions(machine: Machine) -> None:
+    """Push all paths and versions of layers that come next: ``_metadata`` has one for each layer.
+
+    Raises:
+        NotQuickError: they are not what they look like.
+    """
+    while run := VERSIONS.match(machine.data, machine.at):
+        _take_versions(machine, ONE_VERSION.findall(machine.data, machine.at, run.end()))
+        if machine.at != run.end():
+            raise NotQuickError
+
+
+def _take_versions(machine: Machine, rows: list[tuple[bytes, ...]]) -> None:
+    whole, length, word, word_put, dict_put, got, number = zip(*rows, strict=True)
+    if list(b"".join(length)) != list(map(len, word)):
+        raise NotQuickError
+    names = {get: _remembered(machine, get) for get in set(got)}
+    if not all(isinstance(name, Text) for name in names.values()):
+        raise NotQuickError
+    machine.skipped.update(name.source for name in names.values() if isinstance(name, Text))
+    first = _see_numbers(machine, zip(word_put, dict_put, strict=True))
+    words = _words(word, list(itertools.accumulate(map(len, whole), initial=machine.at)))
+    machine.runs.add(first, (_indices(word_put), words))
+    made = {pair: Dict(((names[pair[0]], pair[1][0]),)) for pair in set(zip(got, number, strict=True))}
+    dicts = map(made.__getitem__, zip(got, number, strict=True))
+    machine.stack.extend(itertools.chain.from_iterable(zip(words, dicts, strict=True)))
+    machine.spend(STEPS_OF_VERSION * len(rows))
+    machine.at += sum(map(len, whole))
+
+
 def _take(machine: Machine, rows: list[tuple[bytes, ...]]) -> None:
     (
         whole, length, word, word_put, maker, key_length, key, key_put, shared, where, count, reference_put,
@@ -60,50 +99,52 @@ def _take(machine: Machine, rows: list[tuple[bytes, ...]]) -> None:
     ]:
         raise NotQuickError
     kinds = _kinds(machine, list(zip(maker, where, hooks, strict=True)))
-    _see_numbers(
+    first = _see_numbers(
         machine,
         zip(word_put, key_put, reference_put, size_put, stride_put, hooks_put, args_put, put, strict=True),
     )
+    spelled = _indices(key_put), [str(each, "ascii") for each, made in zip(key, key_put, strict=True) if made]
     firsts = _indices(word_put)
-    names = _names(machine, key, key_put, shared, firsts)
+    machine.runs.add(first, spelled)  # of which a later one of this run can have the key
+    names = spelled[1] if len(spelled[1]) == len(key) else _names(machine, key, shared, firsts)
     tensors = [_tensor(each, dtype) for each, (_, dtype) in zip(size, kinds, strict=True)]
     words = _words(word, list(itertools.accumulate(map(len, whole), initial=machine.at)))
-    machine.memo.update(zip(firsts, words, strict=True))
-    machine.memo.update(zip(_indices(put), tensors, strict=True))
-    counts = map(_integer, count)
-    machine.storages.update(
-        (name, (kind, name, number)) for name, (kind, _), number in zip(names, kinds, counts, strict=True)
-    )
+    machine.runs.add(first, spelled, (firsts, words), (_indices(put), tensors))
+    machine.storages.update(zip(names, map(_storage, kinds, count), strict=True))
     machine.stack.extend(itertools.chain.from_iterable(zip(words, tensors, strict=True)))
     machine.spend(STEPS * len(rows))
     machine.at += sum(map(len, whole))
 
 
-def _see_numbers(machine: Machine, puts: Any) -> None:
-    """See that the memo is numbered as picklers do: then nothing is fetched that was passed over here."""
+def _see_numbers(machine: Machine, puts: Any) -> int:
+    """See that the memo is numbered as picklers do: then nothing is fetched that was passed over here.
+
+    Return the first number.
+    """
     data = b"".join(map(b"".join, puts))
     first = machine.next_put
     machine.next_put += len(data) // 4
     if struct.unpack(f"<{len(data) // 4}I", data) != tuple(range(first, machine.next_put)):
         raise NotQuickError
+    return first
 
 
-def _names(
-    machine: Machine, keys: Sequence[bytes], puts: Sequence[bytes], shared: Sequence[bytes], firsts: Sequence[int]
-) -> list[str]:
+def _remembered(machine: Machine, get: bytes) -> Any:
+    """Return what the opcode would fetch; None where there is nothing."""
+    index = int.from_bytes(get[1:], "little")
+    return machine.memo[index] if index in machine.memo else machine.runs.get(index)
+
+
+def _names(machine: Machine, keys: Sequence[bytes], shared: Sequence[bytes], firsts: Sequence[int]) -> list[str]:
     """Return the keys of the storages; one that several tensors share is in the memo."""
     names = [str(key, "ascii") for key in keys]
-    spelled = [(name, put) for name, put in zip(names, puts, strict=True) if put]
-    machine.memo.update(zip(_indices([put for _, put in spelled]), (name for name, _ in spelled), strict=True))
-    if len(spelled) < len(names):
-        for at, get in enumerate(shared):
-            if get:
-                index = int.from_bytes(get[1:], "little")
-                name = machine.memo.get(index)
-                if not isinstance(name, str) or index >= firsts[at]:
-                    raise NotQuickError
-                machine.skipped.add(name.source if isinstance(name, Text) else -1)
-                names[at] = name
+    for at, get in enumerate(shared):
+        if get:
+            name = _remembered(machine, get)
+            if not isinstance(name, str) or int.from_bytes(get[1:], "little") >= firsts[at]:
+                raise NotQuickError
+            machine.skipped.add(name.source if isinstance(name, Text) else -1)
+            names[at] = name
     return names
 
 
@@ -129,7 +170,7 @@ def _kinds(machine: Machine, spelled: list[tuple[bytes, bytes, bytes]]) -> list[
 
 def _kind(machine: Machine, maker: bytes, where: bytes, hooks: bytes) -> tuple[str, str]:
     gets = [*GETTING.findall(maker), where, hooks[:-2]]
-    match [machine.memo.get(int.from_bytes(each[1:], "little")) for each in gets]:
+    match [_remembered(machine, each) for each in gets]:
         case Name() as call, Text() as word, Name() as kind, Text() as place, Name() as made if (
             call.full,
             word,
@@ -141,14 +182,22 @@ def _kind(machine: Machine, maker: bytes, where: bytes, hooks: bytes) -> tuple[s
             raise NotQuickError
 
 
-def _indices(puts: Sequence[bytes]) -> tuple[int, ...]:
-    return struct.unpack(f"<{len(puts)}I", b"".join(puts))
+def _indices(puts: Sequence[bytes]) -> array[int]:
+    found = array("I", b"".join(puts))
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
 
 
 @functools.lru_cache(1024)
 def _integer(opcode: bytes) -> int:
     skip = 2 if opcode[:1] == b"\x8a" else 1
     return int.from_bytes(opcode[skip:], "little", signed=opcode[:1] in b"J\x8a")
+
+
+@functools.lru_cache(1024)
+def _storage(kind: tuple[str, str], count: bytes) -> tuple[str, int]:
+    return kind[0], _integer(count)
 
 
 @functools.lru_cache(1024)

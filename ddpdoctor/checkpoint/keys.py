@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 FSDP = ("_fsdp_wrapped_module", "_fpw_module")
@@ -24,6 +24,7 @@ MOST_FRONTS = 8  # stacks that begin differently, in one file
 DEEPEST = 8  # wrappers around each other
 SEGMENT = re.compile(rf"(?:(?<=\.)|^)(?:{'|'.join(WRAPPERS)})(?=\.)")
 FRONT = re.compile(rf"(?:(?:{'|'.join(WRAPPERS)})\.){{1,{DEEPEST}}}")
+PREFIXES = tuple(f"{name}." for name in WRAPPERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,14 @@ class Strip:
         *path, name = key.split(".")
         return ".".join([*(segment for segment in path if segment not in self.inside), name])
 
+    def of_all(self, keys: Sequence[str]) -> list[str]:
+        """Take it out of each of the keys; as each alone, but at once where it is nothing but a front of all."""
+        front = "".join(f"{segment}." for segment in self.front)
+        # What the least and the greatest begin with, all begin with.
+        if self.inside or not (min(keys, default="").startswith(front) and max(keys, default="").startswith(front)):
+            return list(map(self, keys))
+        return [key[len(front) :] for key in keys] if front else list(keys)
+
     def __str__(self) -> str:
         """Render as it looks in a key: ``module._orig_mod.``."""
         return ".".join((*self.front, *(segment for segment in self.inside if segment not in self.front), ""))
@@ -59,7 +68,7 @@ def wrappers_in(key: str) -> tuple[str, ...]:
 
 def front_of(key: str) -> tuple[str, ...]:
     """Return the name of the wrapper segments at the start of a key."""
-    found = FRONT.match(key)
+    found = FRONT.match(key) if key.startswith(PREFIXES) else None
     return _segments(found.group()) if found else ()
 
 
@@ -68,15 +77,22 @@ def _segments(front: str) -> tuple[str, ...]:
     return tuple(front.split(".")[:-1])
 
 
+def has_wrappers(text: str) -> bool:
+    """Whether the name of a wrapper, which no layer has, stands anywhere in a text of keys."""
+    return any(name in text for name in WRAPPER_NAMES)
+
+
 def is_flat(key: str) -> bool:
     """Recognise a flat parameter: FSDP's concatenation of the parameters of a unit."""
     return "flat_param" in key and any(FLAT.fullmatch(segment) for segment in key.split("."))
 
 
-def is_averaged(keys: Iterable[str]) -> bool:
+def is_averaged(keys: Collection[str]) -> bool:
     """Recognise the state dict of an AveragedModel: a counter beside keys that all begin with ``module.``."""
+    if AVERAGED_COUNTER not in keys:
+        return False
     rest = [key for key in keys if key != AVERAGED_COUNTER]
-    return bool(rest) and AVERAGED_COUNTER in keys and all(key.startswith("module.") for key in rest)
+    return bool(rest) and all(key.startswith("module.") for key in rest)
 
 
 def assumed_strip(keys: Iterable[str]) -> Strip:
@@ -86,15 +102,16 @@ def assumed_strip(keys: Iterable[str]) -> Strip:
     """
     keys = [key for key in keys if key != AVERAGED_COUNTER]
     front = shared_front(keys)
-    possible = [segment for segment in WRAPPER_NAMES if any(segment in key for key in keys)]
+    text = "\n".join(keys)
+    possible = [segment for segment in WRAPPER_NAMES if segment in text]
     inside = {segment for key in keys if possible for segment in wrappers_in(key)[len(front) :]}
     return Strip(front, tuple(segment for segment in possible if segment in inside))
 
 
 def shared_front(keys: Iterable[str]) -> tuple[str, ...]:
     """Return the wrapper segments at the start of all keys."""
-    fronts = {front_of(key) for key in keys}
-    first, last = min(fronts, default=()), max(fronts, default=())
+    keys = list(keys)
+    first, last = front_of(min(keys, default="")), front_of(max(keys, default=""))  # between them are all others
     count = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
     return first[: min(len(first), len(last))] if count is None else first[:count]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -12,7 +13,7 @@ from ddpdoctor.checkpoint.torchfile import Pickled, described
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.contents import CheckpointFile
+    from ddpdoctor.checkpoint.contents import CheckpointFile, Location
     from ddpdoctor.checkpoint.pickle_vm import Machine
 
 MAGICS = (
@@ -30,35 +31,41 @@ def magic_end(head: bytes) -> int:
     return max(head[:FIRST].find(magic) + len(magic) if magic in head[:FIRST] else 0 for magic in MAGICS)
 
 
-def read_legacy(file: BinaryIO, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled | None]:
+def read_legacy(
+    file: BinaryIO, start: int, blank: CheckpointFile, places: Collection[Location] | None = None
+) -> tuple[CheckpointFile, Pickled | None]:
     """Read the pickles behind the magic number: version, machine, object, keys of the storages; then the storages."""
     window = WINDOW
     while True:
         file.seek(0)
         data = file.read(window)
         try:
-            return _read(file, data, start, blank)
+            return _read(file, data, start, blank, places)
         except DamagedError as exc:
             if len(data) == blank.size:
                 return replace(blank, damage=str(exc)), None
             if len(data) >= MOST_RECORD:
                 return replace(blank, opaque="its pickle is too long"), None
         except UnreadableError as exc:
-            return replace(blank, opaque=str(exc)), None
+            return replace(blank, opaque=str(exc), globals=exc.names), None
         window *= 32
 
 
-def _read(file: BinaryIO, data: bytes, start: int, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled]:
+def _read(
+    file: BinaryIO, data: bytes, start: int, blank: CheckpointFile, places: Collection[Location] | None
+) -> tuple[CheckpointFile, Pickled]:
+    machines = [interpret(data)[1]]  # of the magic number, before which there can be something
     version, machine = interpret(data, start)
     if version != PROTOCOL:
         raise UnreadableError(f"its version is {version!r:.40}, not {PROTOCOL}")
-    _, machine = interpret(data, machine.at)
-    start = machine.at
+    machines += [machine, interpret(data, machine.at)[1]]
+    start = machines[-1].at
     root, machine = interpret(data, start)
-    known = described(blank, machine, root)
+    known = described(blank, machine, root, places)
     keys, after = interpret(data, machine.at)
-    if damage := _damage(file, machine, keys, after.at, blank.size):
-        known = replace(known, damage=damage)
+    # Each of these pickles is unpickled by torch.load.
+    names = dict.fromkeys(name for each in (machine, *machines, after) for name in each.names)
+    known = replace(known, globals=tuple(names), damage=_damage(file, machine, keys, after.at, blank.size))
     return known, Pickled(data, start, machine)
 
 
@@ -72,7 +79,7 @@ def _damage(file: BinaryIO, machine: Machine, keys: Any, at: int, size: int) -> 
             return ""  # of a class that is not known
         file.seek(at)
         count = int.from_bytes(file.read(LENGTH_FIELD), "little")
-        if count != machine.storages[key][2] and at + LENGTH_FIELD <= size:
-            return f"the storage {key} has {count} elements, the tensors in it need {machine.storages[key][2]}"
+        if count != machine.storages[key][1] and at + LENGTH_FIELD <= size:
+            return f"the storage {key} has {count} elements, the tensors in it need {machine.storages[key][1]}"
         at += length + LENGTH_FIELD
     return f"its tensors end at byte {at}, the file at byte {size}" if at > size else ""

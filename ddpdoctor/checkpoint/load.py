@@ -94,22 +94,30 @@ def _state_dicts(
     value: Any, location: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
     """Yield all mappings from names to tensors in the value, each without what is no part of a state dict."""
-    import torch
-
-    from ddpdoctor.checkpoint.survey import EXTRA_STATE
-
     if len(location) > DEEPEST or not isinstance(value, (Mapping, list, tuple)):
         return
     items = list(value.items() if isinstance(value, Mapping) else enumerate(value))
-    own = [
-        (key, part)
-        for key, part in items
-        if isinstance(key, str) and (isinstance(part, torch.Tensor) or key.endswith(EXTRA_STATE))
-    ]
-    if isinstance(value, Mapping) and any(isinstance(part, torch.Tensor) for _, part in own):
-        yield location, value if len(own) == len(items) else dict(own)
+    if isinstance(value, Mapping):
+        own = _own(value)
+        if own:
+            yield location, value if len(own) == len(items) else {key: value[key] for key in own}
     for key, part in items:
         yield from _state_dicts(part, (*location, key))
+
+
+def _own(value: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the keys that name something of a model; none when there is no tensor."""
+    import torch
+
+    from ddpdoctor.checkpoint.rename.plan import described, names_of
+    from ddpdoctor.checkpoint.survey import PLAIN
+
+    named = {key: part for key, part in value.items() if isinstance(key, str)}
+    # A tuple stands for the shape of a tensor there, and an array for a tensor; here they are something else.
+    found = described(
+        (key, part if isinstance(part, (torch.Tensor, *PLAIN)) else [part]) for key, part in named.items()
+    )
+    return names_of(found) if any(isinstance(part, torch.Tensor) for part in named.values()) else ()
 
 
 def _read(path: str) -> Any:

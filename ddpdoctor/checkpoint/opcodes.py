@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpdoctor.checkpoint.containers import append, build, extended, pair, reduce, refer, set_items
-from ddpdoctor.checkpoint.fast_tensors import named_tensors
+from ddpdoctor.checkpoint.fast_tensors import named_tensors, versions
 from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
 from ddpdoctor.checkpoint.values import Dict, Object, UnreadableError
 
@@ -27,7 +27,11 @@ def interpret(data: bytes, at: int = 0, *, quick: bool = True) -> tuple[Any, Mac
         value = machine.run(HANDLERS)
     except NotQuickError:
         return interpret(data, at, quick=False)
+    except UnreadableError as exc:
+        exc.names = tuple(machine.names)
+        raise
     machine.memo.clear()
+    machine.runs.clear()
     return value, machine
 
 
@@ -114,6 +118,13 @@ def _put(machine: Machine, index: int) -> None:
         named_tensors(machine)
 
 
+def _set_item(machine: Machine) -> None:
+    """Put an item into a dict; behind the version of a layer, more of them can come."""
+    set_items(machine, pair(machine))
+    if machine.quick:
+        versions(machine)
+
+
 OPCODES: dict[bytes, Callable[[Machine], object]] = {
     b"\x80": lambda m: m.take(1),
     b"\x95": Machine.frame,
@@ -155,7 +166,7 @@ OPCODES: dict[bytes, Callable[[Machine], object]] = {
     b"e": lambda m: append(m, m.since_mark()),
     b"}": lambda m: m.make(Dict()),
     b"d": _dict,
-    b"s": lambda m: set_items(m, pair(m)),
+    b"s": _set_item,
     b"u": lambda m: set_items(m, m.since_mark()),
     b"\x8f": lambda m: m.make(Object(None, ())),
     b"\x90": lambda m: append(m, m.since_mark()),

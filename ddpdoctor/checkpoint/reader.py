@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint import safetensors, torchfile
-from ddpdoctor.checkpoint.contents import CheckpointFile, Format, StateDict
+from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location, StateDict
 from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed
 from ddpdoctor.checkpoint.foreign import foreign
 from ddpdoctor.checkpoint.legacy import magic_end, read_legacy
+from ddpdoctor.checkpoint.lines import one_line
+from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.steps import was_killed
 from ddpdoctor.checkpoint.values import UnreadableError
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import why_no_file
@@ -59,21 +63,25 @@ def inspect(path: str | os.PathLike[str]) -> CheckpointFile:
     Raises:
         BadTarget: there is no such file, it cannot be opened, or it is a directory that is no checkpoint.
     """
-    return opened(path).file
+    with one_line(os.fspath(path)):
+        return opened(path).file
 
 
-def opened(path: str | os.PathLike[str]) -> Opened:
-    """Look at a checkpoint that is to be changed; else as ``inspect``."""
+def opened(path: str | os.PathLike[str], places: Collection[Location] | None = None) -> Opened:
+    """Look at a checkpoint that is to be changed; else as ``inspect``.
+
+    ``places`` are where its state dicts stand, when that is known; nothing is guessed then.
+    """
     text = os.fspath(path)
     try:
         with paused_collector():
             if Path(text).is_dir():
-                return _directory(Path(text))
+                return _directory(Path(text), places)
             if not Path(text).is_file():
                 raise BadTarget(why_no_file(text))
             if text.endswith(INDEX):
                 return _sharded(Path(text), text)
-            return _file(text)
+            return _file(text, places)
     except (OSError, ValueError) as exc:
         raise BadTarget(f"{text} cannot be read: {getattr(exc, 'strerror', '') or exc}") from None
 
@@ -96,22 +104,22 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _file(text: str) -> Opened:
+def _file(text: str, places: Collection[Location] | None = None) -> Opened:
     path = Path(text)
     state = stamp(path)
     with path.open("rb") as file:
-        known, inside = _sniffed(file, text, state[1])
+        known, inside = _sniffed(file, text, state[1], places)
     return Opened(known, path, state, inside)
 
 
-def _directory(path: Path) -> Opened:
+def _directory(path: Path, places: Collection[Location] | None) -> Opened:
     if (metadata := path / METADATA).is_file():
         blank = CheckpointFile(str(path), Format.DCP, metadata.stat().st_size)
-        known, inside = read_distributed(path, blank)
+        known, inside = read_distributed(path, blank, places)
         return Opened(known, metadata, stamp(metadata), inside)
     if len(indices := sorted(path.glob(f"*{INDEX}"))) == 1:
         return _sharded(indices[0], str(path))
-    names = [each.name for each in (indices or checkpoints_in(path))]
+    names = [each.name for each in checkpoints_in(path)]
     offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
     raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")
 
@@ -122,8 +130,24 @@ def is_one(folder: Path) -> bool:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """List the files of a folder that are called as checkpoints are."""
-    return sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    """List the indices of shards in a folder, and the files that are called as checkpoints are and are no shards."""
+    indices = sorted(folder.glob(f"*{INDEX}"))
+    shards = {name for index in indices for name in _shards_of(index)}
+    files = sorted(each for each in folder.iterdir() if each.suffix in SUFFIXES and each.is_file())
+    return [*indices, *(each for each in files if each.name not in shards)]
+
+
+def index_of(path: Path) -> Path | None:
+    """Return the index that has a file among its shards; None where there is none."""
+    indices = sorted(path.parent.glob(f"*{INDEX}")) if path.suffix in SUFFIXES else []
+    return next((index for index in indices if path.name in _shards_of(index)), None)
+
+
+def _shards_of(index: Path) -> frozenset[str]:
+    try:
+        return frozenset(_index(index)["weight_map"].values())
+    except (UnreadableError, OSError):
+        return frozenset()
 
 
 def _sharded(index: Path, text: str) -> Opened:
@@ -131,13 +155,15 @@ def _sharded(index: Path, text: str) -> Opened:
     state = stamp(index)
     try:
         told = _index(index)
-        parts = tuple(_file(str(index.parent / name)) for name in dict.fromkeys(told["weight_map"].values()))
+        parts = tuple(_file(str(index.parent / name), [()]) for name in dict.fromkeys(told["weight_map"].values()))
     except FileNotFoundError as exc:
         lost = replace(blank, damage=f"{index.name} names {exc.filename}, which is not there")
         return Opened(lost, index, state, None)
     except UnreadableError as exc:
         return Opened(replace(blank, opaque=f"{index.name}: {exc}"), index, state, None)
     known = _joined(blank, told["weight_map"], parts)
+    if known.damage and was_killed(index):
+        known = replace(known, damage=f"a repair was killed between two of its files: {known.damage}", half_done=True)
     sound = not (known.damage or known.opaque)
     return Opened(known, index, state, Shards(told, parts) if sound else None)
 
@@ -165,6 +191,7 @@ def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Open
             return replace(blank, opaque=f"{file.path}: {file.opaque or 'it is no state dict'}")
     names = {str(part.main.name): part.file.state_dicts[0] for part in parts}
     found = {key: name for name, state_dict in names.items() for key in state_dict.keys}
+    found |= {key: name for name, state_dict in names.items() for key in state_dict.others if key in weight_map}
     if odd := next((key for key in weight_map.keys() | found if weight_map.get(key) != found.get(key)), ""):
         told, real = weight_map.get(odd, "no file"), found.get(odd, "no file")
         return replace(blank, damage=f"its index has {odd} in {told}, it is in {real}")
@@ -174,17 +201,41 @@ def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Open
         size=blank.size + sum(part.file.size for part in parts),
         root=f"dict of {len(entries)} in {len(parts)} files",
         globals=tuple(dict.fromkeys(name for part in parts for name in part.file.globals)),
-        state_dicts=(StateDict((), entries, tuple(key for each in names.values() for key in each.others)),),
+        state_dicts=(
+            StateDict(
+                (),
+                entries,
+                tuple(key for each in names.values() for key in each.others),
+                plain=tuple(key for each in names.values() for key in each.plain),
+            ),
+        ),
     )
 
 
-def _sniffed(file: BinaryIO, path: str, size: int) -> tuple[CheckpointFile, Pickled | Header | None]:
+def _sniffed(
+    file: BinaryIO, path: str, size: int, places: Collection[Location] | None
+) -> tuple[CheckpointFile, Pickled | Header | None]:
     head = file.read(HEAD)
     blank = CheckpointFile(path, Format.OTHER, size)
     if head.startswith(b"PK"):
-        return torchfile.read_zip(file, blank)
+        return torchfile.read_zip(file, blank, places)
     if start := magic_end(head):
-        return read_legacy(file, start, replace(blank, format=Format.LEGACY))
+        return read_legacy(file, start, replace(blank, format=Format.LEGACY), places)
     if safetensors.looks_like(head, size):
         return safetensors.read_safetensors(file, blank)
-    return foreign(path, head, size), None
+    return _plain_pickle(file, foreign(path, head, size)), None
+
+
+def _plain_pickle(file: BinaryIO, known: CheckpointFile) -> CheckpointFile:
+    """Tell what a pickle imports that is no checkpoint: torch.load, given such a file, would unpickle it.
+
+    One of an old protocol looks like any text.
+    """
+    if known.format not in {Format.PICKLE, Format.TEXT, Format.OTHER} or not known.size:
+        return known
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            names = tuple(interpret(data, quick=False)[1].names)  # type: ignore[arg-type]  # it has all that bytes have
+        except UnreadableError as exc:
+            names = exc.names if known.format is Format.PICKLE else ()
+    return replace(known, format=Format.PICKLE, label="", globals=names) if names else known

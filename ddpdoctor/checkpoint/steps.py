@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.checkpoint.beside import journal_of
 from ddpdoctor.facets import BadTarget
 
 VERSION = 1
@@ -49,6 +51,11 @@ class Step:
         return "before" if size == self.size and found.startswith(self.old) else "else"
 
 
+def is_half_done(states: Collection[str]) -> bool:
+    """Whether a run with its files in these states did not come to its end."""
+    return "between" in states or ("after" in states and "before" in states)
+
+
 def read_runs(path: Path) -> list[list[Step]]:
     """Read a journal.
 
@@ -70,6 +77,16 @@ def _read(name: str, value: Any) -> Any:
     if name == "name" and (not isinstance(value, str) or Path(value).name != value):
         raise ValueError(name)
     return base64.b64decode(value) if name in {"old", "new"} else value
+
+
+def was_killed(main: Path) -> bool:
+    """Whether the last repair in place of a checkpoint did not come to its end, and can be taken back."""
+    try:
+        runs = read_runs(journal_of(main))
+    except (BadTarget, OSError):
+        return False
+    states = [step.state(main.parent) for step in runs[-1]] if runs else []
+    return is_half_done(states) and "else" not in states
 
 
 def written_runs(runs: list[list[Step]]) -> bytes:

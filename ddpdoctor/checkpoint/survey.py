@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.checkpoint.contents import Entry, Item, Location, Optimizer, PickledModule, StateDict
+from ddpdoctor.checkpoint.recognise import of_models
 from ddpdoctor.checkpoint.tensors import tensor_of
-from ddpdoctor.checkpoint.values import Name, Object, Reference, UnreadableError, attributes_of, pairs_of
+from ddpdoctor.checkpoint.values import Name, Object, Reference, Tensor, UnreadableError, attributes_of, pairs_of
 
 DEEPEST = 100
 MOST_PLACES = 2_000_000
@@ -17,21 +18,26 @@ OPTIMIZER = {"state", "param_groups"}
 NAMING = ("params", "param_names")  # of a group; the latter when it was made of named_parameters(), since torch 2.6
 FLAT_OPTIMIZER = tuple(f"{name}." for name in sorted(OPTIMIZER))  # of torch.distributed.checkpoint.state_dict
 MODULE = {"_parameters", "_modules", "_buffers"}
-EXTRA_STATE = "_extra_state"
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Survey:
     """What was found."""
 
-    state_dicts: list[StateDict] = field(default_factory=list)
-    modules: list[PickledModule] = field(default_factory=list)
-    optimizers: list[Optimizer] = field(default_factory=list)
+    state_dicts: tuple[StateDict, ...]
+    modules: tuple[PickledModule, ...]
+    optimizers: tuple[Optimizer, ...]
 
 
-def survey(root: Any) -> Survey:
-    """Walk the value, each part of it once, whatever refers to itself."""
-    found = Survey()
+def survey(root: Any, places: Collection[Location] | None = None) -> Survey:
+    """Walk the value, each part of it once, whatever refers to itself.
+
+    ``places`` are where the state dicts stand, when that is known; nothing is guessed then.
+    """
+    dicts: list[StateDict] = []
+    modules: list[PickledModule] = []
+    optimizers: list[Optimizer] = []
     seen: set[int] = set()
     waiting: list[tuple[Location, Any]] = [((), root)]
     while waiting and len(seen) < MOST_PLACES:
@@ -40,22 +46,26 @@ def survey(root: Any) -> Survey:
             continue
         seen.add(id(value))
         if isinstance(value, Object) and attributes_of(value).keys() >= MODULE:
-            found.modules.append(PickledModule(location, value.kind))
+            modules.append(PickledModule(location, value.kind))
             continue
         pairs = pairs_of(value)
-        if pairs is not None and (state_dict := _state_dict(location, value, pairs)):
-            found.state_dicts.append(state_dict)
+        if pairs and (names := _optimized(dict(_named(pairs)))):
+            optimizers.append(Optimizer(location, names))
+        elif pairs and (state_dict := _dict_of_tensors(location, value, pairs)):
+            dicts.append(state_dict)
             others = set(state_dict.others)
             pairs = [pair for pair in pairs if pair[0] in others]
-        elif pairs is not None and (names := _optimized(dict(_named(pairs)))):
-            found.optimizers.append(Optimizer(location, names))
         waiting += [((*location, step), part) for step, part in _parts(value, pairs)][::-1]
-    return found
+    return Survey(of_models(dicts, places), tuple(modules), tuple(optimizers))
 
 
 def items_of(root: Any) -> tuple[Item, ...]:
     """List the outermost mapping; empty when the root is none."""
-    return tuple(Item(str(key), kind_of(value)) for key, value in pairs_of(root) or () if isinstance(key, (str, int)))
+    return tuple(
+        Item(str(key), "tensor" if type(value) is Tensor else kind_of(value))
+        for key, value in pairs_of(root) or ()
+        if isinstance(key, (str, int))
+    )
 
 
 def kind_of(value: Any) -> str:
@@ -79,7 +89,7 @@ def kind_of(value: Any) -> str:
     return kind
 
 
-def _parts(value: Any, pairs: list[tuple[Any, Any]] | None) -> Iterator[tuple[str | int, Any]]:
+def _parts(value: Any, pairs: Sequence[tuple[Any, Any]] | None) -> Iterator[tuple[str | int, Any]]:
     """Yield what may hold a state dict further down; optimizers hold none."""
     if pairs is not None:
         if not dict(_named(pairs)).keys() >= OPTIMIZER:
@@ -88,7 +98,7 @@ def _parts(value: Any, pairs: list[tuple[Any, Any]] | None) -> Iterator[tuple[st
         yield from ((index, part) for index, part in enumerate(value) if _is_container(part))
 
 
-def _named(pairs: list[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
+def _named(pairs: Sequence[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     return ((key, part) for key, part in pairs if isinstance(key, str))
 
 
@@ -110,21 +120,22 @@ def _is_container(value: Any) -> bool:
     return isinstance(value, (list, tuple)) or (not tensor_of(value) and not isinstance(value, (Name, Reference, str)))
 
 
-def _state_dict(location: Location, value: Any, pairs: list[tuple[Any, Any]]) -> StateDict | None:
-    """Recognise a state dict: names, and tensors for most of them."""
-    if not pairs or not all(isinstance(key, str) for key, _ in pairs):
+def _dict_of_tensors(location: Location, value: Any, pairs: Sequence[tuple[Any, Any]]) -> StateDict | None:
+    """Describe a dict as a state dict, if it has names and some tensor."""
+    if not all(isinstance(key, str) for key, _ in pairs):
         return None
-    last = dict(pairs)
-    if len(last) < len(pairs):
+    if len(dict(pairs)) < len(pairs):
         raise UnreadableError(f"its pickle sets {_first_doubled(pairs)!r} twice in one dict")
-    entries = tuple(Entry(key, *tensor) for key, part in pairs if (tensor := tensor_of(part)))
-    others = tuple(key for key, part in pairs if not tensor_of(part)) if len(entries) < len(pairs) else ()
-    if not entries or sum(not key.endswith(EXTRA_STATE) for key in others) >= len(entries):
+    described = [(key, part if type(part) is Tensor else tensor_of(part)) for key, part in pairs]
+    entries = tuple([Entry(key, *tensor) for key, tensor in described if tensor is not None])
+    if not entries:
         return None
+    rest = [pair for pair, (_, tensor) in zip(pairs, described, strict=True) if tensor is None]
     metadata = pairs_of(attributes_of(value).get("_metadata"))
     names = None if metadata is None else tuple(key for key, _ in metadata if isinstance(key, str))
-    return StateDict(location, entries, others, names)
+    plain = tuple(key for key, part in rest if isinstance(part, PLAIN))
+    return StateDict(location, entries, tuple(key for key, _ in rest), names, plain)
 
 
-def _first_doubled(pairs: list[tuple[Any, Any]]) -> str:
+def _first_doubled(pairs: Sequence[tuple[Any, Any]]) -> str:
     return str(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))

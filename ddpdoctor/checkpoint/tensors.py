@@ -79,10 +79,10 @@ def tensor_of(value: Any, depth: int = 0) -> Tensor | None:  # noqa: C901, PLR09
             return None
 
 
-def storage_bytes(storage: tuple[str, str, int]) -> int | None:
-    """Return the size of a storage; None when its class is unknown."""
+def storage_bytes(storage: tuple[str, int]) -> int | None:
+    """Return the size of a storage of a class and a number of elements; None when the class is unknown."""
     known = STORAGES.get(storage[0])
-    return known and known[1] * storage[2]
+    return known and known[1] * storage[1]
 
 
 def _typed(value: Object, kind: Any, depth: int) -> Tensor | None:

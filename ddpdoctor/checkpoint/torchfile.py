@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint import archive
-from ddpdoctor.checkpoint.contents import CheckpointFile, Format
+from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location
 from ddpdoctor.checkpoint.opcodes import interpret
 from ddpdoctor.checkpoint.survey import items_of, kind_of, survey
 from ddpdoctor.checkpoint.tensors import storage_bytes
@@ -46,25 +46,27 @@ class Pickled:
     record: archive.Record | None = None
 
 
-def read_zip(file: BinaryIO, blank: CheckpointFile) -> tuple[CheckpointFile, Pickled | None]:
-    """Read a zip archive; ``blank`` is what is known already."""
+def read_zip(
+    file: BinaryIO, blank: CheckpointFile, places: Collection[Location] | None = None
+) -> tuple[CheckpointFile, Pickled | None]:
+    """Read a zip archive; ``blank`` is what is known already, ``places`` where the state dicts are, if that is."""
     blank = replace(blank, format=Format.TORCH)
     try:
         directory = archive.directory(file, blank.size)
         names = directory.entries
         folder = next(iter(names)).partition("/")[0] + "/"  # torch takes that of the first record
         if found := _other_archive(names, folder):
-            return replace(blank, format=found), None
+            return replace(blank, format=found, globals=_names_in(file, directory, folder)), None
         record = directory.record(f"{folder}data.pkl")
         data = archive.read(file, record)
         root, machine = interpret(data)
-        known = described(blank, machine, root)
+        known = described(blank, machine, root, places)
         _check_notes(file, directory, folder)
         _check_storages(machine, directory, folder)
     except DamagedError as exc:
         return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
-        return replace(blank, opaque=str(exc)), None
+        return replace(blank, opaque=str(exc), globals=exc.names), None
     return known, Pickled(data, 0, machine, directory, record)
 
 
@@ -76,17 +78,29 @@ def _other_archive(names: Collection[str], folder: str) -> Format | None:
     return None if f"{folder}data.pkl" in names else Format.ZIP
 
 
-def described(blank: CheckpointFile, machine: Machine, root: Any) -> CheckpointFile:
+def _names_in(file: BinaryIO, directory: archive.Directory, folder: str) -> tuple[str, ...]:
+    """Return what the pickle of an archive would import that is not torch.save's: torch.load can be given any."""
+    try:
+        return tuple(interpret(archive.read(file, directory.record(f"{folder}data.pkl")))[1].names)
+    except KeyError:
+        return ()
+    except UnreadableError as exc:
+        return exc.names
+
+
+def described(
+    blank: CheckpointFile, machine: Machine, root: Any, places: Collection[Location] | None = None
+) -> CheckpointFile:
     """Return the description of a file with what its pickle tells."""
-    found = survey(root)
+    found = survey(root, places)
     return replace(
         blank,
         root=kind_of(root),
         globals=tuple(machine.names),
         items=items_of(root),
-        state_dicts=tuple(found.state_dicts),
-        modules=tuple(found.modules),
-        optimizers=tuple(found.optimizers),
+        state_dicts=found.state_dicts,
+        modules=found.modules,
+        optimizers=found.optimizers,
     )
 
 
@@ -103,12 +117,16 @@ def _check_notes(file: BinaryIO, directory: archive.Directory, folder: str) -> N
 
 def _check_storages(machine: Machine, directory: archive.Directory, folder: str) -> None:
     """See that each storage of the pickle is in the archive, as long as its tensors need it."""
-    lost = [key for key in machine.storages if f"{folder}data/{key}" not in directory.entries]
+    front = f"{folder}data/"
+    lost = [key for key in machine.storages if front + key not in directory.entries]
     if lost:
         raise DamagedError(
             f"{len(lost)} of {len(machine.storages)} tensors' data is not in the archive, the first is data/{lost[0]}"
         )
-    for key, storage in machine.storages.items():
-        needed, size = storage_bytes(storage), directory.record(f"{folder}data/{key}").size
-        if needed not in {None, size}:
+    wanted = {storage: storage_bytes(storage) for storage in set(machine.storages.values())}
+    for name, size in zip(directory.entries, directory.sizes, strict=True):
+        key = name.removeprefix(front)
+        storage = machine.storages.get(key) if name != key else None
+        needed = wanted[storage] if storage else None
+        if needed is not None and needed != size:
             raise DamagedError(f"the record data/{key} has {size} bytes, the tensors in it need {needed}")

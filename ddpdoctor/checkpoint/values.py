@@ -6,12 +6,22 @@ None, bool, int, float, bytes, tuples and lists stand for themselves, strings ar
 from __future__ import annotations
 
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from ddpdoctor.checkpoint.lines import shortened
+
+LONGEST = 200  # characters of a reason: a key, or a line of a pickle, can have millions
 
 
 class UnreadableError(Exception):
     """A file, or a pickle in it, is not understood; the text says why."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason, without its middle when it is long; ``names`` are the globals that were met until then."""
+        super().__init__(shortened(reason, LONGEST))
+        self.names: tuple[str, ...] = ()
 
 
 class DamagedError(UnreadableError):
@@ -62,9 +72,12 @@ def named(module: str, name: str) -> Name:
 
 @dataclass(slots=True, eq=False)
 class Dict:
-    """A dict; its items are never hashed, so that no choice of keys costs time."""
+    """A dict; its items are never hashed, so that no choice of keys costs time.
 
-    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+    In a tuple, they are those of several equal dicts, and stay.
+    """
+
+    pairs: list[tuple[Any, Any]] | tuple[tuple[Any, Any], ...] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,7 +119,7 @@ class Reference:
                 return None
 
 
-def pairs_of(value: Any) -> list[tuple[Any, Any]] | None:
+def pairs_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
     """Return the items of what is a mapping; None for anything else."""
     if isinstance(value, Dict):
         return value.pairs

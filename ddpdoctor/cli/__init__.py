@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "check",
     "run": "run",
     "explain": "explain",
+    "lint": "lint",
     "repair": "repair",
     "inspect": "inspect",
     "list": "list_checks",
@@ -29,7 +30,7 @@ COMMANDS = {
     "completion": "completion",
     "monitor": "monitor",
 }
-FIRST = ("check", "run", "explain", "repair")
+FIRST = ("check", "run", "explain", "lint", "repair")
 """The commands that somebody who is new here wants to see first."""
 
 

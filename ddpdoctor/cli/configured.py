@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ddpdoctor.cli.settings import Settings
 
 COMMANDS = ("check", "run")
+TABLES = ("lint",)
+"""Commands whose settings stand in a table of their own."""
 
 
 class Configured(click.Command):
@@ -44,22 +46,22 @@ class Configured(click.Command):
         except click.BadParameter as exc:
             name = exc.param.name if exc.param else None
             if name and exc.param and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
-                raise BadTarget(f"{settings.source}: {_setting(exc.param)}: {exc.message}") from None
+                raise BadTarget(f"{settings.source}: {setting(exc.param)}: {exc.message}") from None
             raise
 
 
 def _defaults(settings: Settings, ctx: click.Context) -> dict[str, Any]:
     """Return the settings of one command, by the names of its parameters; refuse what is wrong for any command."""
     options = _options(ctx)
-    known = {_setting(each) for listed in options.values() for each in listed}
+    known = {setting(each) for listed in options.values() for each in listed}
     for name in settings.values:
-        if name not in known:
+        if name not in known and name not in TABLES:
             raise BadTarget(f"{settings.source}: there is no setting {name}{did_you_mean(name, known)}")
     values = {
         each: _value(settings, each, ctx)
         for listed in options.values()
         for each in listed
-        if _setting(each) in settings.values
+        if setting(each) in settings.values
     }
     return {each.name: value for each, value in values.items() if each.name and each in options[ctx.info_name or ""]}
 
@@ -70,17 +72,18 @@ def _options(ctx: click.Context) -> dict[str, list[click.Option]]:
     assert isinstance(group, click.Group)  # noqa: S101 - a command of another group is none of ours
     commands = {name: group.get_command(ctx, name) for name in COMMANDS}
     return {
-        name: [each for each in command.params if isinstance(each, click.Option) and _can_be_set(each)]
+        name: [each for each in command.params if isinstance(each, click.Option) and accepted(each)]
         for name, command in commands.items()
         if command is not None
     }
 
 
-def _can_be_set(option: click.Option) -> bool:
+def accepted(option: click.Option) -> bool:
+    """Whether an option can be a setting."""
     return not option.is_flag and not isinstance(option.type, click.Path)
 
 
-def _setting(option: click.Parameter) -> str:
+def setting(option: click.Parameter) -> str:
     """Return the name of the setting that an option is: its long name."""
     return max(option.opts, key=len).lstrip("-")
 
@@ -90,7 +93,7 @@ def _value(settings: Settings, option: click.Option, ctx: click.Context) -> Any:
 
     Whether the files are there, which settings name, is asked where they are used.
     """
-    where, value = f"{settings.source}: {_setting(option)}", settings.values[_setting(option)]
+    where, value = f"{settings.source}: {setting(option)}", settings.values[setting(option)]
     types, wanted = _wanted(option)
     items = value if isinstance(value, list) else []
     if type(value) not in types or not all(isinstance(each, str) for each in items):

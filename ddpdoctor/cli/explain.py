@@ -44,15 +44,15 @@ def explain(  # noqa: PLR0913 - its options
     are read, too, of all ranks at once. Without a LOG, standard input is
     passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
     """
-    checks = load_checks()
     if names and not any(map(is_log, names)):
-        say(said_of(checks, names, style(sys.stdout), everything=everything))
+        say(said_of(load_checks(), names, style(sys.stdout), everything=everything))
         return
-    if both := [name for name in names if not is_log(name) and find(checks, name)]:
+    others = [name for name in names if not is_log(name)]
+    if both := [name for name in others if find(load_checks(), name)]:
         raise click.UsageError(f"{both[0]} is a check, and {next(filter(is_log, names))} a log: name one or the other")
-    from ddpdoctor.logs.examination import examination
+    from ddpdoctor.logs.examination import quick_examination
 
-    examined = examination(checks)
+    examined = quick_examination()
 
     def answer_now() -> None:
         _say(examined.answer(rank), form, everything=everything, quiet=quiet)
@@ -64,6 +64,10 @@ def explain(  # noqa: PLR0913 - its options
     answer = examined.answer(rank)
     for fault in answer.faults:
         click.echo(f"ddpdoctor: {fault}", err=True)
+    if answer.sources and len(examined.blank) == len(answer.sources) and not answer.faults:
+        which = f"{examined.blank[0]} is" if len(examined.blank) == 1 else f"{len(examined.blank)} logs are"
+        click.echo(f"ddpdoctor: nothing to read: {which} empty", err=True)
+        sys.exit(2)
     if answer.faults and not (answer.lines or answer.first):
         sys.exit(2)
     answer_now()

@@ -29,19 +29,28 @@ if TYPE_CHECKING:
 def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None:
     """Show what a checkpoint holds.
 
-    Its format, state dicts, the prefixes that wrappers left on keys, and what its pickle imports; it is not run.
+    Its format, state dicts, the prefixes that wrappers left on keys, and what its pickle imports; it is not run. Exit
+    status 2 when it is damaged, no checkpoint, or not understood.
     """
     from ddpdoctor.checkpoint import inspect as look
+    from ddpdoctor.checkpoint.reader import paused_collector
+
+    with paused_collector():
+        file = look(checkpoint)
+        if like is None:
+            _tell(file, form, keys=keys)
+        else:
+            _compare(file, look(like), form, keys=keys)
+
+
+def _tell(file: CheckpointFile, form: str, *, keys: bool) -> None:
     from ddpdoctor.report.checkpoint import inspect_data, inspect_text
 
-    file = look(checkpoint)
-    if like is None:
-        if form == "json":
-            click.echo(json.dumps(inspect_data(file, keys=keys), indent=2))
-        else:
-            say(inspect_text(file, style(sys.stdout), keys=keys))
-        sys.exit(2 if file.damage or not file.format.loads else 0)
-    _compare(file, look(like), form, keys=keys)
+    if form == "json":
+        click.echo(json.dumps(inspect_data(file, keys=keys), indent=2))
+    else:
+        say(inspect_text(file, style(sys.stdout), keys=keys))
+    sys.exit(2 if file.damage or file.opaque or not file.format.loads else 0)
 
 
 def _compare(file: CheckpointFile, other: CheckpointFile, form: str, *, keys: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.terminal import style
 from ddpdoctor.cli.values import CHECKPOINT, TARGET
 from ddpdoctor.facets import BadTarget
 
@@ -25,6 +26,12 @@ MODEL_TIME = 120.0  # seconds for the user's factory
 @click.option("--in-place", is_flag=True, help="Change the checkpoint itself; --undo takes it back.")
 @click.option("--undo", is_flag=True, help="Take back the last repair in place.")
 @click.option("--dry-run", is_flag=True, help="Show the old names and the new, and change nothing.")
+@click.option(
+    "--at",
+    multiple=True,
+    metavar="PLACE",
+    help='The state dict that is meant, of several: netG, net.g, \'["a.b"]["c"]\', or . for the root; repeatable.',
+)
 @click.option(
     "--to",
     default="bare",
@@ -53,46 +60,46 @@ def repair(checkpoints: tuple[str, ...], **options: Any) -> None:
     chosen = [options["output"] is not None, *(options[name] for name in ("in_place", "undo", "dry_run"))]
     if sum(chosen) != 1:
         raise click.UsageError("choose one: -o OUT, --in-place, --dry-run or --undo")
-    statuses = [0]
-    wanted = _wanted(options)
     paths = list(_all(checkpoints))
-    for number, path in enumerate(paths):
-        if len(paths) > 1 and sys.stderr.isatty():
-            click.echo(f"[{number + 1}/{len(paths)}] {path}", err=True)
-        output = _output(path, options["output"], several=len(paths) > 1)
-        statuses.append(_one(path, output, options, wanted))
-    sys.exit(max(statuses))
-
-
-def _one(path: str, output: str | None, options: dict[str, Any], wanted: Any) -> int:
     from ddpdoctor import checkpoint
-    from ddpdoctor.report.repair import repair_data, repair_text
+    from ddpdoctor.checkpoint.lines import shortened
 
     try:
         if options["undo"]:
-            checkpoint.undo(path)
-            click.echo(f"{path}: as before the last repair")
-            return 0
-        done = checkpoint.repair(
-            path,
-            output,
-            in_place=options["in_place"],
-            to=options["to"],
-            strip=options["strip"],
-            add=options["add"],
-            rename=[_pair("--map", each) for each in options["mapped"]],
-            regex=[_pair("--regex", each) for each in options["regex"]],
-            like=options["like"],
-            model=wanted,
-            dry_run=options["dry_run"],
-            force=options["force"],
-        )
+            checkpoint.undo_all(paths)
+            click.echo("\n".join(f"{path}: as before the last repair" for path in paths))
+        else:
+            _repair(paths, options)
     except BadTarget as exc:
-        click.echo(f"ddpdoctor: {exc}", err=True)
-        return 1 if isinstance(exc, checkpoint.NoMatch) else 2
-    as_json = options["form"] == "json"
-    click.echo(json.dumps(repair_data(done)) if as_json else repair_text(done, table=options["dry_run"]))
-    return 0
+        reasons = exc.reasons if isinstance(exc, checkpoint.SomeRefused) else (exc,)
+        for reason in reasons:
+            click.echo(f"ddpdoctor: {shortened(str(reason))}", err=True)
+        if len(paths) > 1:
+            click.echo(f"ddpdoctor: none of the {len(paths)} checkpoints was changed", err=True)
+        sys.exit(1 if all(isinstance(reason, checkpoint.NoMatch) for reason in reasons) else 2)
+
+
+def _repair(paths: list[str], options: dict[str, Any]) -> None:
+    from ddpdoctor import checkpoint
+    from ddpdoctor.report.repair import repair_data, repair_text
+
+    order = checkpoint.ordered(
+        in_place=options["in_place"],
+        at=options["at"],
+        to=options["to"],
+        strip=options["strip"],
+        add=options["add"],
+        rename=[_pair("--map", each) for each in options["mapped"]],
+        regex=[_pair("--regex", each) for each in options["regex"]],
+        like=options["like"],
+        model=_wanted(options),
+        dry_run=options["dry_run"],
+        force=options["force"],
+    )
+    shown = style(sys.stdout)
+    for done in checkpoint.repair_all(paths, options["output"], order):
+        as_json = options["form"] == "json"
+        click.echo(json.dumps(repair_data(done)) if as_json else repair_text(done, shown, table=options["dry_run"]))
 
 
 def _all(paths: tuple[str, ...]) -> Iterator[str]:
@@ -105,16 +112,6 @@ def _all(paths: tuple[str, ...]) -> Iterator[str]:
             yield from map(str, files)
         else:
             yield path
-
-
-def _output(path: str, output: str | None, *, several: bool) -> str | None:
-    if output is None or not several:
-        return output
-    try:
-        Path(output).mkdir(exist_ok=True)
-    except OSError as exc:
-        raise BadTarget(f"{output} cannot be the folder of several checkpoints: {exc.strerror}") from None
-    return str(Path(output) / Path(path).name)
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -46,7 +46,7 @@ def selftest(checks: tuple[tuple[Check, ...], ...], *, verbose: bool, quiet: boo
     chosen = tuple(check for check in every if not named or check in named)
     started = time.monotonic()
     counts = Counter[str]()
-    for trial in chain(_in_jobs(chosen, every), _in_logs(chosen, every)):
+    for trial in chain(_in_jobs(chosen, every), _in_logs(chosen, every), _in_sources(chosen, every)):
         counts[trial.verdict] += 1
         if not quiet or trial.verdict == "wrong":
             say("\n".join(_lines(trial, style(sys.stdout), verbose=verbose)))
@@ -69,6 +69,12 @@ def _in_logs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Se
     from ddpdoctor.selftest.logs import try_logs
 
     return (try_logs(check, every) for check in chosen if check.of(Instrument.LOG))
+
+
+def _in_sources(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:
+    from ddpdoctor.selftest.sources import try_sources
+
+    return (try_sources(check, every) for check in chosen if check.of(Instrument.LINT))
 
 
 def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:

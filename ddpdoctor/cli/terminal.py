@@ -29,7 +29,8 @@ LINKING = (
 
 def style(stream: TextIO) -> Style:
     """Return what a stream can show."""
-    return Style(_width(stream), _has_colour(stream), _link() if is_capable(stream) else "", stream.isatty())
+    link = _link() if is_capable(stream) else ""
+    return Style(_width(stream), _has_colour(stream), link, stream.isatty(), stream.encoding or PLAIN.encoding)
 
 
 def is_capable(stream: TextIO) -> bool:

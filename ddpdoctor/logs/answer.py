@@ -61,6 +61,8 @@ class Answer:
     cause: Named | None = None
     confidence: Confidence | None = None
     unknown: Unknown | None = None
+    also_unknown: Unknown | None = None
+    """One beside a cause that only says that ranks waited, where nothing tells which came first."""
     others: tuple[Named, ...] = ()
     """Other causes that the log names, later or less surely."""
     followed: tuple[Named, ...] = ()
@@ -68,6 +70,8 @@ class Answer:
     sources: tuple[str, ...] = ()
     """What was read."""
     lines: int = 0
+    notes: tuple[str, ...] = ()
+    """What was left out of the logs, and why."""
     faults: tuple[str, ...] = ()
     """What could not be read, and checks that failed."""
 

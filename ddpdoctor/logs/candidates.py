@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ddpdoctor.engine import evaluate
-from ddpdoctor.facets import Instrument, LogPattern, Role
+from ddpdoctor.facets import LogPattern, Role
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from ddpdoctor.facets import Check, Facet, Pattern
+    from ddpdoctor.facets import Check, Pattern
     from ddpdoctor.findings import Finding
     from ddpdoctor.logs.record_buffer import MatchedLog
     from ddpdoctor.logs.records import Record
@@ -22,12 +23,13 @@ EXAMINED = 8  # records of one rank in which a pattern is examined, and
 IN_ALL = 32  # of all ranks together: more of them say the same
 
 
-class Declared(NamedTuple):
-    """A log pattern, with the check and the facet that declare it."""
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A log pattern, what loads the check that declares it, and the place of its facet among those of the check."""
 
-    check: Check
-    facet: Facet
     log_pattern: LogPattern
+    load: Callable[[], Check]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +52,24 @@ class Candidate:
 def declared(checks: Iterable[Check]) -> tuple[Declared, ...]:
     """List the log patterns of the checks."""
     return tuple(
-        Declared(check, facet, facet.subject)
+        Declared(facet.subject, partial(_loaded, check), number)
         for check in checks
-        for facet in check.of(Instrument.LOG)
+        for number, facet in enumerate(check.facets)
         if isinstance(facet.subject, LogPattern)
     )
 
 
+def _loaded(check: Check) -> Check:
+    return check
+
+
 def examined(kept: MatchedLog, pattern: Pattern) -> list[int]:
     """Return the records that a pattern is examined in: the first few of each rank that its pattern matches."""
+    if not kept.matched.get(pattern):
+        return []
     seen: Counter[int | None] = Counter()
     positions: list[int] = []
-    for position in kept.matched.get(pattern, ()):
+    for position in kept.matched[pattern]:
         rank = kept.log.records[position].rank
         if seen[rank] < EXAMINED and len(positions) < IN_ALL:
             positions.append(position)
@@ -72,15 +80,19 @@ def examined(kept: MatchedLog, pattern: Pattern) -> list[int]:
 def candidates(kept: MatchedLog, patterns: Iterable[Declared], crashes: list[str]) -> Iterator[Candidate]:
     """Ask each facet about the records that its log pattern occurs in."""
     for each in patterns:
-        for position in examined(kept, each.log_pattern.pattern):
+        positions = examined(kept, each.log_pattern.pattern)
+        if not positions:
+            continue
+        check = each.load()
+        for position in positions:
             record = kept.log.records[position]
             match = each.log_pattern.pattern.search(record.text)
             if match is None:
                 continue
             offers = {"record": record, "match": match, "log": kept.log}
-            said = evaluate(each.check, each.facet, offers.__getitem__)
+            said = evaluate(check, check.facets[each.number], offers.__getitem__)
             if said.crash:
-                crashes.append(f"{each.check.code} {each.check.slug} crashed: {said.crash}")
+                crashes.append(f"{check.code} {check.slug} crashed: {said.crash}")
                 break
             for finding in said.findings:
-                yield Candidate(each.check, each.log_pattern, finding, record, match, position)
+                yield Candidate(check, each.log_pattern, finding, record, match, position)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.logs.candidates import Declared, candidates, declared
-from ddpdoctor.logs.flight.compare import compared
+from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.ranking import judged
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.logs.search.finder import finder
+from ddpdoctor.logs.search.literals import literals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ddpdoctor.facets import Check
+    from ddpdoctor.facets import Check, Pattern
     from ddpdoctor.logs.answer import Answer
     from ddpdoctor.logs.flight.dumps import Dump
     from ddpdoctor.logs.read.reader import Reader
@@ -36,11 +37,11 @@ class Examination:
 
     def feed(self, reader: Reader, data: bytes) -> None:
         """Take a piece of it; the empty one is its end."""
-        self.buffer.keep(reader.feed(data) if data else reader.finish())
+        self.buffer.keep_last_job(reader, reader.feed(data) if data else reader.finish())
 
     def pause(self, reader: Reader) -> None:
         """Take a traceback for complete although the source is still being written."""
-        self.buffer.keep(reader.pause())
+        self.buffer.keep_last_job(reader, reader.pause())
 
     def read(self, origin: Origin, blocks: Iterable[bytes]) -> None:
         """Read a whole source; where that fails, what was read before counts."""
@@ -52,11 +53,18 @@ class Examination:
             self.faults.append(str(exc))
         self.feed(reader, b"")
 
+    @property
+    def blank(self) -> tuple[str, ...]:
+        """The sources that hold nothing but blanks."""
+        return self.buffer.blank
+
     def compare(self, dumps: Sequence[Dump]) -> None:
         """Take all dumps of flight recorders there are by now, since each tells of its own rank only."""
+        from ddpdoctor.logs.flight.compare import compared  # here, since most logs are none
+
         for dump in dumps:
             if not self.buffer.forget(dump.name):
-                self.begin(Origin(dump.name, dump.rank))
+                self.begin(Origin(dump.name, dump.rank)).is_blank = False
         self.buffer.keep(compared(dumps))
 
     def answer(self, rank: int | None = None) -> Answer:
@@ -64,14 +72,29 @@ class Examination:
         kept = self.buffer.kept(rank)
         crashes: list[str] = []
         found = tuple(candidates(kept, self.patterns, crashes))
-        return judged(kept, found, (*self.faults, *crashes))
+        return replace(judged(kept, found, (*self.faults, *crashes)), notes=self.buffer.notes)
 
 
 def examination(checks: Iterable[Check]) -> Examination:
     """Prepare to look for the log patterns of these checks."""
-    patterns = declared(checks)
+    return prepared(declared(checks), literals)
+
+
+def quick_examination() -> Examination:
+    """Prepare to look for the log patterns of all checks, of which only those are loaded that a log shows.
+
+    Raises:
+        LoadError: a check cannot be loaded.
+    """
+    patterns, needs = cached()
+    return prepared(patterns, lambda pattern: needs[pattern.pattern])
+
+
+def prepared(patterns: tuple[Declared, ...], needs: Callable[[Pattern], Collection[str]]) -> Examination:
+    """Prepare to look for these log patterns; ``needs`` returns the literals of a pattern."""
+    own = (each.log_pattern.pattern for each in patterns)
     context = (pattern for each in patterns for pattern in each.log_pattern.context)
-    return Examination(patterns, RecordBuffer(finder((each.log_pattern.pattern for each in patterns), context)))
+    return Examination(patterns, RecordBuffer(finder(own, context, needs)))
 
 
 def explain(logs: Iterable[tuple[Origin, Iterable[bytes]]], checks: Iterable[Check]) -> Answer:

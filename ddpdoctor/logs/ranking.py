@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import enum
-import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Role
 from ddpdoctor.findings import Severity
-from ddpdoctor.logs.answer import Answer, Confidence, Named, Unknown
+from ddpdoctor.logs.answer import Answer, Confidence, Named
 from ddpdoctor.logs.candidates import examined
-from ddpdoctor.logs.handled_errors import lines_after, survived
-from ddpdoctor.logs.read.tracebacks import IN_SUMMARY
+from ddpdoctor.logs.strangers import Stranger, ranks_of, stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
     from ddpdoctor.logs.candidates import Candidate
     from ddpdoctor.logs.record_buffer import MatchedLog
     from ddpdoctor.logs.records import Record
-
-# No errors of their own: somebody, or something else, ended the program.
-ENDED = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException)$")
 
 
 class Tier(enum.IntEnum):
@@ -93,18 +88,20 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
     """Find the first cause among the suspects, and tell it from what followed."""
     ordered = ranked(candidates)
     named = _gathered(kept, ordered)
-    stranger = _stranger(kept, ordered)
-    if stranger is not None and ordered and not _comes_first(stranger[0], ordered[0]):
-        stranger = None
+    unknown = found = stranger(kept, [each for place, each in ordered if place < Tier.HARMLESS])
+    if found is not None and ordered and not _comes_first(found, ordered[0]):
+        unknown = None
+    is_beside = found is not unknown and _only_waits(ordered[0][1])
     causes = [each for place, each in named if place < Tier.CONSEQUENCE]
     followed = [each for place, each in named if place == Tier.CONSEQUENCE]
-    if stranger is None and not causes:
+    if unknown is None and not causes:
         causes, followed = followed[:1], followed[1:]
-    best = causes.pop(0) if causes and stranger is None else None
+    best = causes.pop(0) if causes and unknown is None else None
     return Answer(
         cause=best,
         confidence=_confidence(best, causes) if best else None,
-        unknown=stranger[1] if stranger else None,
+        unknown=unknown.told if unknown else None,
+        also_unknown=found.told if found and is_beside else None,
         others=tuple(causes),
         followed=tuple(followed),
         harmless=tuple(each for place, each in named if place == Tier.HARMLESS),
@@ -114,10 +111,24 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
     )
 
 
-def _comes_first(position: int, best: tuple[Tier, Candidate]) -> bool:
-    """Whether an unknown error at this position is the cause rather than the best suspect."""
+def _comes_first(unknown: Stranger, best: tuple[Tier, Candidate]) -> bool:
+    """Whether an unknown error is the cause rather than the best suspect."""
     place, candidate = best
-    return place > Tier.GENERIC or (place >= Tier.AMBIGUOUS and position < candidate.position)
+    if place > Tier.GENERIC or (place >= Tier.AMBIGUOUS and unknown.position < candidate.position):
+        return True
+    return _only_waits(candidate) and unknown.is_awaited and not _is_later(unknown.told.record, candidate.record)
+
+
+def _only_waits(candidate: Candidate) -> bool:
+    """Whether whoever printed it waited for others, or says no more than that something failed."""
+    return candidate.log_pattern.waits or candidate.role is Role.GENERIC
+
+
+def _is_later(record: Record, than: Record) -> bool:
+    """Whether one clock says so; lines of several ranks have none in common where they name no time."""
+    if record.time is None or than.time is None or record.node != than.node:
+        return False
+    return record.time > than.time
 
 
 def _gathered(kept: MatchedLog, ordered: Iterable[tuple[Tier, Candidate]]) -> list[tuple[Tier, Named]]:
@@ -137,31 +148,8 @@ def _named(kept: MatchedLog, group: list[Candidate]) -> Named:
         matched, looked_at = kept.matched[pattern], examined(kept, pattern)
         count += kept.counts[pattern] - len(looked_at)
         positions |= set(matched) - set(looked_at)
-    ranks = _ranks(kept.log.records[position] for position in positions)
+    ranks = ranks_of(kept.log.records[position] for position in positions)
     return Named(best.check, best.role, best.finding, best.record, count, ranks)
-
-
-def _stranger(kept: MatchedLog, ordered: Iterable[tuple[Tier, Candidate]]) -> tuple[int, Unknown] | None:
-    """Return the first exception that no log pattern matches, with its position; not one that the training survived."""
-    known = {each.position for place, each in ordered if place < Tier.HARMLESS}
-    errors = [(position, record) for position, record in enumerate(kept.log.records) if record.error]
-    records = [pair for pair in errors if not ENDED.search(pair[1].error) and pair[0] not in known]
-    if not records:
-        return None
-    position, first = _first_in_summary(records) or records[0]
-    alike = [record for _, record in records if record.error == first.error]
-    ended = known or len(records) < len(errors)
-    if not ended and all(survived(kept, record) for record in alike):
-        return None
-    return position, Unknown(first, len(alike), _ranks(alike), lines_after(kept, first))
-
-
-def _first_in_summary(records: list[tuple[int, Record]]) -> tuple[int, Record] | None:
-    """Give the earliest of those that torchrun's summary tells, which has the root cause last; None for another log."""
-    if not IN_SUMMARY.match(records[0][1].text):
-        return None
-    told = [pair for pair in records if IN_SUMMARY.match(pair[1].text)]
-    return min(told, key=lambda pair: pair[1].time or 0)
 
 
 def _confidence(named: Named, others: Iterable[Named]) -> Confidence:
@@ -169,7 +157,3 @@ def _confidence(named: Named, others: Iterable[Named]) -> Confidence:
     if named.finding.ambiguity is not None:
         return Confidence.UNDECIDABLE
     return Confidence.LIKELY if any(others) else Confidence.CERTAIN
-
-
-def _ranks(records: Iterable[Record]) -> tuple[int, ...]:
-    return tuple(sorted({record.rank for record in records if record.rank is not None}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from ddpdoctor.logs.read.reader import Reader
 from ddpdoctor.logs.records import Log, Record
 
 if TYPE_CHECKING:
+    from ddpdoctor.logs.read.jobs import Jobs
     from ddpdoctor.logs.read.lines import Line
     from ddpdoctor.logs.read.sources import Origin
     from ddpdoctor.logs.search.finder import Finder
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 ALIKE = 40  # records of one rank that the same patterns match: the first ones are kept
 MOST = 50_000  # records altogether
 Patterns = tuple[Pattern, ...]
+Alike = tuple[Patterns, str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,10 @@ class MatchedLog:
     """How many lines each source has."""
     endings: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
     """The last lines of each source."""
+    statuses: Mapping[int | None, int] = field(default_factory=dict)
+    """The exit status of each rank that torchrun saw failing; negative for a signal."""
+    failed_first: frozenset[int] = frozenset()
+    """The ranks that torchrun saw failing first, those of its own host."""
 
 
 @dataclass(slots=True)
@@ -42,7 +49,7 @@ class RecordBuffer:
 
     finder: Finder
     _records: list[tuple[Record, Patterns]] = field(default_factory=list)
-    _alike: Counter[tuple[Patterns, str, int | None]] = field(default_factory=Counter)
+    _alike: Counter[Alike] = field(default_factory=Counter)
     _counts: Counter[Pattern] = field(default_factory=Counter)
     _readers: list[Reader] = field(default_factory=list)
 
@@ -53,20 +60,49 @@ class RecordBuffer:
 
     def forget(self, source: str) -> bool:
         """Drop what was kept of a source; say whether it is known at all."""
-        for record, matching in [pair for pair in self._records if pair[0].source == source]:
-            self._counts.subtract(matching)
-            self._alike[matching, record.error, record.rank] -= 1
+        dropped = {_alike(pair) for pair in self._records if pair[0].source == source}
         self._records[:] = [pair for pair in self._records if pair[0].source != source]
+        left = Counter(map(_alike, self._records))
+        for alike in dropped:
+            self._counts.subtract(dict.fromkeys(alike[0], self._alike[alike] - left[alike]))
+            self._alike[alike] = left[alike]
         return any(reader.origin.name == source for reader in self._readers)
 
+    def keep_last_job(self, reader: Reader, records: Iterator[Record]) -> None:
+        """Take what a reader gives; what was kept of a source is dropped where another job begins in it."""
+        jobs = reader.jobs.count
+
+        def of_last() -> Iterator[Record]:
+            nonlocal jobs
+            for record in records:
+                if reader.jobs.count > jobs:
+                    jobs = reader.jobs.count
+                    self.forget(reader.origin.name)
+                if record.line >= reader.jobs.line:
+                    yield record
+
+        self.keep(of_last())
+        if reader.jobs.count > jobs:
+            self.forget(reader.origin.name)
+
+    @property
+    def blank(self) -> tuple[str, ...]:
+        """The sources that hold nothing but blanks."""
+        return tuple(reader.origin.name for reader in self._readers if reader.is_blank)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out: the jobs before the last one of a source."""
+        return tuple(_note(reader.origin.name, reader.jobs) for reader in self._readers if reader.jobs.count > 1)
+
     def keep(self, records: Iterator[Record]) -> None:
-        """Take what a reader gives."""
+        """Take records in their order."""
         for record in records:
             matching = self.finder.matching(record.text)
             self._counts.update(matching)
             if not matching and not record.error:
                 continue
-            alike = matching, record.error, record.rank
+            alike = _alike((record, matching))
             self._alike[alike] += 1
             if self._alike[alike] <= ALIKE and len(self._records) < MOST:
                 self._records.append((record, matching))
@@ -76,7 +112,7 @@ class RecordBuffer:
         pairs = [pair for pair in self._records if rank is None or pair[0].rank == rank]
         near = self._dated(pairs)
         pairs = _of_one_year(pairs, near)
-        first = {reader.first_failed for reader in self._readers} - {None}
+        first = frozenset(reader.first_failed for reader in self._readers if reader.first_failed is not None)
         ordered = _in_order(pairs, first, ahead(self._starts(pairs, near)))
         matched: dict[Pattern, list[int]] = {pattern: [] for pattern in self.finder.patterns}
         for position, (_, matching) in enumerate(ordered):
@@ -93,6 +129,8 @@ class RecordBuffer:
             dict(counts),
             {reader.origin.name: reader.lines for reader in self._readers},
             {reader.origin.name: reader.last_lines for reader in self._readers},
+            {rank: status for reader in self._readers for rank, status in reader.statuses.items()},
+            first,
         )
 
     def _dated(self, pairs: list[tuple[Record, Patterns]]) -> float | None:
@@ -116,8 +154,22 @@ class RecordBuffer:
         return tuple(dict.fromkeys(node for node in named if node is not None))
 
 
+def _note(name: str, jobs: Jobs) -> str:
+    """Say which job of several is read, and how to read those before it."""
+    before = f"head -n {jobs.line - 1} {shlex.quote(name)} | ddpdoctor explain -"
+    return f"{name}: {jobs.count} jobs, one after the other; this is the last one, from line {jobs.line}" + (
+        "" if name.startswith("<") else f" (the others: {before})"
+    )
+
+
+def _alike(pair: tuple[Record, Patterns]) -> Alike:
+    """Return what records have in common of which a few are enough."""
+    record, matching = pair
+    return matching, record.error, record.rank
+
+
 def _in_order(
-    pairs: list[tuple[Record, Patterns]], first: set[int | None], fast: Mapping[str, float]
+    pairs: list[tuple[Record, Patterns]], first: frozenset[int], fast: Mapping[str, float]
 ) -> list[tuple[Record, Patterns]]:
     """Sort by source and line, and several sources by time; a record without one goes with the record before it.
 

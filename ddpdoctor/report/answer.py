@@ -28,11 +28,14 @@ def without_secrets(answer: Answer) -> Answer:
     def safe(named: Named) -> Named:
         return replace(named, finding=redacted(named.finding))
 
-    unknown = answer.unknown
+    def quotable(unknown: Unknown | None) -> Unknown | None:
+        return unknown and replace(unknown, record=replace(unknown.record, text=redact(unknown.record.text)))
+
     return replace(
         answer,
         cause=safe(answer.cause) if answer.cause else None,
-        unknown=replace(unknown, record=replace(unknown.record, text=redact(unknown.record.text))) if unknown else None,
+        unknown=quotable(answer.unknown),
+        also_unknown=quotable(answer.also_unknown),
         others=tuple(map(safe, answer.others)),
         followed=tuple(map(safe, answer.followed)),
         harmless=tuple(map(safe, answer.harmless)),
@@ -43,7 +46,10 @@ def answer_text(answer: Answer, style: Style = PLAIN, *, verbose: bool = False) 
     """Return the whole answer; ``verbose`` shows each of what it names as fully as the first cause."""
     answer = without_secrets(answer)
     lines = [*style.wrap(headline(answer), MARGIN, ""), *_first(answer, style, verbose=verbose)]
-    return "\n".join([*lines, *_groups(answer, style, verbose=verbose)])
+    if answer.also_unknown is not None:
+        lines += ["an error beside it, which ddpdoctor does not know", *_unknown(answer.also_unknown, style, MARGIN)]
+    notes = [line for note in answer.notes for line in style.wrap(printable(note), MARGIN, "")]
+    return "\n".join([*notes, *lines, *_groups(answer, style, verbose=verbose)])
 
 
 def first_text(answer: Answer, style: Style = PLAIN) -> str:
@@ -87,9 +93,9 @@ def _finding(named: Named, style: Style, *, verbose: bool) -> str:
     return result_text(result, style, verbose=verbose)
 
 
-def _unknown(unknown: Unknown, style: Style) -> Iterator[str]:
+def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
     proof = unknown.record.proof()
-    yield from style.wrap(printable(proof.seen), MARGIN, "")
+    yield from style.wrap(printable(proof.seen), MARGIN * 2 if margin else MARGIN, margin)
     yield from labelled("seen", proof.source, style)
     for frame in unknown.frames[-FRAMES:]:
         yield from labelled("in", f"{frame.file}:{frame.line}, {frame.function}", style)

@@ -26,9 +26,11 @@ def as_json(answer: Answer) -> str:
         "first": _named(answer.first) if answer.first else None,
         "confidence": answer.confidence.value if answer.confidence else None,
         "unknown": _unknown(answer.unknown) if answer.unknown else None,
+        "also_unknown": _unknown(answer.also_unknown) if answer.also_unknown else None,
         **{name: [_named(each) for each in getattr(answer, name)] for _, name in GROUPS},
         "sources": list(answer.sources),
         "lines": answer.lines,
+        "notes": list(answer.notes),
         "faults": list(answer.faults),
     }
     return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
@@ -71,19 +73,26 @@ def as_markdown(answer: Answer) -> str:
 
 
 def _markdown(answer: Answer) -> Iterator[str]:
+    yield from (_inline(note) + "\n" for note in answer.notes)
     yield f"**{_inline(headline(answer))}**"
     if answer.cause is not None:
         yield from _section(answer.cause)
     elif answer.unknown is not None:
-        proof = answer.unknown.record.proof()
-        frames = [f"{frame.file}:{frame.line}, {frame.function}" for frame in answer.unknown.frames]
-        yield from _block("\n".join([f"{proof.source}: {proof.seen}", *frames]))
+        yield from _error(answer.unknown)
+    if answer.also_unknown is not None:
+        yield from ("", "An error beside it, which ddpdoctor does not know:", *_error(answer.also_unknown))
     for title, name in GROUPS:
         group: tuple[Named, ...] = getattr(answer, name)
         if group:
             yield from ("", f"{title.capitalize()}:", "")
         for each in group:
             yield f"- {counted(each)} `{each.check.code}` {each.check.slug}: {_inline(each.finding.message)}"
+
+
+def _error(unknown: Unknown) -> Iterator[str]:
+    proof = unknown.record.proof()
+    frames = [f"{frame.file}:{frame.line}, {frame.function}" for frame in unknown.frames]
+    yield from _block("\n".join([f"{proof.source}: {proof.seen}", *frames]))
 
 
 def _section(named: Named) -> Iterator[str]:

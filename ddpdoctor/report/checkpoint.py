@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,13 @@ from tabulate import tabulate
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
 from ddpdoctor.checkpoint.allowed import is_allowed
+from ddpdoctor.checkpoint.beside import LONGEST
+from ddpdoctor.checkpoint.dangerous import harm_of
 from ddpdoctor.checkpoint.keys import Strip, assumed_strip, common_front, is_averaged, is_flat
 from ddpdoctor.checkpoint.tensors import ITEM_SIZES
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
+from ddpdoctor.shell import shell_join
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.pairing import Pairing
@@ -53,6 +57,8 @@ def _lines(file: CheckpointFile, style: Style, *, keys: bool) -> Iterator[str]:
     yield from style.wrap(printable(f"{file.path}: {file.format.value}{label}, {size_text(file.size)}"), "  ", "")
     if file.damage:
         yield from _labelled(style, "broken", file.damage)
+    if file.half_done:
+        yield _margin("mend") + shell_join(("ddpdoctor", "repair", file.path, "--undo"), style.encoding)
     if file.opaque:
         yield from _labelled(style, "not read", file.opaque)
     for module in file.modules:
@@ -68,7 +74,18 @@ def _lines(file: CheckpointFile, style: Style, *, keys: bool) -> Iterator[str]:
         )
     yield from _tree(file, style)
     if file.globals and file.format is not Format.DCP:  # whose metadata torch unpickles in full
-        yield from _globals(file.globals, style)
+        yield from _globals(file, style)
+    for name in file.globals:
+        if harm := harm_of(name):
+            yield from _labelled(
+                style, "danger", f"{name} {harm} {_when(file.format)}: load it nowhere, ask who wrote it"
+            )
+
+
+def _when(form: Format) -> str:
+    if form is Format.DCP:
+        return "when torch.distributed.checkpoint reads this"
+    return "when this is unpickled" if not form.loads else "when this is loaded with weights_only=False"
 
 
 def _tree(file: CheckpointFile, style: Style) -> Iterator[str]:
@@ -95,9 +112,9 @@ def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, ke
     if about["kind"]:
         yield from _labelled(style, "kind", about["kind"])
     elif prefix:
-        bare = Path(file.path).with_name(f"{Path(file.path).stem}.bare{Path(file.path).suffix}")
-        command = f"ddpdoctor repair {shlex.quote(file.path)} -o {shlex.quote(str(bare))}"
-        yield _margin("bare keys") + printable(command)
+        yield _margin("bare keys") + shell_join(
+            ("ddpdoctor", "repair", file.path, "-o", _bare(Path(file.path))), style.encoding
+        )
     elif about["front"] == ["model"] and any(item.key == LIGHTNING for item in file.items):
         yield from _labelled(
             style, "prefix", "model. on all keys: the LightningModule's attribute; --strip model. takes it off"
@@ -107,11 +124,18 @@ def _state_dict(file: CheckpointFile, state_dict: StateDict, style: Style, *, ke
         yield printable(tabulate(rows, headers=("key", "shape", "dtype"), disable_numparse=True))
 
 
-def _globals(names: Sequence[str], style: Style) -> Iterator[str]:
-    refused = [name for name in names if not is_allowed(name)]
-    yield from _labelled(
-        style, "imports", ", ".join(name for name in names if is_allowed(name)) or "nothing that is allowed"
-    )
+def _bare(path: Path) -> str:
+    """Return the name of a copy with bare keys, which is no longer than a name can be."""
+    stem, end = path.stem, f".bare{path.suffix}"
+    while stem and len(os.fsencode(stem + end)) > LONGEST:
+        stem = stem[:-1]
+    return str(path.with_name(stem + end))
+
+
+def _globals(file: CheckpointFile, style: Style) -> Iterator[str]:
+    refused = [name for name in file.globals if not is_allowed(name)] if file.format.loads else []
+    imported = [name for name in file.globals if name not in set(refused)]
+    yield from _labelled(style, "imports", ", ".join(imported) or "nothing that is allowed")
     if refused:
         yield from _labelled(style, "refused", f"{', '.join(refused)} (by torch.load with weights_only=True)")
 
@@ -131,6 +155,7 @@ def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
         "format": file.format.name.lower(),
         "size": file.size,
         "damage": file.damage,
+        "half_done": file.half_done,
         "opaque": file.opaque,
         "label": file.label,
         "root": file.root,
@@ -141,7 +166,7 @@ def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
         ],
         "modules": [{"location": list(each.location), "kind": each.kind} for each in file.modules],
         "optimizers": [{"location": list(each.location), "names": len(set(each.names))} for each in file.optimizers],
-        "globals": [{"name": name, "weights_only": is_allowed(name)} for name in file.globals],
+        "globals": [{"name": name, "weights_only": is_allowed(name), "harm": harm_of(name)} for name in file.globals],
     }
 
 
@@ -149,7 +174,7 @@ def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
     """Describe a state dict: sizes, dtypes, the prefix of wrappers and who left it."""
     keys = state_dict.keys
     strip = assumed_strip(keys)
-    changed = sum(strip(key) != key for key in keys)
+    changed = sum(map(ne, strip.of_all(keys), keys))
     counts = [math.prod(entry.shape) for entry in state_dict.entries]
     size = sum(count * ITEM_SIZES.get(entry.dtype, 0) for count, entry in zip(counts, state_dict.entries, strict=True))
     prefix = {"text": str(strip), "keys": changed, "by": makers(strip)} if changed and not is_averaged(keys) else None

@@ -36,6 +36,8 @@ def found_by(check: Check) -> Iterator[str]:
         yield "run"
     if check.of(Instrument.LOG):
         yield "explain"
+    if check.of(Instrument.LINT):
+        yield "lint"
 
 
 def list_text(checks: Iterable[Check], style: Style = PLAIN) -> str:

@@ -61,7 +61,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         "place": {name: value for name, value in place.items() if value is not None},
         "evidence": [asdict(evidence) for evidence in finding.evidence],
         "table": None if finding.table is None else plain(asdict(finding.table)),
-        "fix": asdict(finding.fix),
+        "fix": {"summary": finding.fix.summary, "command": finding.fix.command, "diff": finding.fix.diff},
         "ambiguity": None if finding.ambiguity is None else plain(asdict(finding.ambiguity)),
     }
 

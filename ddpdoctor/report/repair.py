@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
 from tabulate import tabulate
 
 from ddpdoctor.checkpoint import Renamed, Repair, subscript
+from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
+from ddpdoctor.shell import shell_join
 
 
-def repair_text(done: Repair, *, table: bool) -> str:
+def repair_text(done: Repair, style: Style = PLAIN, *, table: bool) -> str:
     """Return what a repair did, or would do."""
-    return printable("\n".join(_repair_lines(done, table=table)))
+    return "\n".join(_repair_lines(done, style, table=table))
 
 
-def _repair_lines(done: Repair, *, table: bool) -> Iterator[str]:
+def _repair_lines(done: Repair, style: Style, *, table: bool) -> Iterator[str]:
     if done.recovered:
-        yield f"{done.path}: a repair that was killed was taken back first"
+        yield printable(f"{done.path}: a repair that was killed was taken back first")
     total = sum(each.total for each in done.state_dicts)
     if table:
-        yield f"{done.path}: {done.changed} of {total} keys would be renamed"
+        yield printable(f"{done.path}: {done.changed} of {total} keys would be renamed")
     elif not done.changed:
         copied = f"; {done.output} is a copy" if done.output != done.path else ""
-        yield f"{done.path}: no key needs another name{copied}"
+        yield printable(f"{done.path}: no key needs another name{copied}")
+    elif done.output != done.path:
+        yield printable(f"{done.path} -> {done.output}: {done.changed} of {total} keys renamed")
     else:
-        into = f" -> {done.output}" if done.output != done.path else ""
-        back = "" if into else f" (ddpdoctor repair {shlex.quote(done.path)} --undo takes it back)"
-        yield f"{done.path}{into}: {done.changed} of {total} keys renamed{back}"
+        back = shell_join(("ddpdoctor", "repair", done.path, "--undo"), style.encoding)
+        yield printable(f"{done.path}: {done.changed} of {total} keys renamed") + f" ({back} takes it back)"
     for each in done.state_dicts:
-        yield from _renamed_lines(each, table=table)
+        yield from map(printable, _renamed_lines(each, table=table))
 
 
 def _renamed_lines(each: Renamed, *, table: bool) -> Iterator[str]:

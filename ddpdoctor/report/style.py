@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,13 +23,14 @@ class Style:
     """What a stream can show: by default, what a file or a pipe can.
 
     ``link`` is the address of a file that a click opens, with ``{host}``, ``{path}`` and ``{line}``; empty where the
-    terminal knows no links.
+    terminal knows no links; ``encoding`` is that of commands to be pasted: all other text is plain ASCII.
     """
 
     width: int = 100
     colour: bool = False
     link: str = ""
     is_terminal: bool = False
+    encoding: str = "ascii"
 
     def coloured(self, lines: Iterable[str], severity: Severity, words: str = "") -> Iterator[str]:
         """Yield lines of which the first that has these words, by default that of the severity, shows its colour."""
@@ -73,6 +73,8 @@ class Style:
         path = Path(match["file"])
         if not path.is_file():
             return match[0]
+        import socket  # here, since few terminals have links
+
         address = self.link.format(host=socket.gethostname(), path=quote(str(path.absolute())), line=match["line"])
         return f"\x1b]8;;{address}\x1b\\{match[0]}\x1b]8;;\x1b\\"
 

@@ -59,6 +59,7 @@ def _archive(opened: Opened, pickled: Pickled, plan: Plan, *, in_place: bool) ->
     if not strings or pickled.directory is None or pickled.record is None:
         return _nothing(path, size)
     data = pickles.rewritten(pickled.data, 0, len(pickled.data), pickled.machine, strings)
+    pickled.machine.forget()
     make = zips.grown if in_place else zips.rebuilt
     return make(path, size, pickled.directory, pickled.record, data)
 
@@ -92,7 +93,8 @@ def _metadata(path: str, size: int, metadata: Metadata, plan: Plan) -> Splice:
 def _shards(path: str, size: int, shards: Shards, plan: Plan, *, in_place: bool) -> Iterator[Splice | Growth]:
     names = dict(plan[0].renamed)
     for part in shards.parts:
-        own = tuple((key, names[key]) for key in part.file.state_dicts[0].keys if key in names)
+        here = part.file.state_dicts[0]
+        own = tuple((key, names[key]) for key in (*here.keys, *here.others) if key in names)
         yield from _changes(part, (Renamed((), own, len(own)),), in_place=in_place)
     if names:
         weight_map = {names.get(key, key): name for key, name in shards.index["weight_map"].items()}

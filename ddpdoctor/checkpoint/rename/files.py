@@ -7,35 +7,17 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ddpdoctor.checkpoint.beside import temporary
 from ddpdoctor.checkpoint.rename.splice import Splice
-from ddpdoctor.facets import BadTarget
 
 FICLONE = 0x40049409  # <linux/fs.h>: share the blocks of another file, where the file system can
 SAME = 1 << 30  # bytes that the kernel copies at a time
 UNSUPPORTED = {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.ENOTTY, errno.EISDIR}
 CHUNK = 1 << 24  # where it does not
-LONGEST = 900  # characters of a line; a key can have millions
-
-
-@contextmanager
-def one_line(path: str) -> Iterator[None]:
-    """Make of what is refused, by the operating system too, one line about ``path``, whatever its keys hold."""
-    try:
-        yield
-    except OSError as exc:
-        raise BadTarget(_one_line(f"{path}: {exc.strerror or exc}; nothing was changed")) from None
-    except BadTarget as exc:
-        raise type(exc)(_one_line(str(exc))) from None
-
-
-def _one_line(text: str) -> str:
-    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:LONGEST])
-    return line if len(text) <= LONGEST else f"{line}..."
 
 
 def write(path: Path, fill: Callable[[int], None], like: str = "", check: Callable[[str], None] | None = None) -> None:

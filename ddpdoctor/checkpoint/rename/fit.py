@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ddpdoctor.checkpoint.compare import KeyDifference, difference, shifted
 from ddpdoctor.checkpoint.contents import StateDict, subscript
 from ddpdoctor.checkpoint.keys import AVERAGED_COUNTER
-from ddpdoctor.checkpoint.rename.plan import names_of
+from ddpdoctor.checkpoint.rename.plan import modules, moved, names_of
 from ddpdoctor.facets import BadTarget
 
 FEW = 3
@@ -30,7 +31,17 @@ def fitted(state_dict: StateDict, wanted: StateDict) -> list[str] | KeyDifferenc
         entries = tuple(entry._replace(key=name) for entry, name in zip(state_dict.entries, new, strict=False))
         if not difference(replace(state_dict, entries=entries), wanted.entries).complete:
             return found
-    return new if sorted(new) == sorted(own_names) else found
+    if len(own_names) > len(wanted.keys):
+        return new if sorted(new) == sorted(own_names) else found
+    count = len(state_dict.keys)  # nothing is known there of what is no tensor: it goes with its layer
+    paths = modules(dict(zip(names[:count], new[:count], strict=True)))
+    others = [_with_layer(name, paths) for name in names[count:]]
+    return [*new[:count], *others] if sorted(new[:count]) == sorted(own_names) else found
+
+
+def _with_layer(name: str, paths: Mapping[str, str]) -> str:
+    path, _, last = name.rpartition(".")
+    return f"{new}.{last}" if (new := moved(path, paths)) else last
 
 
 def _renamed(bare: str, front: str, missing: str, own: dict[str, str]) -> str | None:
@@ -41,7 +52,8 @@ def _renamed(bare: str, front: str, missing: str, own: dict[str, str]) -> str | 
 
 def in_the_way(state_dict: StateDict, wanted: StateDict, found: KeyDifference) -> str:
     """Return what no renaming can change."""
-    ours = {found.file_strip(name) for name in names_of(state_dict)}
+    known = len(names_of(wanted)) > len(wanted.keys)
+    ours = {found.file_strip(name) for name in (names_of(state_dict) if known else state_dict.keys)}
     theirs = {found.model_strip(name) for name in names_of(wanted)}
     missing, unexpected = sorted(theirs - ours), sorted(ours - theirs)
     said = [

@@ -24,7 +24,20 @@ def refuse_unwritable_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise BadTarget(f"{folder}: there is no such folder")
     if not folder.stat().st_mode & WRITABLE or not os.access(folder, os.W_OK):
-        raise BadTarget(f"{folder} is a read-only folder")
+        raise BadTarget(f"{folder} is a read-only folder{_why_not(folder)}")
+
+
+def _why_not(path: Path) -> str:
+    """Return why somebody may not write there: permissions, the owner or the mount, each with a cure of its own."""
+    known = path.stat()
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return ", as its file system is mounted read-only"
+    mode = f"mode {stat.S_IMODE(known.st_mode):03o}"
+    if known.st_uid not in {os.geteuid(), 0} or (known.st_uid == 0 and os.geteuid() != 0):
+        return f" for user {os.geteuid()} ({mode}, its owner is user {known.st_uid})"
+    if known.st_mode & stat.S_IWUSR:
+        return f" though its mode is {stat.S_IMODE(known.st_mode):03o}: an attribute forbids it, which lsattr shows"
+    return f" ({mode}; chmod u+w allows it)"
 
 
 def refuse_link(path: Path) -> None:
@@ -48,7 +61,7 @@ def refuse_in_place(path: Path) -> None:
     if stat.S_ISREG(known.st_mode) and known.st_nlink > 1:
         raise BadTarget(f"{path} has {known.st_nlink} names (hard links), all of which would change: use -o")
     if not known.st_mode & WRITABLE or not os.access(path, os.W_OK):
-        raise BadTarget(f"{path} is read-only (mode {stat.S_IMODE(known.st_mode):03o}): use -o, or chmod u+w")
+        raise BadTarget(f"{path} is read-only{_why_not(path)}: write a copy with -o")
     refuse_unwritable_folder(path.absolute().parent)
     refuse_written(path)
 

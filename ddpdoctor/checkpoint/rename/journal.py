@@ -13,7 +13,7 @@ from pathlib import Path
 from ddpdoctor.checkpoint.beside import journal_of, temporary
 from ddpdoctor.checkpoint.rename.files import copied, sync_folder, write, write_at
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
-from ddpdoctor.checkpoint.steps import Step, read_runs, written_runs
+from ddpdoctor.checkpoint.steps import Step, is_half_done, read_runs, written_runs
 from ddpdoctor.facets import BadTarget
 
 
@@ -41,11 +41,11 @@ def recover(main: Path) -> bool:
     if not runs:
         return False
     states = [step.state(main.parent) for step in runs[-1]]
-    if "between" not in states and ("after" not in states or "before" not in states):
+    if not is_half_done(states):
         if set(states) == {"before"}:
             _save(main, runs[:-1])  # killed before the first change
         return False
-    _undo(main, runs, states)
+    _undo(main, *last_run(main))
     return True
 
 
@@ -55,16 +55,26 @@ def undo(main: Path) -> None:
     Raises:
         BadTarget: there is none, or the files have been changed since.
     """
+    _undo(main, *last_run(main))
+
+
+def last_run(main: Path) -> tuple[list[list[Step]], list[str]]:
+    """Return the runs, and in which state the files of the last one are, which can be taken back.
+
+    Raises:
+        BadTarget: as ``undo``.
+    """
     runs = _load(main)
     if not runs:
         raise BadTarget(f"{main}: there is nothing to undo: no journal of a repair in place is beside it")
-    _undo(main, runs, [step.state(main.parent) for step in runs[-1]])
-
-
-def _undo(main: Path, runs: list[list[Step]], states: list[str]) -> None:
+    states = [step.state(main.parent) for step in runs[-1]]
     if "else" in states:
         name = runs[-1][states.index("else")].name
         raise BadTarget(f"{main.parent / name} was changed after the repair: it cannot be undone any more")
+    return runs, states
+
+
+def _undo(main: Path, runs: list[list[Step]], states: list[str]) -> None:
     for step, state in reversed(list(zip(runs[-1], states, strict=True))):
         if state != "before":
             _take_back(step, main.parent)

@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ddpdoctor.checkpoint.keys import WRAPPER_NAMES, Strip
+from ddpdoctor.checkpoint.keys import WRAPPER_NAMES, Strip, has_wrappers
 from ddpdoctor.checkpoint.opcodes import interpret
-from ddpdoctor.checkpoint.rename.plan import Renamed, followed, modules, moved
+from ddpdoctor.checkpoint.rename.optimizers import followed
+from ddpdoctor.checkpoint.rename.plan import Renamed, modules, moved, names_of
 from ddpdoctor.checkpoint.values import Text, UnreadableError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _names(file: CheckpointFile, plan: tuple[Renamed, ...]) -> Iterator[tuple[st
             continue
         yield from each.renamed
         if state_dict.metadata:
-            yield from _paths(state_dict.metadata, state_dict.keys, dict(each.renamed))
+            yield from _paths(state_dict.metadata, names_of(state_dict), dict(each.renamed))
     yield from followed(file, plan)
 
 
@@ -53,12 +54,13 @@ def _paths(old: Iterable[str], keys: Iterable[str], new: Mapping[str, str]) -> I
     """Yield old and new paths of modules, which are the keys of ``_metadata``."""
     names = {key: new.get(key, key) for key in keys}
     paths = modules(names)
-    bare = Strip((), WRAPPER_NAMES)
-    clean = all(bare(name) == name for name in names.values())
-    for path in old:
-        other = moved(path, paths)
-        # FSDP1 takes its own name out of the keys, not out of these paths.
-        yield path, bare(f"{other}.")[:-1] if clean and other else other
+    pairs = [(path, moved(path, paths)) for path in old]
+    # FSDP1 takes its own name out of the keys, not out of these paths.
+    if has_wrappers("\n".join(path for _, path in pairs)):
+        bare = Strip((), WRAPPER_NAMES)
+        if not has_wrappers("\n".join(names.values())) or all(bare(name) == name for name in names.values()):
+            pairs = [(path, bare(f"{other}.")[:-1] if other else other) for path, other in pairs]
+    yield from pairs
 
 
 def rewritten(data: bytes, start: int, stop: int, machine: Machine, strings: Mapping[int, str]) -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Location, StateDict, subscript
-from ddpdoctor.checkpoint.survey import EXTRA_STATE, FLAT_OPTIMIZER
+from ddpdoctor.checkpoint.contents import Entry, Location, StateDict, subscript
+from ddpdoctor.checkpoint.recognise import EXTRA_STATE
+from ddpdoctor.checkpoint.survey import PLAIN
 from ddpdoctor.facets import BadTarget
 
 
@@ -23,20 +25,33 @@ class Renamed:
 
 
 def names_of(state_dict: StateDict) -> tuple[str, ...]:
-    """Return the keys that name something of a model: its tensors, and extra state of its layers."""
-    return (*state_dict.keys, *(key for key in state_dict.others if key.endswith(EXTRA_STATE)))
+    """Return the keys that name something of a model: its tensors, and whatever else its layers have."""
+    if not state_dict.others:
+        return state_dict.keys
+    paths = [*(key.rpartition(".")[0] for key in state_dict.keys), *(state_dict.metadata or ())]
+    layers = {path[: dot.start()] for path in set(paths) for dot in re.finditer(r"\.|$", path)} - {""}
+    plain = set(state_dict.plain)
+    return (*state_dict.keys, *(key for key in state_dict.others if _is_of_a_layer(key, layers, plain=key in plain)))
+
+
+def _is_of_a_layer(key: str, layers: Collection[str], *, plain: bool) -> bool:
+    """Whether a key that holds no tensor is one of a layer; a plain value is, if there is such a layer."""
+    if key.endswith(EXTRA_STATE) or ("." in key and not plain):
+        return True
+    return any(key[: dot.start()] in layers for dot in re.finditer(r"\.", key))
 
 
 def described(items: Iterable[tuple[str, Any]], location: Location = ()) -> StateDict:
     """Describe the state dict that has these keys, with tensors or their shapes as values."""
-    entries, others = [], []
+    entries, others, plain = [], [], []
     for key, value in items:
         shape = getattr(value, "shape", value)
-        if isinstance(shape, tuple):
+        if isinstance(shape, tuple) and all(isinstance(each, int) for each in shape):
             entries.append(Entry(key, tuple(shape), str(getattr(value, "dtype", "")).removeprefix("torch.")))
         else:
             others.append(key)
-    return StateDict(location, tuple(entries), tuple(others))
+            plain += [key] if isinstance(value, PLAIN) else []
+    return StateDict(location, tuple(entries), tuple(others), plain=tuple(plain))
 
 
 def renamed(state_dict: StateDict, names: tuple[str, ...], new: list[str], note: str) -> Renamed:
@@ -53,7 +68,7 @@ def renamed(state_dict: StateDict, names: tuple[str, ...], new: list[str], note:
             raise BadTarget(_collision(state_dict, pairs, kept))
         if "" in after:
             raise BadTarget(f"{next(old for old, name in pairs if not name)!r} would have no name left")
-    return Renamed(state_dict.location, pairs, len(state_dict.entries), note)
+    return Renamed(state_dict.location, pairs, len(names), note)
 
 
 def _collision(state_dict: StateDict, pairs: tuple[tuple[str, str], ...], kept: set[str]) -> str:
@@ -98,27 +113,3 @@ def moved(path: str, paths: Mapping[str, str]) -> str:
             new = paths.get("", "") if path else ""
             return f"{new}.{path}" if new else path
     return ".".join(part for part in (paths[head], tail) if part)
-
-
-def followed(file: CheckpointFile, plan: tuple[Renamed, ...]) -> Iterator[tuple[str, str]]:
-    """Yield old and new names in states of optimizers, each of which follows the model that has all of its names."""
-    models = {each.location: dict(each.renamed) for each in plan}
-    for optimizer in file.optimizers:
-        for state_dict in sorted(file.state_dicts, key=lambda each: each.location[:-1] != optimizer.location[:-1]):
-            keys = set(state_dict.keys)
-            parts = [_around(name, keys) for name in optimizer.names]
-            if all(parameter in keys for _, parameter, _ in parts):
-                new = models[state_dict.location]
-                for name, (head, parameter, tail) in zip(optimizer.names, parts, strict=True):
-                    if parameter in new:
-                        yield name, head + new[parameter] + tail
-                break
-
-
-def _around(name: str, keys: set[str]) -> tuple[str, str, str]:
-    """Find the parameter in a name of an optimizer's state: alone, or as ``state.<parameter>.exp_avg``."""
-    if name in keys or not name.startswith(FLAT_OPTIMIZER):
-        return "", name, ""
-    head, dot, rest = name.partition(".")
-    parameter, last_dot, tail = rest.rpartition(".")
-    return head + dot, parameter, last_dot + tail

@@ -2,61 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ddpdoctor.checkpoint.contents import Location, StateDict, subscript
 from ddpdoctor.checkpoint.distributed import Metadata
-from ddpdoctor.checkpoint.rename.fit import NoMatch, fitted, in_the_way
+from ddpdoctor.checkpoint.places import at_places, offered
+from ddpdoctor.checkpoint.rename.fit import FEW, NoMatch, fitted, in_the_way
+from ddpdoctor.checkpoint.rename.optimizers import left_behind
 from ddpdoctor.checkpoint.rename.plan import Renamed, names_of, renamed
-from ddpdoctor.checkpoint.rename.rules import Rules, new_names
+from ddpdoctor.checkpoint.rename.rules import Rules, new_names, why_left_alone
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.contents import StateDict
     from ddpdoctor.checkpoint.reader import Opened
 
 
-def planned(source: Opened, how: Rules, wanted: tuple[StateDict, ...]) -> tuple[Renamed, ...]:
-    """Return what happens to each state dict.
+def planned(
+    source: Opened, how: Rules, wanted: tuple[StateDict, ...] = (), at: Iterable[str] = ()
+) -> tuple[Renamed, ...]:
+    """Return what happens to each state dict; ``at`` names those that are meant.
 
     Raises:
-        BadTarget: two keys would get one name, or a key none.
+        BadTarget: two keys would get one name, or a key none; or it is not clear what is meant.
         NoMatch: no renaming makes the keys those that are wanted.
     """
     state_dicts = source.file.state_dicts
     try:
-        if wanted:
-            return _like(state_dicts, wanted)
-        plan = tuple(renamed(each, names_of(each), *new_names(each, names_of(each), how)) for each in state_dicts)
-        return tuple(_with_optimizer(each, source) for each in plan)
+        chosen = _chosen(state_dicts, how, at, any_number=bool(wanted))
+        plan = _like(chosen, wanted) if wanted else _by_rules(chosen, how)
+        return tuple(_noted(plan.get(each.location) or _kept(each), each, source) for each in state_dicts)
     except BadTarget as exc:
         raise type(exc)(f"{source.file.path}: {exc}") from None
 
 
-def _with_optimizer(each: Renamed, source: Opened) -> Renamed:
-    """Note the optimizer that a distributed checkpoint keeps by the old names, which stand in the ranks' files, too."""
-    if isinstance(source.inside, Metadata) and each.renamed:
+def _chosen(
+    state_dicts: Sequence[StateDict], how: Rules, at: Iterable[str], *, any_number: bool
+) -> Sequence[StateDict]:
+    """Return those that the user means: all, unless the rules change any keys whatever."""
+    if places := tuple(at):
+        return at_places(state_dicts, places)
+    if any_number or not how.for_one:
+        return state_dicts
+    able = [each for each in state_dicts if how.spelled_out or not why_left_alone(each)] or state_dicts
+    if len(able) > 1:
+        raise BadTarget(f"it holds {len(able)} state dicts; name those that are meant: {offered(able)}")
+    return able
+
+
+def _by_rules(chosen: Sequence[StateDict], how: Rules) -> dict[Location, Renamed]:
+    left = {} if how.spelled_out else {each.location: reason for each in chosen if (reason := why_left_alone(each))}
+    if len(left) == len(chosen):
+        location, reason = next(iter(left.items()))
+        raise BadTarget(f"{subscript('ckpt', location)} is left alone: {reason}")
+    plan = {}
+    for each in chosen:
+        if each.location in left:
+            plan[each.location] = _kept(each, f"left alone: {left[each.location]}")
+        else:
+            names = names_of(each)
+            plan[each.location] = renamed(each, names, *new_names(each, names, how))
+    return plan
+
+
+def _kept(state_dict: StateDict, note: str = "") -> Renamed:
+    return Renamed(state_dict.location, (), len(names_of(state_dict)), note)
+
+
+def _noted(each: Renamed, state_dict: StateDict, source: Opened) -> Renamed:
+    """Note what keeps its name though keys beside it get another one."""
+    if not each.renamed:
+        return each
+    said = [each.note, *_without_layer(state_dict), *left_behind(source.file, each), *_distributed(each, source)]
+    return replace(each, note="; ".join(filter(None, said)))
+
+
+def _without_layer(state_dict: StateDict) -> Iterator[str]:
+    named = set(names_of(state_dict) if state_dict.others else ())
+    others = [key for key in state_dict.others if key not in named]
+    if others:
+        more = f" and {len(others) - FEW} more" if len(others) > FEW else ""
+        belong = "belong" if len(others) > 1 else "belongs"
+        yield f"{', '.join(others[:FEW])}{more} {belong} to no layer: not renamed"
+
+
+def _distributed(each: Renamed, source: Opened) -> Iterator[str]:
+    """Tell of the optimizer that a distributed checkpoint keeps by the old names; the ranks' files have them, too."""
+    if isinstance(source.inside, Metadata):
         old = {name for name, _ in each.renamed}
         ways = (way for way in source.inside.ways.values() if way[:-1] != each.location)
         if any(part in old for way in ways for part in way):
-            note = "the optimizer's state keeps the old names, which stand in the ranks' own files, too"
-            return replace(each, note="; ".join(filter(None, (each.note, note))))
-    return each
+            yield "the optimizer's state keeps the old names, which stand in the ranks' own files, too"
 
 
-def _like(state_dicts: Sequence[StateDict], wanted: Sequence[StateDict]) -> tuple[Renamed, ...]:
+def _like(chosen: Sequence[StateDict], wanted: Sequence[StateDict]) -> dict[Location, Renamed]:
     """Return each state dict the names of the one that it fits: that of the same place, if it does."""
-    plan, reasons = [], []
-    for each in state_dicts:
+    plan, reasons = {}, []
+    for each in chosen:
         others = sorted(wanted, key=lambda other: other.location != each.location)
         found = [(other, fitted(each, other)) for other in others]
         new = next((fit for _, fit in found if isinstance(fit, list)), None)
         if new is None:
             reasons += [in_the_way(each, other, fit) for other, fit in found if not isinstance(fit, list)][:1]
-        names = names_of(each)
-        note = "" if new else "left alone: its tensors are not those that are wanted"
-        plan.append(renamed(each, names, new or list(names), note))
+            plan[each.location] = _kept(each, "left alone: its tensors are not those that are wanted")
+        else:
+            plan[each.location] = renamed(each, names_of(each), new, "")
     if len(reasons) == len(plan):
         raise NoMatch(f"no renaming makes the keys equal: {reasons[0]}")
-    return tuple(plan)
+    return plan

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.checkpoint.keys import USUAL, assumed_strip, common_front, front_of, is_averaged, is_flat
+from ddpdoctor.checkpoint.contents import subscript
+from ddpdoctor.checkpoint.keys import PREFIXES, USUAL, Strip, assumed_strip, front_of, is_averaged, is_flat
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ WRAPPERS = {
     "fabric": ("_forward_module",),
     "lightning": ("model",),
 }
+USUAL_NAMES = frozenset(USUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ class Rules:
     def spelled_out(self) -> bool:
         """Whether the user named the steps."""
         return bool(self.strip or self.regex or self.rename or self.add)
+
+    @property
+    def for_one(self) -> bool:
+        """Whether they give other names to any keys, and not only to those that have a prefix."""
+        return bool(self.front or self.regex or self.rename or self.add)
 
     def steps(self, key: str) -> str:
         """Take a key through the steps that the user named."""
@@ -79,25 +86,47 @@ def _dotted(prefix: str) -> str:
     return f"{prefix}." if prefix and not prefix.endswith(".") else prefix
 
 
-def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tuple[list[str], str]:
-    """Return the new names of these keys, and what was assumed, or why they stay as they are."""
-    if wanted.spelled_out:
-        return [wanted.steps(name) for name in names], ""
+def why_left_alone(state_dict: StateDict) -> str:
+    """Return why the keys of a state dict are not taken for those of a wrapped model; empty where they can be."""
     keys = state_dict.keys
     if is_averaged(keys):
-        return list(names), "left alone: the state of an AveragedModel, whose keys these are (--strip module. to force)"
+        return "it is the state of an AveragedModel, whose keys these are (--strip module. takes the prefix off)"
     if any(map(is_flat, keys)):
-        return list(names), "left alone: flat parameters of FSDP, which only the same FSDP model loads"
-    strip = assumed_strip(keys)
-    front = () if strip.front else common_front(keys)
-    if any(segment in USUAL for segment in front):
-        mixed = [key for key in keys if front_of(key)[: len(front)] != front]
-        some = f"{'.'.join(front)}. is before {len(keys) - len(mixed)} of {len(keys)} keys, not before {mixed[0]}"
-        return list(names), f"left alone: {some} (--strip {'.'.join(front)}. to force)"
+        return "it holds flat parameters of FSDP, which only the same FSDP model loads"
+    return ""
+
+
+def new_names(state_dict: StateDict, names: Sequence[str], wanted: Rules) -> tuple[list[str], str]:
+    """Return the new names of these keys, and what was assumed.
+
+    Raises:
+        BadTarget: some of the keys have the prefix of a wrapper, and others have not.
+    """
+    if wanted.spelled_out:
+        return [wanted.steps(name) for name in names], ""
+    strip = assumed_strip(names)
+    note = _assumed(state_dict, names, strip, wanted)
     prefix = "".join(f"{segment}." for segment in wanted.front)
-    new = [prefix + strip(name) for name in names]
-    taken = [segment for segment in strip.front if segment in USUAL and strip.front != wanted.front]
-    return (
-        new,
-        f"assumed that no layer of the model itself is called {' or '.join(dict.fromkeys(taken))}" if taken else "",
-    )
+    new = strip.of_all(names)
+    return [prefix + name for name in new] if prefix else new, note
+
+
+def _assumed(state_dict: StateDict, names: Sequence[str], strip: Strip, wanted: Rules) -> str:
+    """Return what is assumed about layers that are called like a wrapper."""
+    if strip.front:
+        taken = [segment for segment in strip.front if segment in USUAL and strip.front != wanted.front]
+        called = " or ".join(dict.fromkeys(taken))
+        return f"assumed that no layer of the model itself is called {called}" if called else ""
+    marked = [name for name in names if name.startswith(PREFIXES) and not USUAL_NAMES.isdisjoint(front_of(name))]
+    if not marked:
+        return ""
+    front = front_of(marked[0])
+    other = next(name for name in names if front_of(name)[:1] != front[:1])
+    segment = next(segment for segment in front if segment in USUAL)
+    some = f"{segment}. is before {len(marked)} of {len(names)} keys, not before {other}"
+    if state_dict.metadata is not None and {name.rpartition(".")[0] for name in names} <= {*state_dict.metadata}:
+        return f"{some}: taken for a layer that is called {segment}, as _metadata has all of them"
+    where, prefix = subscript("ckpt", state_dict.location), f"{'.'.join(front)}."
+    if doubled := {*names}.intersection(name.removeprefix(prefix) for name in marked):
+        raise BadTarget(f"{where}: {some}, and {min(doubled)} is there with it and without it")
+    raise BadTarget(f"{where}: {some}; --strip {prefix} takes it off where it is")

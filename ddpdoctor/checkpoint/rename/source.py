@@ -26,7 +26,7 @@ def usable(source: Opened) -> Opened:
     """
     file = source.file
     if file.damage:
-        raise BadTarget(f"{file.path} is broken: {file.damage}")
+        raise BadTarget(f"{file.path} is broken: {file.damage}{'; --undo mends it' if file.half_done else ''}")
     if file.opaque:
         raise BadTarget(f"{file.path} cannot be changed: {file.opaque}")
     if not file.format.loads or file.format in CLOSED:

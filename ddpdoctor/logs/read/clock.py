@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from calendar import timegm
+from calendar import monthrange, timegm
 from dataclasses import dataclass
 
 MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
@@ -21,6 +21,7 @@ PREFIXES = tuple(
 # glog's, which torch prints: level, month and day, no year; the rest of the line is the program's.
 GLOG = re.compile(rf"\[?[IWEF](?P<month>\d\d)(?P<day>\d\d)[ ]{HOUR}")
 YEAR = 2000  # of those who name none, until another line of the log does; it has all days
+LEAP = 8  # years at most from a February 29 to the nearest other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,10 @@ def is_dated(seconds: float) -> bool:
 
 def nearest(seconds: float, near: float) -> float:
     """Return a time of no year in that year in which it comes nearest to another time."""
-    _, *rest = time.gmtime(seconds)[:6]
+    _, month, day, *rest = time.gmtime(seconds)[:6]
     around = time.gmtime(near).tm_year
-    return min(
-        (timegm((year, *rest)) + seconds % 1 for year in range(around - 1, around + 2)),
-        key=lambda each: abs(each - near),
-    )
+    years = (year for year in range(max(1, around - LEAP), around + LEAP + 1) if day <= monthrange(year, month)[1])
+    return min((timegm((year, month, day, *rest)) + seconds % 1 for year in years), key=lambda each: abs(each - near))
 
 
 def _moment(match: re.Match[str]) -> Moment | None:
@@ -66,7 +65,9 @@ def _moment(match: re.Match[str]) -> Moment | None:
     month = MONTHS[parts["month_name"]] if parts.get("month_name") else int(parts["month"])
     year = int(parts["year"]) if parts.get("year") else None
     day, hour, minute, second = (int(parts[name]) for name in ("day", "hour", "minute", "second"))
-    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):  # noqa: PLR2004
+    if not (1 <= month <= 12 and hour < 24 and minute < 60 and second <= 60):  # noqa: PLR2004
+        return None
+    if year == 0 or not 1 <= day <= monthrange(year or YEAR, month)[1]:
         return None
     seconds = timegm((year or YEAR, month, day, hour, minute, second)) + float(f"0.{parts['fraction'] or 0}")
     zone = parts.get("zone")

@@ -27,6 +27,8 @@ class Summary:
         self._is_first = False
         self.first: int | None = None
         """The rank that torchrun saw failing first."""
+        self.statuses: dict[int, int] = {}
+        """The exit status of each rank that failed; negative for a signal."""
 
     @property
     def is_open(self) -> bool:
@@ -54,6 +56,9 @@ class Summary:
         rank = int(number[0]) if number else None
         if self._is_first and rank is not None:
             self.first, self._is_first = rank, False
+        status = re.match(r"-?\d+", named.get("exitcode", ""))
+        if status and rank is not None:
+            self.statuses[rank] = int(status[0])
         found = find_moment(named.get("time", ""))
         for line in held:
             yield replace(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddpdoctor.logs.read.elastic import Summary
+from ddpdoctor.logs.read.jobs import Jobs
 from ddpdoctor.logs.read.lines import read_line
 from ddpdoctor.logs.read.tracebacks import Assembler
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from ddpdoctor.logs.read.clock import Moment
     from ddpdoctor.logs.read.lines import Line
@@ -37,10 +38,13 @@ class Reader:
         self._head = b""
         self.origin = origin
         self.lines = 0
+        self.jobs = Jobs()
+        self.is_blank = True
 
     def feed(self, data: bytes) -> Iterator[Record]:
         """Take more bytes."""
         self._head += data[: HEAD - len(self._head)]
+        self.is_blank = self.is_blank and not data.strip()
         data = self._rest + data
         end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1  # a last \r can be half of a line's end
         if not end and len(data) > LONGEST:
@@ -83,6 +87,11 @@ class Reader:
         return self._summary.first
 
     @property
+    def statuses(self) -> Mapping[int, int]:
+        """The exit statuses of the ranks that torchrun saw failing; negative for a signal."""
+        return self._summary.statuses
+
+    @property
     def _is_idle(self) -> bool:
         return self._assembler.is_idle and not self._summary.is_open
 
@@ -106,7 +115,11 @@ class Reader:
             end = len(block) if end < 0 else end
             back = block.find(b"\r", position, end - 1)  # a progress bar goes on in the same line
             stop = end if back < 0 else back
-            for line in self._summary.feed(read_line(block[position:stop], self.lines + 1)):
+            read = read_line(block[position:stop], self.lines + 1)
+            if self.jobs.feed(read):
+                yield from self.pause()
+                self._summary = Summary()
+            for line in self._summary.feed(read):
                 yield from self._assembler.feed(line)
             position = stop + 1
             self.lines += block[stop:position] == b"\n"

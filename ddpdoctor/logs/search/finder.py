@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.logs.search.prefilter import Shapes
+from ddpdoctor.logs.search.words import LiteralIndex
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Pattern
@@ -21,6 +22,17 @@ STRUCTURE = (
     "terminate called ",
     "  time      : ",
     "(first observed failure)",
+    # where a job ends, and where another begins
+    "ChildFailedError",
+    "Exited with exit code",
+    "exits with return code",
+    "returned non-zero exit status",
+    " CANCELLED AT ",
+    "torch.distributed.run",
+    "torch/distributed/run.py:",
+    "Starting elastic_operator",
+    "torchrun ",
+    ":main] cmd = ",
 )
 
 
@@ -31,8 +43,10 @@ class Finder:
     patterns: tuple[Pattern, ...]
     everywhere: tuple[Pattern, ...]
     """Those that no literal text announces."""
-    owners: Mapping[str, tuple[Pattern, ...]]
+    literals: LiteralIndex
+    owners: Mapping[bytes, tuple[Pattern, ...]]
     """For each literal, the patterns that need it."""
+    order: Mapping[Pattern, int]
     shapes: Shapes | None
     """Finds the lines worth a look; None where every line has to be looked at."""
 
@@ -42,9 +56,11 @@ class Finder:
 
     def matching(self, text: str) -> tuple[Pattern, ...]:
         """Return the patterns that match the text."""
-        owned = (pattern for literal, patterns in self.owners.items() if literal in text for pattern in patterns)
-        candidates = dict.fromkeys((*self.everywhere, *owned))
-        return tuple(pattern for pattern in candidates if pattern.search(text))
+        within = self.literals.within(text.encode(errors="surrogatepass"))
+        owned = {pattern for literal in within for pattern in self.owners[literal]}
+        return tuple(pattern for pattern in self.everywhere if pattern.search(text)) + tuple(
+            pattern for pattern in sorted(owned, key=self.order.__getitem__) if pattern.search(text)
+        )
 
     def skipped(self) -> Iterator[tuple[tuple[Pattern, ...], int]]:
         """Yield how many lines like others were passed over, and the patterns that match one of them."""
@@ -52,8 +68,12 @@ class Finder:
             yield self.matching(line.decode(errors="replace")), count
 
 
-def finder(declared: Iterable[Pattern], context: Iterable[Pattern] = ()) -> Finder:
-    """Prepare the search for declared patterns, and for their context patterns.
+def finder(
+    declared: Iterable[Pattern],
+    context: Iterable[Pattern] = (),
+    needs: Callable[[Pattern], Collection[str]] = literals,
+) -> Finder:
+    """Prepare the search for declared patterns, and for their context patterns; ``needs`` returns their literals.
 
     A pattern without a literal text has to be tried on each line, which takes its time; a context pattern is
     only looked for in what is kept for another reason.
@@ -64,7 +84,7 @@ def finder(declared: Iterable[Pattern], context: Iterable[Pattern] = ()) -> Find
     everywhere = []
     patterns = tuple(dict.fromkeys((*ordered, *context)))
     for pattern in patterns:
-        wanted = literals(pattern)
+        wanted = needs(pattern)
         for literal in wanted:
             owners.setdefault(literal, []).append(pattern)
         if not wanted:
@@ -74,7 +94,12 @@ def finder(declared: Iterable[Pattern], context: Iterable[Pattern] = ()) -> Find
     if own.isdisjoint(everywhere):
         shapes = Shapes([text.encode() for text in announcing], [text.encode() for text in owners.keys() - announcing])
     return Finder(
-        patterns, tuple(everywhere), {literal: tuple(patterns) for literal, patterns in owners.items()}, shapes
+        patterns,
+        tuple(everywhere),
+        LiteralIndex(text.encode() for text in owners),
+        {literal.encode(): tuple(patterns) for literal, patterns in owners.items()},
+        {pattern: number for number, pattern in enumerate(patterns)},
+        shapes,
     )
 
 

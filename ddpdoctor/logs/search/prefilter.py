@@ -11,6 +11,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from itertools import accumulate
 
+from ddpdoctor.logs.search.words import LiteralIndex
+
 DIGITS = b"0123456789"
 SHORTEST = 3  # characters of a literal without its digits; a shorter one is searched for in each line as it stands
 SHAPES = 50_000  # that are remembered: then they are learnt anew
@@ -24,9 +26,10 @@ class Shapes:
 
     def __init__(self, literals: Collection[bytes], context: Collection[bytes] = ()) -> None:
         """Take what to search for: the literals of log patterns, and those of their context."""
-        self._literals = _without_digits(literals)
-        self._beside = _without_digits(context)
-        self._exact = tuple(each for each in (*literals, *context) if len(each.translate(None, DIGITS)) < SHORTEST)
+        self._literals = LiteralIndex(_without_digits(literals))
+        self._beside = LiteralIndex(_without_digits(context))
+        exact = [each for each in (*literals, *context) if len(each.translate(None, DIGITS)) < SHORTEST]
+        self._exact = LiteralIndex(exact) if exact else None
         self._dull: set[bytes] = set()
         self._telling: dict[bytes, int] = {}
         self._around: dict[bytes, int] = {}
@@ -100,11 +103,11 @@ class Shapes:
         self._dull.update(new - telling - around)
 
     @staticmethod
-    def _lines_with(text: bytes, literals: tuple[bytes, ...]) -> set[int]:
+    def _lines_with(text: bytes, literals: LiteralIndex) -> set[int]:
         """Return the numbers of the lines, from 0, that hold any of some literals."""
         ends: list[int] = []
         found = set()
-        for literal in literals:
+        for literal in literals.within(text):
             position = text.find(literal)
             while position >= 0:
                 if not ends:

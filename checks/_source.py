@@ -1,0 +1,150 @@
+"""Samplers, loaders and loops over epochs, as a source has them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import dotted, given, is_open, keyword
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+SAMPLER = "torch.utils.data.DistributedSampler"
+LOADER = "torch.utils.data.DataLoader"
+PASS_ON = {"enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "iter", "len", "zip", "tqdm.notebook.tqdm", "tqdm.trange"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A DistributedSampler that one variable holds, and the loaders that are given it, by their variables."""
+
+    call: ast.Call
+    name: str
+    loaders: dict[str, ast.Call]
+
+
+def shuffling_samplers(script: Script) -> Iterator[Sampled]:
+    """Yield the samplers that shuffle, and that leave their function only as part of a loader."""
+    for call in script.calls(SAMPLER):
+        shuffle = given(call, 3, "shuffle")
+        if is_open(call) or (shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is True)):
+            continue
+        name = target(script, call)
+        if name is not None and "." not in name:
+            loaders = {
+                held: loader
+                for loader in script.calls(LOADER)
+                if script.function(loader) is script.function(call)
+                and dotted(keyword(loader, "sampler") or call) == name
+                and (held := target(script, loader)) is not None
+            }
+            yield Sampled(call, name, loaders)
+
+
+def target(script: Script, call: ast.Call) -> str | None:
+    """Return the one variable that a call's result, or one of the branches that it is in, is assigned to."""
+    node: ast.AST = call
+    for parent in script.tree.above(call):
+        if isinstance(parent, ast.IfExp) and node is not parent.test:
+            node = parent
+            continue
+        if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
+            return dotted(parent.targets[0])
+        return None
+    return None
+
+
+def uses(script: Script, name: str, near: ast.AST) -> Iterator[ast.Name]:
+    """Yield where a local variable is read."""
+    function = script.function(near)
+    for node in script.tree.nodes:
+        match node:
+            case ast.Name(id=read, ctx=ast.Load()) if read == name and function in {None, script.function(node)}:
+                yield node
+
+
+def epoch_loops(script: Script) -> Iterator[ast.For]:
+    """Yield the loops that count epochs, more than one."""
+    for node in script.tree.nodes:
+        match node:
+            case ast.For(target=ast.Name(id=name), iter=ast.Call() as counted):
+                if "epoch" in f"{name} {ast.unparse(counted)}".lower() and _several(script, counted):
+                    yield node
+
+
+def _several(script: Script, call: ast.Call) -> bool:
+    path = script.resolve(call.func)
+    if path in PASS_ON and call.args and isinstance(call.args[0], ast.Call):
+        return _several(script, call.args[0])
+    if path not in {"range", "tqdm.trange"}:
+        return False
+    last = script.value(call.args[-1]) if call.args else None
+    return not (isinstance(last, ast.Constant) and last.value in {0, 1})
+
+
+def iterated(script: Script, name: str, loop: ast.AST, depth: int = 3) -> ast.For | None:
+    """Return the loop, within another or in a function that is called there, that goes through what a name holds."""
+    for node in script.inside(loop):
+        if isinstance(node, (ast.For, ast.AsyncFor)) and node is not loop and _through(script, node.iter) == name:
+            return node if isinstance(node, ast.For) else None
+        if isinstance(node, ast.Call) and depth and (inner := _in_function(script, node, name, depth)) is not None:
+            return inner
+    return None
+
+
+def _in_function(script: Script, call: ast.Call, name: str, depth: int) -> ast.For | None:
+    function = script.called(call)
+    if function is None or isinstance(function, ast.Lambda):
+        return None
+    names = [each.arg for each in function.args.args]
+    passed = dict(zip(names, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
+    for parameter, value in passed.items():
+        if _through(script, value) == name:
+            return iterated(script, parameter, function, depth - 1)
+    return None
+
+
+def _through(script: Script, node: ast.expr) -> str | None:
+    """Return the variable that ``x``, ``enumerate(x)``, ``tqdm(x)`` and ``zip(x, y)`` go through."""
+    while isinstance(node, ast.Call) and node.args and script.resolve(node.func) in PASS_ON:
+        node = node.args[0]
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def is_evaluation(script: Script, name: str, loop: ast.For) -> bool:
+    """Whether a loop goes through a loader without learning: by the loader's name, or since no gradient is kept."""
+    if EVALUATION.search(name):
+        return True
+    function = script.function(loop)
+    outer = [node for node in script.tree.above(loop) if isinstance(node, (ast.With, ast.AsyncWith))]
+    around = [ast.unparse(item.context_expr) for node in outer for item in node.items]
+    around += [ast.unparse(each) for each in getattr(function, "decorator_list", ())]
+    return any("no_grad" in each or "inference_mode" in each for each in around)
+
+
+EVALUATION = re.compile("val|test|eval|dev", re.IGNORECASE)
+
+
+def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the variables of loaders whose sampler is certainly a DistributedSampler, with the sampler."""
+    for loader in script.calls(LOADER):
+        sampler, name = keyword(loader, "sampler"), target(script, loader)
+        made = script.held(sampler) if isinstance(sampler, ast.Name) else sampler
+        if isinstance(made, ast.Call) and name is not None and script.resolve(made.func) == SAMPLER:
+            yield name, made
+
+
+def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:
+    """Yield the loops without gradients through what a name holds, with each sum that they keep."""
+    for root in (script.module, *(node for node in script.tree.nodes if isinstance(node, ast.FunctionDef))):
+        loop = iterated(script, name, root)
+        if loop is None or not is_evaluation(script, "", loop):
+            continue
+        for node in script.inside(*loop.body):
+            match node:
+                case ast.AugAssign(target=ast.Name(id=held), op=ast.Add()):
+                    yield loop, held

@@ -1,0 +1,23 @@
+"""Paths in a source that are the same on all ranks."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+
+def depends_on_rank(script: Script, path: ast.expr) -> bool:
+    """Whether a path can be another on each rank, or is no path: taken to be so where a name in it says so.
+
+    Only literals, options and variables that hold them are known; a call of unknown code can give each rank its own.
+    """
+    return script.can_differ(path)
+
+
+def diff_guarded(script: Script, call: ast.Call) -> str:
+    """Return the lines that let one rank alone come to a call."""
+    code = script.code(call)
+    return f"-{code}\n+if torch.distributed.get_rank() == 0:\n+    {code}\n+torch.distributed.barrier()"

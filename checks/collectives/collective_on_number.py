@@ -1,0 +1,91 @@
+"""A collective is given a number, or its result is used where there is none.
+
+## What happens
+
+`dist.all_reduce(loss.item())` is a TypeError: collectives work on tensors, in place. And `total =
+dist.all_reduce(total)` makes total None: what a collective computes stands in the tensor that it was given.
+
+## How to be sure
+
+`print(dist.all_reduce(tensor))` prints None. Reported only where `dist` is torch.distributed by the file's imports,
+and without `async_op=True`, which returns a handle.
+
+## How to mend it
+
+Put the number into a tensor, `total = torch.tensor(value, device=device)`, and read it from there after
+`dist.all_reduce(total)`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/distributed/distributed_c10d.py.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, keyword, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP752", Severity.ERROR)
+
+
+IN_PLACE = tuple(
+    f"torch.distributed.{name}" for name in "all_reduce broadcast reduce all_gather barrier scatter gather".split()
+)
+NUMBERS = {"float", "int", "len", "sum", "round"}
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look at what such a call is given, and at what becomes of its result."""
+    for call in script.calls(*IN_PLACE):
+        name = script.code(call.func)
+        first = call.args[0] if call.args else None
+        if (
+            first is not None
+            and name.rpartition(".")[2] in {"all_reduce", "broadcast", "reduce"}
+            and _is_number(script, first)
+        ):
+            yield Finding(
+                f"{name} is given {script.code(first)}, which is no tensor: a TypeError",
+                (script.seen(call, f"value = torch.tensor({script.code(first)}, device=device)"),),
+                Fix("put the number into a tensor, reduce that, and read it afterwards"),
+                script.place(call),
+            )
+        parent = script.tree.parents.get(call)
+        is_used = isinstance(parent, (ast.BinOp, ast.Attribute, ast.Subscript)) or (
+            isinstance(parent, ast.Assign) and _is_same(parent, first)
+        )
+        if is_used and keyword(call, "async_op") is None and not is_open(call) and len(call.args) < MANY:
+            yield Finding(
+                f"{name} returns None: its result stands in {script.code(first) if first else 'its tensor'}",
+                (script.seen(call, "the call alone, in a line of its own"),),
+                Fix("call it, and go on with the tensor"),
+                script.place(call),
+            )
+
+
+MANY = 4  # arguments by place: one of them can be async_op
+
+
+def _is_same(parent: ast.Assign, first: ast.expr | None) -> bool:
+    """Whether a result is stored under the name of the tensor itself."""
+    return first is not None and any(ast.unparse(target) == ast.unparse(first) for target in parent.targets)
+
+
+def _is_number(script: Script, node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float))
+        case ast.List() | ast.Dict():
+            return True
+        case ast.Call(func=ast.Attribute(attr="item"), args=[]):
+            return True
+        case ast.Call(func=ast.Name() as function):
+            return script.resolve(function) in NUMBERS
+    return False

@@ -1,0 +1,98 @@
+"""A C++ or CUDA extension cannot be built on this host.
+
+## What happens
+
+DeepSpeed and others compile their operators when they are first used, on each host, in each rank: "Error building
+extension 'cpu_adam'", "Ninja is required to load C++ extensions", or DeepSpeed's "Installed CUDA version 12.2 does not
+match the version torch was compiled with 11.7, unable to compile cuda/cpp extensions". What comes afterwards
+("'DeepSpeedCPUAdam' object has no attribute 'ds_opt_adam'") is only the object that was not made.
+
+## How to be sure
+
+The compiler's own first error stands above the exception: "fatal error: Python.h: No such file or directory", "nvcc:
+not found", "unsupported GNU version". `ds_report` lists what DeepSpeed can build here.
+
+## How to mend it
+
+Install what is missing: the CUDA toolkit of torch's own major version (`torch.version.cuda`; CUDA_HOME points to it),
+a compiler that it supports, ninja, Python's headers. Or build once, for all hosts: `DS_BUILD_OPS=1 pip install
+deepspeed`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13 and DeepSpeed 0.8 to 0.18. Source: torch.utils.cpp_extension; deepspeed's
+op_builder/builder.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
+
+AILMENT = Ailment("DDP132", Severity.ERROR)
+CUDA = (
+    r"Installed CUDA version (?P<here>[\d.]+) does not match the version torch was compiled with (?P<torch>[\d.]+), "
+    r"unable to compile"
+    r"|The detected CUDA version \((?P<found>[\d.]+)\) mismatches the version that was used to compile\s+PyTorch "
+    r"\((?P<wanted>[\d.]+)\)"
+)
+BUILDING = r"Error building extension '(?P<name>[^'\n]+)'"
+NINJA = r"Ninja is required to load C\+\+ extensions"
+COMPILER = (
+    r"fatal error: (?P<header>[^\n:]+): No such file or directory|nvcc: (?:command )?not found|nvcc fatal *: [^\n]+"
+    r"|unsupported GNU version[^\n]*|No such file or directory: '[^'\n]*/nvcc'"
+)
+BUILD = "ds_report"
+
+
+@log_pattern(CUDA)
+def of_another_cuda(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Compare the two versions; where DeepSpeed accepts a pair, it says so and builds."""
+    here, wanted = match["here"] or match["found"], match["torch"] or match["wanted"]
+    yield Finding(
+        f"extensions cannot be built: the CUDA toolkit here is {here}, and torch was built with {wanted}",
+        (record.proof(match, f"a CUDA toolkit {wanted}"),),
+        Fix(
+            f"point CUDA_HOME to a toolkit of CUDA {wanted}, or install the torch for CUDA {here}",
+            command=f"export CUDA_HOME=/usr/local/cuda-{wanted} PATH=/usr/local/cuda-{wanted}/bin:$PATH",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(rf"{BUILDING}|{NINJA}", context=(CUDA, COMPILER))
+def of_the_compiler(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Quote the compiler's first error, which stands above; without it say what is left."""
+    if log.first(CUDA):
+        return
+    name = match["name"]
+    said = f"the extension {name} cannot be built here" if name else "ninja, which builds extensions, is not installed"
+    first = log.first(COMPILER)
+    yield Finding(
+        f"{said}: {first[1][0]}" if name and first else said,
+        (record.proof(match, "a build that ends"), *((first[0].proof(first[1]),) if first else ())),
+        Fix("install what the build needs", command="pip install ninja; nvcc --version; c++ --version; " + BUILD),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a compiler, the CUDA toolkit or Python's headers are missing, or of a version that does not fit",
+                "several ranks build in one folder, and one broke the other's files",
+            ),
+            f"rm -rf ~/.cache/torch_extensions; {BUILD}   # then once with one process: its first error is the cause",
+        )
+        if name and not first
+        else None,
+    )
+
+
+@log_pattern(r"object has no attribute '(?:ds_opt_adam\w*|opt_id)'", role=Role.CONSEQUENCE)
+def of_what_was_not_made(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The optimizer of an extension that was not built."""
+    yield Finding(
+        "an optimizer of DeepSpeed was not made: its extension is missing",
+        (record.proof(match, "the extension is built before"),),
+        Fix("read the exception before it: it says why the extension was not built", command=BUILD),
+        record.place,
+    )

@@ -1,0 +1,67 @@
+"""The GPU is chosen by the global rank.
+
+## What happens
+
+The global rank counts over all nodes: on the second node of eight GPUs it begins with 8, and there is no GPU 8.
+`torch.cuda.set_device(dist.get_rank())` works on one node and ends with "invalid device ordinal" on two.
+
+## How to be sure
+
+Start it on two nodes. On one node the global rank is the local one, and nothing is wrong: `ddpdoctor lint` tells it with
+`--confidence likely` only, where the number comes from `get_rank()` or RANK without a modulo, in a file that starts no
+processes itself.
+
+## How to mend it
+
+`local_rank = int(os.environ["LOCAL_RANK"])`, which torchrun sets; or `dist.get_rank() % torch.cuda.device_count()`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: PyTorch documentation, torchrun, the environment
+variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import DDP, Ailment, Ambiguity, Fact, Finding, Fix, Severity, keyword, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP223", Severity.WARNING)
+ONE_NODE = Ambiguity(
+    ("the training runs on several nodes: those after the first have no such GPU", "it only ever runs on one: no harm"),
+    "grep -rn -e nnodes -e NNODES -e '#SBATCH.*nodes' .",
+)
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a global rank that names a device."""
+    if SPAWN & script.all_calls().keys() or script.frameworks:
+        return
+    told = set()
+    for node in (*script.calls("torch.cuda.set_device"), *script.calls(DDP)):
+        devices = keyword(node, "device_ids")
+        passed = node.args[:1] if script.resolve(node.func) != DDP else [*getattr(devices, "elts", ())]
+        for each in passed:
+            if script.fact(each) is Fact.RANK and script.code(each) not in told:
+                told.add(script.code(each))
+                yield Finding(
+                    f"{script.code(each)} is the global rank, and names a GPU: a second node has none of this number",
+                    (script.seen(node, 'int(os.environ["LOCAL_RANK"])'),),
+                    Fix("choose the GPU by the local rank"),
+                    script.place(node),
+                    ambiguity=ONE_NODE,
+                )
+
+
+SPAWN = {
+    "torch.multiprocessing.spawn",
+    "torch.multiprocessing.start_processes",
+    "torch.multiprocessing.Process",
+    "multiprocessing.Process",
+}

@@ -1,0 +1,52 @@
+"""The sizes of the parallel dimensions do not multiply to the number of ranks.
+
+## What happens
+
+Data, tensor, pipeline and context parallelism divide the ranks among them, so their sizes multiply to the world size,
+and the model's layers and heads have to be divisible by them. Where they do not: "world_size (8) is not equal to
+tensor_model_parallel_size (1) x pipeline_model_parallel_size (1)", "world size (6) is not divisible by 4", "Number of
+layers should be divisible by the pipeline-model-parallel size", "Mesh should not be bigger than default world size",
+"Invalid parallel dims". Every rank says so, before any training.
+
+## How to be sure
+
+The numbers stand in the message; the launcher's `--nnodes` times `--nproc_per_node` is the world size.
+
+## How to mend it
+
+Change the launch or the sizes, so that their product is the world size.
+
+## Versions and sources
+
+Holds for Megatron-LM and frameworks on it, torchtitan, vLLM, and torch 2.2 to 2.13 (torch.distributed.device_mesh).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP431", Severity.ERROR)
+
+
+@log_pattern(
+    r"world_size \(\d+\) is not equal to tensor_model_parallel_size \(\d+\) x pipeline_model_parallel_size \(\d+\)"
+    r"|world[ _]size \(\d+\) is not divisible by [^\n]{1,120}"
+    r"|(?:[Nn]umber of layers|num_layers) should be divisible by (?:the )?pipeline[-_]model[-_]parallel[-_ ]size"
+    r"|Mesh should not be bigger than default world size[^\n]{0,80}"
+    r"|Invalid parallel dims: [^\n]{0,160}!= WORLD_SIZE\(?\d+\)?"
+    r"|mpiSize == tp \* pp"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote the numbers."""
+    yield Finding(
+        f"the parallel sizes do not fit the launch: {match[0].strip()}",
+        (record.proof(match, "data x tensor x pipeline x context parallel sizes = nnodes x nproc_per_node"),),
+        Fix(
+            "make the product of the sizes the number of ranks, here or in the launch",
+            command="torchrun --nnodes=NODES --nproc_per_node=RANKS train.py   # NODES * RANKS = product of the sizes",
+        ),
+        record.place,
+    )

@@ -1,0 +1,71 @@
+"""A plain tensor meets sharded parameters (DTensor) in one operation.
+
+## What happens
+
+fully_shard (FSDP2) and tensor parallelism turn parameters into DTensors: each rank holds a shard, and the tensor knows
+the whole. An operation on a DTensor and a plain tensor has no meaning that torch could choose for the user, so it
+raises "aten.mul.Tensor: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling
+distributed operators!" (up to torch 2.1 "got mixed distributed and non-distributed tensors"). Only tensors of one
+element without dimensions are let through.
+
+## How to be sure
+
+The operator and the line tell which tensor is plain. An `_foreach_` operation within an optimizer or a clipping: some
+parameters are sharded and others are not, in one group. `embedding`, `mm` or `linear`: a weight is used outside of the
+forward that gathers it (a loss that takes `lm_head.weight`, generation on a submodule), or was made after sharding (a
+LoRA adapter, a new buffer). `copy_`: weights are copied between a sharded and a whole model.
+
+## How to mend it
+
+Shard every parameter that meets sharded ones, adapters included, before the optimizer is made; call the module that
+fully_shard was applied to, not a part of it. Where the plain tensor is right, make it a DTensor
+(`distribute_tensor(t, mesh, [Replicate()])`) or the sharded one whole (`p.full_tensor()`, on all ranks).
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed.tensor's _dispatch.py (up to 2.4 torch.distributed._tensor).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP545", Severity.ERROR)
+LONGEST = 100  # characters of an operator's name
+APART = "some parameters of one optimizer or clipping are sharded, and others are not"
+OUTSIDE = (
+    "the forward goes past the sharded module, so that its weight was not gathered: a submodule or .weight is used"
+)
+AFTER = "a weight, an adapter or a buffer was made after the sharding, so it is plain"
+COPIED = "weights are copied between a sharded model and a whole one"
+
+
+@log_pattern(r": got mixed (?:torch\.Tensor and DTensor|distributed and non-distributed tensors)")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Let the operator say what is likely."""
+    op = re.split(r"[^\w.]", record.text[: match.start()][-LONGEST:])[-1]
+    causes: tuple[str, ...]
+    if "_foreach_" in op:
+        causes = (APART, AFTER)
+    elif ".copy_" in op:
+        causes = (COPIED, AFTER)
+    else:
+        causes = (OUTSIDE, AFTER, APART)
+    yield Finding(
+        f"{op} was given a plain tensor together with a DTensor",
+        (record.proof(match, "only DTensors, or only plain tensors"),),
+        Fix(
+            "shard whatever meets sharded parameters, before the optimizer is made; or make the plain tensor a DTensor",
+            diff="+from torch.distributed.tensor import Replicate, distribute_tensor\n"
+            "+plain = distribute_tensor(plain, sharded.device_mesh, [Replicate()])",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            causes,
+            'python -c "import train; print({n: type(p.data).__name__ for n, p in train.model.named_parameters()})"'
+            "   # after sharding: who is no DTensor",
+        ),
+    )

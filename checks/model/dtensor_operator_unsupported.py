@@ -1,0 +1,52 @@
+"""An operator has no rule for sharded tensors (DTensor).
+
+## What happens
+
+For each operator torch needs a rule that says what comes out when its inputs are sharded. For some there is none:
+"NotImplementedError: Operator aten.select.int does not have a sharding strategy registered." Others have a rule that
+does not fit the sizes or the placements at hand: "Sharding propagation failed for Op(op=aten.embedding.default, ...)".
+Custom operators of extensions never have one, and within torch.inference_mode composite operators such as matmul are
+not taken apart, so they have none either.
+
+## How to be sure
+
+The message names the operator. A newer torch may have the rule: each release adds some.
+
+## How to mend it
+
+Do this operation on local shards, where that is right (`local_map`, or `x.to_local()` and `DTensor.from_local`), or
+on the whole tensor (`x.full_tensor()`); `torch.no_grad` instead of `torch.inference_mode`; register a rule for an
+operator of your own with `torch.distributed.tensor.experimental.register_sharding`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed.tensor's _sharding_prop.py and _dispatch.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP546", Severity.ERROR)
+
+
+@log_pattern(
+    r"Operator (?P<none>[\w.]+) does not have a sharding strategy registered"
+    r"|Sharding propagation failed (?:for|on)(?: op)? (?:Op\()?(?:op=)?(?P<fails>[\w.]+)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the operator."""
+    op = match["none"] or match["fails"]
+    yield Finding(
+        f"{op} has no sharding rule" if match["none"] else f"the sharding rule of {op} does not fit these inputs",
+        (record.proof(match, "an operator with a rule for the placements of its inputs"),),
+        Fix(
+            "do it on the local shards or on the whole tensor; within inference_mode, use no_grad",
+            diff="-y = op(x)\n+y = op(x.full_tensor())   # on all ranks; or, shard by shard:\n"
+            "+y = DTensor.from_local(op(x.to_local()), x.device_mesh, x.placements)",
+        ),
+        record.place,
+    )

@@ -1,0 +1,61 @@
+"""HCCL, the communication library of Ascend NPUs, waited in vain for a rank to connect.
+
+## What happens
+
+At the first collective of a group HCCL connects the NPUs, and gives up after HCCL_CONNECT_TIMEOUT (120 s): "EI0006:
+Getting socket times out. Reason: Remote Rank did not send the data in time". The rank that prints it is one that
+waited: another one failed, works longer than that, or cannot be reached. HcclAllreduce's "error code is 6" says the
+same.
+
+## How to be sure
+
+Compare the times of this error in the logs of all ranks. One rank without it: its log has the cause. All ranks, within
+the time-out: the links. All ranks, farther apart: some came later than the time-out.
+
+## How to mend it
+
+Mend the first error of the rank that did not come. Where it only works longer: HCCL_CONNECT_TIMEOUT=1200 on all hosts.
+Where nobody reaches anybody: `hccn_tool -i 0 -ip -g`, `-link -g` and `-tls -g` on each host must agree.
+
+## Versions and sources
+
+Holds for CANN 7 and 8 with torch_npu for torch 2.1 to 2.7. Source: Huawei, HCCL error codes, EI0006.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Role, Severity, log_pattern
+
+AILMENT = Ailment("DDP325", Severity.ERROR)
+
+
+@log_pattern(
+    r"EI0006\)?: (?:\[PID: \d+\] )?[^\n]{0,60}?Getting socket times out|\(EI0006\): Getting socket times out"
+    r"|OPS function error: Hccl\w+, error code is 6\b"
+    r"|wait socket establish timeout, role\[\d\] rank\[(?P<rank>\d+)\] timeout\[\d+\]",
+    role=Role.GENERIC,
+    waits=True,
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Whoever prints it has waited."""
+    yield Finding(
+        "HCCL got no connection to another rank in time (EI0006)",
+        (record.proof(match, "all ranks come to their first collective within HCCL_CONNECT_TIMEOUT"),),
+        Fix(
+            "find the rank that does not print it; give ranks that work longer more time",
+            command="grep -L EI0006 LOGS_OF_ALL_RANKS; export HCCL_CONNECT_TIMEOUT=1200",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "another rank failed, and its own log says why",
+                "another rank works longer than the time-out before its first collective",
+                "the NPUs' network does not work between these hosts (address, link, TLS)",
+            ),
+            "grep -c EI0006 LOGS_OF_ALL_RANKS; for i in 0 1 2 3 4 5 6 7; do hccn_tool -i $i -ip -g; "
+            "hccn_tool -i $i -link -g; hccn_tool -i $i -tls -g; done",
+        ),
+    )

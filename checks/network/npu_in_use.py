@@ -1,0 +1,49 @@
+"""An Ascend NPU, or HCCL's port for it, is still held by another process.
+
+## What happens
+
+A training that was killed can leave processes behind that hold the NPU and its port (16666 and following). The next one
+ends with "EJ0001: Failed to initialize the HCCP process. Reason: Maybe the last training process is running", or
+"listen on ip[...] and specific port[16666] fail". Two jobs on one host that use the same NPUs look the same. The other
+ranks wait for theirs until HCCL_CONNECT_TIMEOUT (120 s) has passed, and then say so (EI0006), which only follows.
+
+## How to be sure
+
+`npu-smi info` lists the processes on each NPU.
+
+## How to mend it
+
+End what is left over and wait 10 s. Two jobs on one host need NPUs, and with HCCL_IF_BASE_PORT ports, of their own.
+
+## Versions and sources
+
+Holds for CANN 7 and 8 with torch_npu for torch 2.1 to 2.7. Source: Huawei, HCCL error codes, EJ0001, and
+HCCL_IF_BASE_PORT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP326", Severity.ERROR)
+
+
+@log_pattern(
+    r"Failed to initialize the HCCP process\. Reason: Maybe the last training process is running"
+    r"|listen on ip\[[^\]\n]*\] and specific port\[(?P<port>\d+)\] fail"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say what is held, the NPU or the port."""
+    what = f"HCCL's port {match['port']}" if match["port"] else "the NPU"
+    yield Finding(
+        f"{what} is in use by another process, of an earlier training perhaps",
+        (record.proof(match, "NPUs and ports that nobody else holds"),),
+        Fix(
+            "end what is left over, then wait 10 s",
+            command="npu-smi info; ps -ef | grep [t]rain.py; kill -9 PID; sleep 10",
+        ),
+        record.place,
+    )

@@ -1,0 +1,59 @@
+"""oneCCL, Intel's communication library, cannot open its transport.
+
+## What happens
+
+Outside of mpirun oneCCL uses libfabric (ATL/OFI). Where libfabric offers no provider for what is asked, the group's
+first communication ends with "CCL_ERROR| atl_ofi_helper.cpp: fi_getinfo error: ret -61, providers 0", "can't find
+suitable provider", "EXCEPTION: init transport failed" or "failed to initialize ATL". Lines with CCL_WARN are harmless.
+
+## How to be sure
+
+`fi_info` lists the providers that are there; `env | grep -E '^(FI_|CCL_)'` which ones are asked for.
+
+## How to mend it
+
+Source the package's own setvars.sh in the shell that starts the ranks, on each host: it sets FI_PROVIDER_PATH. Ask for
+a provider that exists everywhere (FI_PROVIDER=tcp) and leave FI_TCP_IFACE=lo out with several hosts. Under mpirun,
+CCL_ATL_TRANSPORT=mpi.
+
+## Versions and sources
+
+Holds for oneCCL 2021.5 to 2021.17, and its bindings for torch 2.0 to 2.8. Source: oneCCL, src/atl/ofi.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP327", Severity.ERROR)
+
+
+@log_pattern(
+    r"oneCCL: [\w.]+:\d+ \w+: EXCEPTION: (?:init transport failed|failed to initialize ATL)"
+    r"|\|CCL_ERROR\| atl_ofi\w*\.cpp:\d+ \w+: (?:fi_getinfo error: ret -61, providers 0|can't find suitable provider"
+    r"|can not open network providers|can't create providers for name (?P<name>\w+))|^failed to initialize ATL"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Libfabric has no provider for what is asked."""
+    asked = f" for {match['name']}" if match["name"] else ""
+    yield Finding(
+        f"oneCCL cannot open its transport: libfabric has no provider{asked} that fits",
+        (record.proof(match, "a provider of libfabric that all hosts have"),),
+        Fix(
+            "set up the package's environment on each host, and ask for a provider that exists there",
+            command="source \"$(python -c 'import oneccl_bindings_for_pytorch as t; print(t.cwd)')/env/setvars.sh\"\n"
+            "export FI_PROVIDER=tcp; fi_info -l",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "libfabric finds no providers at all: FI_PROVIDER_PATH is not set",
+                "FI_PROVIDER, or CCL_ATL_SHM, asks for one that is not there",
+                "FI_TCP_IFACE names an interface that does not lead to the other hosts",
+            ),
+            "fi_info -l; env | grep -E '^(FI_|CCL_)'",
+        ),
+    )

@@ -1,0 +1,153 @@
+"""``ddpdoctor lint``: the mistakes that stand in the source."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddpdoctor.cli.settings import find_settings
+from ddpdoctor.cli.table import Table
+from ddpdoctor.cli.terminal import say, style
+from ddpdoctor.cli.values import CHECKS
+from ddpdoctor.facets import BadTarget, Check, Instrument
+from ddpdoctor.findings import Severity
+from ddpdoctor.lint.run import CERTAIN, LIKELY, Wanted
+from ddpdoctor.registry import load_checks
+from ddpdoctor.report.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from ddpdoctor.lint.run import Linted
+
+FORMATS = ("text", "brief", "github", "sarif", "json", "junit")
+STANDARD_INPUT = "-"
+
+
+@click.command(cls=Table)
+@click.argument("paths", nargs=-1, metavar="[PATH...]", type=click.Path())
+@click.option("--select", type=CHECKS, metavar="NAMES", help="Only these areas, codes or slugs, comma-separated.")
+@click.option("--ignore", type=CHECKS, metavar="NAMES", help="Not these.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders in PATH. Repeatable.")
+@click.option(
+    "--confidence",
+    type=click.Choice((CERTAIN, LIKELY)),
+    default=CERTAIN,
+    show_default=True,
+    help="likely: also what the source alone does not prove. It never changes the exit status.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([str(each) for each in reversed(Severity)]),
+    default="warning",
+    show_default=True,
+    help="The least severity that makes the exit status 1.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file.")
+@click.option("--statistics", is_flag=True, help="Show how often each check found something, and nothing else.")
+@click.option("--diff", "as_diff", is_flag=True, help="Show the edits that --fix makes, as a patch.")
+@click.option("--fix", "mend", is_flag=True, help="Apply the edits that findings offer, then show what remains.")
+@click.option("--stdin-filename", metavar="FILE", default="stdin.py", help="What the text of - is the file of.")
+def lint(  # noqa: PLR0913 - its options
+    paths: tuple[str, ...],
+    *,
+    select: tuple[Check, ...] | None,
+    ignore: tuple[Check, ...] | None,
+    exclude: tuple[str, ...],
+    confidence: str,
+    fail_on: str,
+    form: str,
+    output: Path | None,
+    statistics: bool,
+    as_diff: bool,
+    mend: bool,
+    stdin_filename: str,
+) -> None:
+    """Find mistakes of distributed training in source files.
+
+    Nothing is run, and torch is not needed.
+
+    PATH is a Python file, a folder, or - for standard input; without one, the current folder.
+
+    Exit status: 0 nothing, 1 certain findings, 2 a file that cannot be read, or none to look at.
+    """
+    checks = tuple(each for each in (load_checks() if select is None else select) if each.of(Instrument.LINT))
+    if not checks:
+        raise click.UsageError("none of the checks that --select names reads source")
+    wanted = Wanted(checks, ignore or (), confidence)
+    started = time.monotonic()
+    if STANDARD_INPUT in paths:
+        if len(paths) > 1 or mend or as_diff:
+            raise click.UsageError("- goes with no other file, and with neither --fix nor --diff")
+        from ddpdoctor.lint.run import lint_text
+
+        linted = lint_text(stdin_filename, sys.stdin.buffer.read(), wanted)
+    else:
+        linted = _files(paths, exclude, wanted, mend=mend, as_diff=as_diff)
+    linted = dataclasses.replace(linted, seconds=time.monotonic() - started)
+    if not as_diff:
+        _say(linted, form, Severity[fail_on.upper()], output, statistics=statistics)
+    _complain(linted)
+    sys.exit(linted.exit_status(Severity[fail_on.upper()]))
+
+
+def _files(paths: tuple[str, ...], exclude: tuple[str, ...], wanted: Wanted, *, mend: bool, as_diff: bool) -> Linted:
+    from ddpdoctor.lint.files import find
+    from ddpdoctor.lint.mend import mended, patch
+    from ddpdoctor.lint.run import lint as lint_all
+
+    found = find(paths or (".",), exclude, find_settings(Path.cwd()).folder)
+    if not found:
+        but = ", but for what is excluded" if exclude else ""
+        raise BadTarget(f"there is no Python file in {', '.join(paths) or 'this folder'}{but}")
+    linted = lint_all(found, wanted)
+    if as_diff:
+        click.echo(patch(linted.found, wanted), nl=False)
+        return linted
+    changed = [*mended(linted.found, wanted)] if mend else []
+    for name, _, after in changed:
+        with Path(name).open("w", encoding="utf-8", newline="") as file:
+            file.write(after)
+    return lint_all(found, wanted) if changed else linted
+
+
+def _complain(linted: Linted) -> None:
+    """Say what kept it from looking, on standard error."""
+    for text in (*linted.faults, *linted.useless, *linted.crashes):
+        say(f"ddpdoctor: {text}", err=True)
+
+
+def _say(linted: Linted, form: str, fail_on: Severity, output: Path | None, *, statistics: bool) -> None:
+    text = _report(linted, form, fail_on, to_file=output is not None, statistics=statistics)
+    if output is not None:
+        write_whole(output, text if text.endswith("\n") or not text else f"{text}\n")
+    elif text:
+        say(text.rstrip("\n"))
+
+
+def _report(linted: Linted, form: str, fail_on: Severity, *, to_file: bool, statistics: bool) -> str:
+    from ddpdoctor.report import lint as report
+    from ddpdoctor.report.style import PLAIN
+
+    if statistics:
+        return report.as_statistics(linted.found)
+    match form:
+        case "github":
+            return report.as_github(linted.found)
+        case "json":
+            return report.as_json(linted.found, linted.faults, linted.exit_status(fail_on))
+        case "sarif":
+            return report.as_sarif(linted.found, linted.faults, importlib.metadata.version("ddpdoctor"))
+        case "junit":
+            from ddpdoctor.report.junit import as_junit
+
+            return as_junit(report.as_report(linted.found, linted.faults, linted.seconds), fail_on)
+    text = report.as_text(linted.found, PLAIN if to_file else style(sys.stdout), brief=form == "brief")
+    last = "\n".join(report.summary(linted.files, linted.parsed, linted.found, linted.seconds))
+    between = "\n" if form == "brief" else "\n\n"
+    return between.join(filter(None, (text, last)))

@@ -1,0 +1,1 @@
+"""The instrument behind ``ddpdoctor lint``: what stands wrong in the source, without running it."""

@@ -1,0 +1,97 @@
+"""Shows a script to all checks that read source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.engine import evaluate
+from ddpdoctor.facets import Instrument
+from ddpdoctor.lint.edits import as_diff, is_offered
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check
+    from ddpdoctor.findings import Finding
+    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.script import Script
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a check found in a file."""
+
+    check: Check
+    finding: Finding
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the source alone proves it."""
+        return self.finding.ambiguity is None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What all checks found in a file, by place, and which of them crashed over it, with the reason."""
+
+    found: tuple[Found, ...] = ()
+    crashes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A project, seen from one of its files."""
+
+    project: Project
+    path: str
+
+    def says(self, word: str) -> bool:
+        """Whether a regular expression occurs in the file or in reach of it: what it imports, and what imports it."""
+        return self.project.says(self.path, word)
+
+    def unknown(self) -> set[str]:
+        """Return the names of imports, in reach, that lead to code which is not known here."""
+        return self.project.unknown(self.path)
+
+
+DEEPEST = 150
+"""Levels of a tree that is looked at; people write 30."""
+
+
+def is_too_deep(script: Script) -> bool:
+    """Whether a tree has so many levels that what walks through it would end at Python's limit."""
+    return script.tree.depth > DEEPEST
+
+
+def examine(checks: Iterable[Check], script: Script, project: Project) -> Looked:
+    """Ask all checks that have a facet for it; of a test, none."""
+    if script.is_test:
+        return Looked()
+    found, crashes = [], []
+    given: dict[str, Any] = {"script": script, "project": Around(project, os.path.normpath(script.path))}
+    for check in checks:
+        for facet in check.of(Instrument.LINT):
+            said = evaluate(check, facet, given.__getitem__)
+            found += [Found(check, _with_diff(each, script)) for each in said.findings]
+            if said.crash:
+                crashes.append(f"{script.path}: {check.code} {check.slug} crashed: {said.crash}")
+    return Looked(tuple(sorted(_once(found), key=_where)), tuple(crashes))
+
+
+def _once(found: list[Found]) -> list[Found]:
+    return [*{(each.check.code, each.finding.place, each.finding.message): each for each in found}.values()]
+
+
+def _where(found: Found) -> tuple[int, int, str]:
+    return found.finding.place.line or 0, found.finding.place.column or 0, found.check.code
+
+
+def _with_diff(finding: Finding, script: Script) -> Finding:
+    """Show the edits as a diff; one that leaves no Python is not offered."""
+    fix = finding.fix
+    if not fix.edits:
+        return finding
+    if not is_offered(script.text, fix.edits):
+        return replace(finding, fix=replace(fix, edits=()))
+    return replace(finding, fix=replace(fix, diff=as_diff(script.text, fix.edits)))

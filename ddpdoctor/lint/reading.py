@@ -1,0 +1,81 @@
+"""Reads a file as a script, or says in one line why it cannot be read."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+import warnings
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.script import Script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONCERNS_US = re.compile(rb"torch")
+ABOUT = re.compile(rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE")
+"""A file needs both to be parsed: no check finds anything in one that has neither."""
+MOST_BYTES = 5_000_000  # what is longer was written by a machine, and takes seconds
+
+
+class CannotReadError(Exception):
+    """A file that cannot be looked at; the text says why."""
+
+
+def read(path: Path) -> bytes:
+    """Return a file's contents.
+
+    Raises:
+        CannotReadError: the system refuses it.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise CannotReadError(f"{path}: cannot be read: {exc.strerror}") from None
+
+
+def script(name: str, data: bytes) -> Script | None:
+    """Return the script in these bytes; None where no check could find anything in it.
+
+    Raises:
+        CannotReadError: it is no Python of the version that runs, or too large.
+    """
+    if not (CONCERNS_US.search(data) and ABOUT.search(data)):
+        return None
+    if len(data) > MOST_BYTES:
+        raise CannotReadError(f"{name}: cannot parse, because it has {len(data):,} bytes, more than {MOST_BYTES:,}")
+    text = decoded(name, data)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of invalid escapes: not ours to tell
+            return Script(name, text, ast.parse(text))
+    except SyntaxError as exc:
+        where = f"{name}:{exc.lineno}" if exc.lineno else name
+        raise CannotReadError(f"{where}: cannot parse, because of {_told(exc, text)}") from None
+    except ValueError as exc:
+        raise CannotReadError(f"{name}: cannot parse, because {exc}") from None
+    except (RecursionError, MemoryError):
+        raise CannotReadError(f"{name}: cannot parse, because it is nested too deeply") from None
+
+
+def decoded(name: str, data: bytes) -> str:
+    """Return the text, by the encoding that the file declares.
+
+    Raises:
+        CannotReadError: the bytes are not of this encoding.
+    """
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+        return data.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as exc:
+        why = f"byte {exc.start} is not {exc.encoding}" if isinstance(exc, UnicodeDecodeError) else str(exc)
+        raise CannotReadError(f"{name}: cannot parse, because {why}") from None
+
+
+def _told(exc: SyntaxError, text: str) -> str:
+    """Return what is wrong, and of Python 2 that it is that."""
+    if re.search(r"^\s*print\s+[^(\s=]|^\s*except\s+[\w.]+\s*,\s*\w+\s*:", text, re.MULTILINE):
+        return f"Python 2 syntax: {exc.msg}"
+    return f"a syntax error: {exc.msg}"

@@ -1,0 +1,93 @@
+"""Errors that no check knows: which of them is told, and whether the other ranks only waited for its rank."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddpdoctor.facets import Role
+from ddpdoctor.logs.answer import Unknown
+from ddpdoctor.logs.handled_errors import has_gone_on, lines_after, survived
+from ddpdoctor.logs.read.tracebacks import IN_SUMMARY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddpdoctor.logs.candidates import Candidate
+    from ddpdoctor.logs.record_buffer import MatchedLog
+    from ddpdoctor.logs.records import Record
+
+# No errors of their own: somebody, or something else, ended the program, or they gather those of other ranks.
+ENDED = re.compile(
+    r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
+)
+Placed = tuple[int, "Record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """An error that no check knows, and where it stands among the records.
+
+    ``is_awaited``: the rank that raised it is another than those who say that they waited, or the launcher saw ranks
+    end of an exception beside others that a signal ended.
+    """
+
+    position: int
+    told: Unknown
+    is_awaited: bool
+
+
+def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None:
+    """Return the first exception that no log pattern matches; not one that the training survived."""
+    known = {each.position for each in suspects}
+    errors = [(position, record) for position, record in enumerate(kept.log.records) if record.error]
+    records = [
+        pair
+        for pair in errors
+        if not ENDED.search(pair[1].error) and pair[0] not in known and not has_gone_on(kept, pair[1])
+    ]
+    if not records:
+        return None
+    awaited = _awaited(kept, records, suspects)
+    position, first = _first_in_summary(records) or (awaited or records)[0]
+    alike = [record for _, record in records if record.error == first.error]
+    ended = known or len(records) < len(errors)
+    if not ended and all(survived(kept, record) for record in alike):
+        return None
+    told = Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first))
+    return Stranger(position, told, (position, first) in awaited)
+
+
+def _awaited(kept: MatchedLog, records: Sequence[Placed], suspects: Sequence[Candidate]) -> list[Placed]:
+    """Return the errors of ranks that the others waited for, the likeliest first; logs of ranks have no common clock.
+
+    That is a rank that torchrun saw failing first, one that those who waited name, or one that Python ended.
+    """
+    waiting = [each for each in suspects if each.log_pattern.waits or each.role is Role.GENERIC]
+    positions = {place for each in waiting for place in kept.matched[each.log_pattern.pattern]}
+    waited = set(ranks_of(kept.log.records[position] for position in positions))
+    named = {each.finding.place.rank for each in waiting} - waited
+
+    def likelihood(pair: Placed) -> tuple[bool, bool, bool, int]:
+        rank = pair[1].rank
+        return rank not in kept.failed_first, rank not in named, kept.statuses.get(rank, 0) <= 0, pair[0]
+
+    mixed = any(status > 0 for status in kept.statuses.values()) and any(s < 0 for s in kept.statuses.values())
+    others = (
+        pair for pair in records if (mixed if pair[1].rank is None else bool(waited) and pair[1].rank not in waited)
+    )
+    return sorted(others, key=likelihood)
+
+
+def _first_in_summary(records: Sequence[Placed]) -> Placed | None:
+    """Give the earliest of those that torchrun's summary tells, which has the root cause last; None for another log."""
+    if not IN_SUMMARY.match(records[0][1].text):
+        return None
+    told = [pair for pair in records if IN_SUMMARY.match(pair[1].text)]
+    return min(told, key=lambda pair: pair[1].time or 0)
+
+
+def ranks_of(records: Iterable[Record]) -> tuple[int, ...]:
+    """Return the ranks that the records are of, in order."""
+    return tuple(sorted({record.rank for record in records if record.rank is not None}))

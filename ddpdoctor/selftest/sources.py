@@ -1,0 +1,95 @@
+"""Each check's ``broken.sources`` and ``healthy.sources``, linted: found in each of the one, nothing in the other.
+
+Both hold several small programs, each after a line ``=== what it shows``. A program is a file ``train.py``; a line
+``--- NAME.py`` begins another file beside it. In a broken one, the finding stands on the line that ends in ``# here``.
+In a healthy one no check finds anything.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.facets import Instrument
+from ddpdoctor.findings import Result, Status
+from ddpdoctor.lint.run import LIKELY, Wanted, lint
+from ddpdoctor.selftest.result import SelfTestResult, fixture
+
+if TYPE_CHECKING:
+    from ddpdoctor.facets import Check
+    from ddpdoctor.lint.examine import Found
+
+HERE = "# here"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A few files; ``shows`` says what is wrong in them, or what only looks wrong."""
+
+    shows: str
+    files: tuple[tuple[str, str], ...]
+
+
+def programs(path: Path) -> Iterator[Program]:
+    """Read the programs of a file."""
+    parts = re.split(r"^=== (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for shows, text in zip(parts[1::2], parts[2::2], strict=True):
+        files = re.split(r"^--- (.+)\n", f"--- train.py\n{text}", flags=re.MULTILINE)
+        yield Program(shows, tuple(zip(files[1::2], files[2::2], strict=True)))
+
+
+def linted(program: Program, checks: tuple[Check, ...]) -> tuple[list[Found], str]:
+    """Return what all checks find in a program, and what kept them from looking."""
+    with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder:
+        paths = []
+        for name, text in program.files:
+            paths.append(Path(folder, name))
+            paths[-1].parent.mkdir(exist_ok=True)
+            paths[-1].write_text(text, encoding="utf-8")
+        done = lint(paths, Wanted(tuple(each for each in checks if each.of(Instrument.LINT)), confidence=LIKELY))
+    return [*done.found], "; ".join((*done.faults, *done.crashes))
+
+
+def try_sources(check: Check, checks: tuple[Check, ...]) -> SelfTestResult:
+    """Lint all programs with all checks there are."""
+    return SelfTestResult(check, _broken(check, checks), _healthy(check, checks), "lint")
+
+
+def _broken(check: Check, checks: tuple[Check, ...]) -> Result:
+    path = fixture(check, "broken.sources")
+    if not path.is_file():
+        return _result(check, Status.CRASHED, reason=f"there is no fixture {path}")
+    findings = []
+    for program in programs(path):
+        found, fault = linted(program, checks)
+        own = [each.finding for each in found if each.check is check]
+        lines = [number for _, text in program.files for number, line in enumerate(text.split("\n"), 1) if HERE in line]
+        places = [finding.place.line for finding in own]
+        if fault or sorted(set(lines)) != sorted({*filter(None, places)}) or not own:
+            return _result(
+                check, Status.PASSED, reason=fault or f"{program.shows!r}: found in {places}, not in {lines}"
+            )
+        findings += own
+    return _result(check, Status.FAILED, tuple(findings))
+
+
+def _healthy(check: Check, checks: tuple[Check, ...]) -> Result:
+    path = fixture(check, "healthy.sources")
+    if not path.is_file():
+        return _result(check, Status.CRASHED, reason=f"there is no fixture {path}")
+    for program in programs(path):
+        found, fault = linted(program, checks)
+        if fault:
+            return _result(check, Status.CRASHED, reason=f"{program.shows!r}: {fault}")
+        if found:
+            said = f"{program.shows!r}: {found[0].check.slug} in line {found[0].finding.place.line}"
+            return _result(check, Status.FAILED, (found[0].finding,), said)
+    return _result(check, Status.PASSED)
+
+
+def _result(check: Check, status: Status, findings: tuple = (), reason: str = "") -> Result:  # type: ignore[type-arg]
+    return Result(check.code, check.slug, check.area, check.title, status, findings, reason)

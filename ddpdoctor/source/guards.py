@@ -1,0 +1,76 @@
+"""What must hold for a line to be reached: the tests around it, early returns before it, and those of its callers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.rank_facts import is_rankish, other, who
+from ddpdoctor.source.tree import FUNCTIONS
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.tree import Tree
+
+LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+EXITS = {"sys.exit", "exit", "quit", "os._exit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A test that must be true, or false where ``holds`` is, for a line to be reached."""
+
+    test: ast.expr
+    holds: bool
+
+    def who(self, tree: Tree) -> str | None:
+        """Return which ranks it lets through."""
+        side = who(tree, self.test)
+        return side if self.holds else other(side)
+
+    def is_rankish(self, tree: Tree) -> bool:
+        """Whether it can depend on the rank."""
+        return is_rankish(tree, self.test)
+
+
+def guards(tree: Tree, node: ast.AST) -> Iterator[Guard]:
+    """Yield what guards a node within its function, innermost first."""
+    child = node
+    for parent in tree.above(node):
+        if isinstance(child, ast.stmt):
+            yield from _left_before(tree, child)
+        match parent:
+            case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
+                if child in body:
+                    yield Guard(test, holds=True)
+                elif child in orelse and isinstance(parent, ast.If):
+                    yield Guard(test, holds=False)
+            case ast.IfExp(test=test, body=body, orelse=orelse) if child is not test:
+                yield Guard(test, holds=child is body)
+            case ast.BoolOp(op=operator, values=parts):
+                for part in parts[: parts.index(child)] if child in parts else ():
+                    yield Guard(part, holds=isinstance(operator, ast.And))
+        if isinstance(parent, FUNCTIONS):
+            return
+        child = parent
+
+
+def _left_before(tree: Tree, statement: ast.stmt) -> Iterator[Guard]:
+    """Yield the tests before a statement, in its block, that leave the block."""
+    block = tree.block(statement)
+    for each in block[: block.index(statement)]:
+        if isinstance(each, ast.If):
+            if leaves(tree, each.body) and not each.orelse:
+                yield Guard(each.test, holds=False)
+            elif each.orelse and leaves(tree, each.orelse) and not leaves(tree, each.body):
+                yield Guard(each.test, holds=True)
+
+
+def leaves(tree: Tree, block: list[ast.stmt]) -> bool:
+    """Whether what follows a block is not reached from it."""
+    last = block[-1]
+    if isinstance(last, LEAVES):
+        return True
+    return isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and resolve(tree, last.value.func) in EXITS

@@ -1,0 +1,142 @@
+"""The files that a script imports, and that import it: where the missing thing can be done."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(.+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
+COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+MOST_FILES = 400  # that one script reaches
+MOST_BYTES = 1_000_000
+UP = 4  # folders above a file that its imports can start from
+KNOWN = frozenset(
+    "torch torchvision torchaudio torchtext numpy scipy PIL cv2 tqdm yaml pandas matplotlib sklearn skimage"
+    " tensorboardX tensorboard wandb mlflow einops timm termcolor tabulate requests h5py lmdb nltk sentencepiece"
+    " datasets tokenizers torchmetrics torchinfo seaborn psutil click omegaconf hydra loguru rich pycocotools"
+    " prettytable albumentations huggingface_hub safetensors tiktoken regex six dotenv visdom torchsummary thop"
+    " imageio tifffile librosa soundfile jieba networkx plotly pynvml setuptools packaging typing_extensions"
+    " ddpdoctor warmup_scheduler lpips ftfy apex prefetch_generator madgrad evaluate sacrebleu fire absl"
+    " easydict addict gdown".split()
+)
+NOT_OURS = KNOWN | sys.stdlib_module_names
+"""Libraries that set no epoch, choose no device and guard nothing for a script."""
+
+
+@dataclass
+class Project:
+    """What is known of the files around a script. Each file is read once, each folder listed once."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    _reach: dict[str, frozenset[str]] = field(default_factory=dict)
+    _folders: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @cached_property
+    def _importers(self) -> dict[str, set[str]]:
+        """Who imports each file, of those that the user named."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for other in self.others:
+            for each in self.imports(other)[0]:
+                found[each].add(other)
+        return found
+
+    def text(self, path: str) -> str:
+        """Return a file's text without lines that are comments; empty where it cannot be read."""
+        if path not in self.texts:
+            try:
+                is_small = Path(path).stat().st_size <= MOST_BYTES
+                text = Path(path).read_text(encoding="utf-8", errors="replace") if is_small else ""
+            except OSError:
+                text = ""
+            self.texts[path] = without_comments(text)
+        return self.texts[path]
+
+    def imports(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the files of the project that a file imports, and the names that lead nowhere."""
+        if path not in self._imports:
+            self._imports[path] = self._found(path)
+        return self._imports[path]
+
+    def _found(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
+        files: set[str] = set()
+        unknown: set[str] = set()
+        for match in IMPORT.finditer(self.text(path)):
+            module, what, plain = match.groups()
+            wanted = [(name.split()[0], "") for name in (plain or "").split(",") if name.split()] or [(module, what)]
+            for name, parts in wanted:
+                if not name:
+                    continue
+                found = self._files(path, name, re.findall(r"\w+", parts))
+                files |= found
+                root = name.partition(".")[0]
+                if not found and (not root or root not in NOT_OURS):
+                    unknown.add(root or name)
+        return frozenset(files - {path}), frozenset(unknown)
+
+    def _files(self, path: str, name: str, parts: list[str]) -> set[str]:
+        """Return the files that an import can name: from the file's folder, or one that is a few above it."""
+        bare = name.lstrip(".")
+        level = len(name) - len(bare)
+        folder = os.path.dirname(path)  # noqa: PTH120 - Path is too slow for this many
+        for up in range(level - 1 if level else 0, level or UP + 1):
+            base = os.path.normpath("/".join([folder or ".", *[".."] * up, *bare.split(".")]))
+            candidates = [*(f"{base}/{part}" for part in parts), *([base] if bare else [])]
+            found = {there for each in candidates for there in self._modules(each)}
+            if found:
+                return found
+        return set()
+
+    def _modules(self, base: str) -> list[str]:
+        """Return the file of a module or package that has this path; of a package without a file, all that is in it."""
+        folder, _, name = base.rpartition("/")
+        if f"{name}.py" in self._listed(folder or "."):
+            return [f"{base}.py"]
+        if name not in self._listed(folder or "."):
+            return []
+        within = self._listed(base)
+        if "__init__.py" in within:
+            return [f"{base}/__init__.py"]
+        return [f"{base}/{each}" for each in within if each.endswith(".py")]
+
+    def _listed(self, folder: str) -> frozenset[str]:
+        if folder not in self._folders:
+            try:
+                self._folders[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - as above
+            except OSError:
+                self._folders[folder] = frozenset()
+        return self._folders[folder]
+
+    def reach(self, path: str) -> frozenset[str]:
+        """Return a file, those that it imports through any number of files, and those that import it with theirs."""
+        if path not in self._reach:
+            found: set[str] = set()
+            waiting = [path]
+            while waiting and len(found) < MOST_FILES:
+                each = waiting.pop()
+                if each not in found:
+                    found.add(each)
+                    waiting += self.imports(each)[0]
+            for other in self._importers.get(path, ()):
+                found |= {other, *self.imports(other)[0]}
+            self._reach[path] = frozenset(found)
+        return self._reach[path]
+
+    def unknown(self, path: str) -> set[str]:
+        """Return the names, in reach of a file, of what is imported and not known here."""
+        return {name for each in self.reach(path) for name in self.imports(each)[1]}
+
+    def says(self, path: str, word: str) -> bool:
+        """Whether a regular expression occurs in a file or in reach of it, outside of whole-line comments."""
+        return any(re.search(word, self.text(each)) for each in self.reach(path))
+
+
+def without_comments(text: str) -> str:
+    """Return a text without the lines that are comments."""
+    return COMMENT.sub("", text)

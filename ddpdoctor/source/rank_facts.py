@@ -1,0 +1,293 @@
+"""What of a source holds a rank: through assignments, conversions, argparse, the environment and helper functions."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import re
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.sites import passed
+from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ddpdoctor.source.tree import Function, Tree
+
+
+class Fact(enum.Enum):
+    """What a number is, in a training of several processes."""
+
+    RANK = "the global rank"
+    LOCAL_RANK = "the local rank"
+    NODE_RANK = "the number of the node"
+    WORLD_SIZE = "the world size"
+    LOCAL_WORLD_SIZE = "the number of ranks or GPUs of the host"
+
+
+VARIABLES = {
+    "RANK": Fact.RANK,
+    "SLURM_PROCID": Fact.RANK,
+    "OMPI_COMM_WORLD_RANK": Fact.RANK,
+    "PMI_RANK": Fact.RANK,
+    "LOCAL_RANK": Fact.LOCAL_RANK,
+    "SLURM_LOCALID": Fact.LOCAL_RANK,
+    "OMPI_COMM_WORLD_LOCAL_RANK": Fact.LOCAL_RANK,
+    "GROUP_RANK": Fact.NODE_RANK,
+    "NODE_RANK": Fact.NODE_RANK,
+    "SLURM_NODEID": Fact.NODE_RANK,
+    "WORLD_SIZE": Fact.WORLD_SIZE,
+    "SLURM_NTASKS": Fact.WORLD_SIZE,
+    "OMPI_COMM_WORLD_SIZE": Fact.WORLD_SIZE,
+    "LOCAL_WORLD_SIZE": Fact.LOCAL_WORLD_SIZE,
+}
+CALLS = {
+    "torch.distributed.get_rank": Fact.RANK,
+    "torch.distributed.get_world_size": Fact.WORLD_SIZE,
+    "torch.distributed.get_node_local_rank": Fact.LOCAL_RANK,
+    "torch.cuda.device_count": Fact.LOCAL_WORLD_SIZE,
+}
+GETTERS = {"os.environ.get", "os.getenv", "os.environ.setdefault"}
+PARSERS = {"parse_args", "parse_known_args"}
+ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
+DEPTH = 10
+RANKISH = re.compile(
+    r"rank|main|master|primary|chief|leader|is_first|gpu|local|proc_?id|process_(?:id|index|zero)|node|host|device|worker"
+    r"|zero|coordinator|save|logger|writer|verbose|head|is_root|root_only|should|tpu|xla|^pid$|enabled|^do_",
+    re.IGNORECASE,
+)
+"""Words in whose presence a test is taken to depend on the rank, where that cannot be shown."""
+
+
+def variable(tree: Tree, node: ast.expr) -> str | None:
+    """Return the name of the environment variable that an expression reads, as the text that it is."""
+    match node:
+        case ast.Subscript(value=value, slice=ast.Constant(value=str(name))):
+            return name if resolve(tree, value) == "os.environ" else None
+        case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+            return name if resolve(tree, function) in GETTERS else None
+    return None
+
+
+def values(tree: Tree, node: ast.expr) -> list[Binding]:
+    """Return what can stand in a variable or an attribute."""
+    if isinstance(node, ast.Name):
+        return tree.lookup(node.id, node)
+    text = dotted(node)
+    return tree.attributes.get((tree.owner(node, text), text), []) if text else []
+
+
+def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa: PLR0911 - one case an expression
+    """Return what a number is; None where that is not certain."""
+    if depth == 0:
+        return None
+    name = variable(tree, node)
+    if name is not None:
+        return VARIABLES.get(name)
+    match node:
+        case ast.Call(func=ast.Name(id="int"), args=[inner]):
+            return fact(tree, inner, depth - 1)
+        case ast.Call(func=function, args=args):
+            path = resolve(tree, function)
+            if path in CALLS:
+                return None if args else CALLS[path]
+            return _returned(tree, function, depth)
+        case ast.IfExp(body=body, orelse=orelse):
+            return _agreed(tree, (body, orelse), depth)
+        case ast.Name() | ast.Attribute():
+            return _of_bindings(tree, node, depth)
+    return None
+
+
+def _of_bindings(tree: Tree, node: ast.expr, depth: int) -> Fact | None:
+    bindings = values(tree, node)
+    if not bindings:
+        return _option(tree, node)
+    held: list[ast.expr] = []
+    for binding in bindings:
+        given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+        if given is None or any(each is None for each in given):
+            return None
+        held += [each for each in given if each is not None]
+    return _agreed(tree, held, depth)
+
+
+def _agreed(tree: Tree, nodes: Iterable[ast.expr], depth: int) -> Fact | None:
+    """Return the fact that all expressions hold that are no plain constants."""
+    found = {fact(tree, node, depth - 1) for node in nodes if not _is_constant(node)}
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant))
+
+
+def _option(tree: Tree, node: ast.expr) -> Fact | None:
+    """Return what the launcher passes for ``--local_rank``, where that is what ``args.local_rank`` holds."""
+    match node:
+        case ast.Attribute(value=ast.Name() as base, attr="local_rank"):
+            return Fact.LOCAL_RANK if is_parsed(tree, base) and "local_rank" in options(tree) else None
+    return None
+
+
+def is_parsed(tree: Tree, base: ast.Name, depth: int = 4) -> bool:
+    """Whether a name holds what an argument parser returned, and nothing else."""
+    bindings = tree.lookup(base.id, base)
+    return bool(bindings) and all(_is_parsed(tree, each, depth) for each in bindings)
+
+
+def _is_parsed(tree: Tree, binding: Binding, depth: int) -> bool:
+    if isinstance(binding.node, ast.arg):
+        given = passed(tree, binding) or []
+        return bool(given) and all(
+            isinstance(each, ast.Name) and depth > 0 and is_parsed(tree, each, depth - 1) for each in given
+        )
+    match binding.value:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in PARSERS
+        case ast.Call(func=ast.Name() as function, args=[]):
+            named = function_named(tree, function)
+            found = [*returned(tree, named)] if named is not None and depth else []
+            return bool(found) and all(_is_parsed(tree, Binding(each, each), depth - 1) for each in found)
+        case ast.Name() as name:
+            return depth > 0 and is_parsed(tree, name, depth - 1)
+    return False
+
+
+def options(tree: Tree) -> dict[str, ast.Call]:
+    """Return the calls of ``add_argument`` of a file, by the attribute that they fill."""
+    found: dict[str, ast.Call] = {}
+    for node in tree.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            if names:
+                found[max(names, key=len).lstrip("-").replace("-", "_")] = node
+    return found
+
+
+def function_named(tree: Tree, node: ast.expr) -> Function | None:
+    """Return the function of the file that an expression calls: by its plain name, or as a method of ``self``."""
+    match node:
+        case ast.Name(id=name):
+            found = [each.node for each in tree.lookup(name, node)]
+        case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+            owner = tree.class_of(node)
+            found = [each.node for each in tree.bindings.get(owner, {}).get(name, [])] if owner else []
+        case _:
+            return None
+    return found[0] if len(found) == 1 and isinstance(found[0], FUNCTIONS) else None
+
+
+def returned(tree: Tree, function: Function) -> Iterator[ast.expr]:
+    """Yield the expressions that a function returns."""
+    if isinstance(function, ast.Lambda):
+        yield function.body
+        return
+    for node in tree.nodes:
+        if isinstance(node, ast.Return) and node.value is not None and tree.function(node) is function:
+            yield node.value
+
+
+def _returned(tree: Tree, function: ast.expr, depth: int) -> Fact | None:
+    named = function_named(tree, function)
+    return _agreed(tree, returned(tree, named), depth) if named is not None else None
+
+
+def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: C901, PLR0911 - a case a shape
+    """Return which ranks a test lets through, where it depends on the rank alone: one, or the others."""
+    if depth == 0:
+        return None
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            if fact(tree, operand) in {Fact.RANK, Fact.LOCAL_RANK}:
+                return ONE_RANK
+            return other(who(tree, operand, depth - 1))
+        case ast.BoolOp(op=ast.And(), values=parts):
+            sides = {who(tree, part, depth - 1) for part in parts} - {None}
+            return ONE_RANK if ONE_RANK in sides else next(iter(sides), None)
+        case ast.BoolOp(op=ast.Or(), values=parts):
+            sides = {who(tree, part, depth - 1) for part in parts}
+            return ONE_RANK if sides == {ONE_RANK} else None
+        case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=int(number))]):
+            if fact(tree, left) not in {Fact.RANK, Fact.LOCAL_RANK}:
+                return None
+            match operator, number:
+                case (ast.Eq(), _) | (ast.Lt(), 1) | (ast.LtE(), 0):
+                    return ONE_RANK
+                case (ast.NotEq(), _) | (ast.Gt(), 0) | (ast.GtE(), 1):
+                    return OTHER_RANKS
+        case ast.Name() | ast.Attribute():
+            if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
+                return OTHER_RANKS
+            bound = [each.value for each in values(tree, test)]
+            sides = {who(tree, each, depth - 1) if each is not None else None for each in bound}
+            return next(iter(sides)) if len(sides) == 1 else None
+        case ast.Call(func=function, args=[], keywords=[]):
+            named = function_named(tree, function)
+            sides = {who(tree, each, depth - 1) for each in (returned(tree, named) if named else ())}
+            return next(iter(sides)) if len(sides) == 1 else None
+    return None
+
+
+def other(side: str | None) -> str | None:
+    """Return the complement."""
+    return {ONE_RANK: OTHER_RANKS, OTHER_RANKS: ONE_RANK}.get(side or "")
+
+
+def is_rankish(tree: Tree, test: ast.expr, depth: int = 4) -> bool:
+    """Whether a test can depend on the rank: by a word in it, or in what its names were assigned."""
+    for node in ast.walk(test):
+        if _is_shared(tree, node):
+            continue
+        text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "__main__":
+            text = node.value
+        if RANKISH.search(text):
+            return True
+        if depth and (isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node))):
+            found = values(tree, node)
+            if any(each.value is not None and is_rankish(tree, each.value, depth - 1) for each in found):
+                return True
+    return False
+
+
+def _is_shared(tree: Tree, node: ast.AST) -> bool:
+    """Whether a node is an option of the command line, which is the same on all ranks unless the file changes it."""
+    if not isinstance(node, ast.Attribute) or re.search("rank|gpu|node|device", node.attr):
+        return False
+    return isinstance(node.value, ast.Name) and not values(tree, node) and is_parsed(tree, node.value)
+
+
+PERSONAL = re.compile(
+    r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|cwd|hostname|socket"
+)
+"""Words of what each process has for itself."""
+
+
+OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|params|parser)$", re.IGNORECASE)
+"""Names of what holds the options of a run."""
+
+
+def is_personal(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
+    """Whether an expression is made of what each process has for itself, or of something that cannot be followed."""
+    for each in ast.walk(node):
+        text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
+        if PERSONAL.search(text):
+            return True
+        is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
+        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each):
+            continue
+        if any(_is_personal(tree, binding, depth) for binding in values(tree, each)):
+            return True
+    return False
+
+
+def _is_personal(tree: Tree, binding: Binding, depth: int) -> bool:
+    if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
+        return False
+    given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+    if depth == 0 or given is None:
+        return True
+    return any(each is None or is_personal(tree, each, depth - 1) for each in given)

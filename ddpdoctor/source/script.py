@@ -1,0 +1,228 @@
+"""A Python file as the checks that read source see it: what its names mean, who comes to a line, what is wrapped."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ddpdoctor.findings import Edit, Evidence, Place
+from ddpdoctor.source import calls, guards, names, rank_facts, wrapped
+from ddpdoctor.source.tree import FUNCTIONS, Function, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddpdoctor.source.guards import Guard
+    from ddpdoctor.source.rank_facts import Fact
+    from ddpdoctor.source.wrapped import Wrap
+
+INIT = "torch.distributed.init_process_group"
+DDP = "torch.nn.parallel.DistributedDataParallel"
+COLLECTIVES = frozenset(
+    f"torch.distributed.{name}"
+    for name in (
+        "all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_reduce all_reduce_coalesced"
+        " all_to_all all_to_all_single barrier broadcast broadcast_object_list gather gather_object monitored_barrier"
+        " reduce reduce_scatter reduce_scatter_tensor scatter scatter_object_list"
+    ).split()
+)
+FRAMEWORKS = frozenset(
+    "accelerate catalyst colossalai composer deepspeed detectron2 fairscale fairseq fastai fvcore horovod ignite"
+    " lightning lightning_fabric megatron mmcv mmengine oneflow paddle pl_bolts pytorch_lightning ray transformers"
+    " torchtnt".split()
+)
+"""They can set the epoch, choose the device, guard what is written or reduce: where one is imported, little is certain
+that a file does not do."""
+
+
+@dataclass
+class Script:
+    """A parsed file; ``path`` is as findings show it. What is asked of it is worked out once."""
+
+    path: str
+    text: str
+    module: ast.Module
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The tree with parents and bindings."""
+        return Tree(self.module)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the file, without their ends; one of the file counts as Python counts."""
+        return re.split(r"\r\n|\r|\n", self.text)
+
+    @cached_property
+    def _calls(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for node in self.tree.nodes:
+            if isinstance(node, ast.Call) and (path := self.resolve(node.func)):
+                found[path].append(node)
+        return found
+
+    @cached_property
+    def imported(self) -> frozenset[str]:
+        """The top-level names of all that the file imports."""
+        paths = [each.path for scope in self.tree.bindings.values() for bound in scope.values() for each in bound]
+        return frozenset(path.partition(".")[0] for path in paths if path and not path.startswith("."))
+
+    @property
+    def frameworks(self) -> frozenset[str]:
+        """The frameworks that it imports."""
+        return self.imported & FRAMEWORKS
+
+    @cached_property
+    def joins(self) -> bool:
+        """Whether it makes a process group, or wraps a model in DDP: a training of several processes."""
+        inits = self._calls.get(INIT, [])
+        sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
+        ones = [size for size in sizes if isinstance(size, ast.Constant) and size.value == 1]
+        return len(ones) < len(inits) or bool(not inits and self._calls.get(DDP))
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is a test: what stands there is wrong on purpose, or part of a whole that is not seen."""
+        *_, folder, name = ["", *self.path.replace("\\", "/").split("/")]
+        return folder in {"test", "tests", "testing"} or name.startswith("test_") or name == "conftest.py"
+
+    def resolve(self, node: ast.expr) -> str | None:
+        """Return the full name of what an expression names (``torch.distributed.barrier``); None if not certain."""
+        return names.resolve(self.tree, node)
+
+    def calls(self, *paths: str) -> list[ast.Call]:
+        """Return the calls of the things of these full names, in the order of the file."""
+        found = [call for path in paths for call in self._calls.get(path, ())]
+        return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+    def fact(self, node: ast.expr) -> Fact | None:
+        """Return what a number is: a rank, a local rank, a world size; None if that is not certain."""
+        return rank_facts.fact(self.tree, node)
+
+    def variable(self, node: ast.expr) -> str | None:
+        """Return the environment variable whose text an expression holds, unconverted."""
+        return rank_facts.variable(self.tree, self.value(node))
+
+    def value(self, node: ast.expr) -> ast.expr:
+        """Return the expression that a variable was given, where it is given only one; else the node itself."""
+        for _ in range(names.LONGEST):
+            bindings = rank_facts.values(self.tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else []
+            if len(bindings) != 1 or bindings[0].value is None:
+                break
+            node = bindings[0].value
+        return node
+
+    def held(self, node: ast.expr) -> ast.expr | None:
+        """Return the expression that a variable was last given before a node, if that is the same on every way."""
+        found = wrapped.possible(self.tree, rank_facts.values(self.tree, node), node)
+        return found[0].value if len(found) == 1 else None
+
+    def wrap(self, node: ast.expr) -> Wrap | None:
+        """Return how the model is wrapped that an expression holds; None if it is not, or not certainly."""
+        if not any(self._calls.get(path) for path in wrapped.KINDS):
+            return None
+        return wrapped.wrap_at(self.tree, node)
+
+    def guards(self, node: ast.AST) -> list[Guard]:
+        """Return the tests that a node is reached through, within its function."""
+        return list(guards.guards(self.tree, node))
+
+    def all_ranks_reach(self, node: ast.AST) -> bool:
+        """Whether every rank is shown to come to a node, and no process that is none."""
+        return calls.all_ranks_reach(self.tree, node) and not calls.runs_in_parent(self.tree, node)
+
+    def can_differ(self, node: ast.expr) -> bool:
+        """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
+        return rank_facts.is_rankish(self.tree, node) or rank_facts.is_personal(self.tree, node)
+
+    def one_rank_guard(self, node: ast.AST) -> Guard | None:
+        """Return the test that lets only one rank come to a node, if there is one in its function."""
+        return next((each for each in self.guards(node) if each.who(self.tree) == rank_facts.ONE_RANK), None)
+
+    def all_calls(self) -> dict[str, list[ast.Call]]:
+        """Return all calls of things whose full name is known, by that name."""
+        return self._calls
+
+    def names_class(self, node: ast.expr) -> ast.ClassDef | None:
+        """Return the class of the file that an expression names."""
+        found = [each.node for each in self.tree.lookup(node.id, node)] if isinstance(node, ast.Name) else []
+        return found[0] if len(found) == 1 and isinstance(found[0], ast.ClassDef) else None
+
+    def is_assigned(self, node: ast.Attribute) -> bool:
+        """Whether the file stores something in this attribute of this object."""
+        return bool(rank_facts.values(self.tree, node))
+
+    def waits_before(self, node: ast.AST) -> bool:
+        """Whether a collective stands before a node in its function: one rank can have done alone what all do here."""
+        function = self.function(node)
+        waits = [each for each in self.calls(*COLLECTIVES) if self.function(each) is function]
+        return any(each.lineno < getattr(node, "lineno", 0) for each in waits)
+
+    def called(self, call: ast.Call) -> Function | None:
+        """Return the function of the file that a call calls."""
+        return rank_facts.function_named(self.tree, call.func)
+
+    def function(self, node: ast.AST) -> Function | None:
+        """Return the function that a node stands in."""
+        return self.tree.function(node)
+
+    def inside(self, *roots: ast.AST) -> Iterator[ast.AST]:
+        """Yield what stands in these nodes, in the order of the source, but not in functions that they define."""
+        for root in roots:
+            yield root
+            for child in ast.iter_child_nodes(root):
+                if not isinstance(child, (*FUNCTIONS, ast.ClassDef)):
+                    yield from self.inside(child)
+
+    def place(self, node: ast.AST) -> Place:
+        """Return where a node begins."""
+        line = int(getattr(node, "lineno", 1))
+        before = self.lines[line - 1].encode()[: getattr(node, "col_offset", 0)]
+        return Place(file=self.path, line=line, column=len(before.decode(errors="replace")) + 1)
+
+    def code(self, node: ast.AST) -> str:
+        """Return a node's source in one line."""
+        if not isinstance(node, (ast.expr, ast.stmt)) or node.end_lineno is None:
+            return " ".join(ast.unparse(node).split())
+        lines = [line.encode() for line in self.lines[node.lineno - 1 : node.end_lineno]]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b"\n".join(lines).decode(errors="replace").split())
+
+    def seen(self, node: ast.AST, expected: str = "") -> Evidence:
+        """Return the line that a node begins on as evidence."""
+        line = int(getattr(node, "lineno", 1))
+        return Evidence(self.lines[line - 1].strip(), expected, f"line {line}")
+
+    def replaced(self, node: ast.expr, text: str) -> Edit:
+        """Return the edit that puts a text in the place of an expression."""
+        assert node.end_lineno is not None  # noqa: S101 - the parser sets both
+        assert node.end_col_offset is not None  # noqa: S101
+        return Edit(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, text)
+
+    def line_before(self, statement: ast.stmt, text: str) -> Edit:
+        """Return the edit that puts a line before a statement, as far indented."""
+        column = statement.col_offset
+        indent = self.lines[statement.lineno - 1].encode()[:column].decode(errors="replace")
+        return Edit(statement.lineno, column, statement.lineno, column, f"{text}\n{indent}")
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """Return what a call passes by a keyword."""
+    return next((word.value for word in call.keywords if word.arg == name), None)
+
+
+def given(call: ast.Call, place: int, name: str) -> ast.expr | None:
+    """Return an argument that is passed by its place or its name; None where it is not, or cannot be seen."""
+    if any(isinstance(each, ast.Starred) for each in call.args[: place + 1]):
+        return None
+    return call.args[place] if place < len(call.args) else keyword(call, name)
+
+
+def is_open(call: ast.Call) -> bool:
+    """Whether a call passes ``*args`` or ``**options``: arguments that cannot be seen."""
+    return any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords)

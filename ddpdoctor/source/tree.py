@@ -1,0 +1,234 @@
+"""A syntax tree with what a reader of it needs: parents, scopes, and what is bound to each name in them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Scope = Function | ast.ClassDef | ast.Module
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
+WITHOUT_PLACE = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+"""Nodes that stand for a word: each is one object, of which a tree has many."""
+BINDERS = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.NamedExpr,
+    ast.AugAssign,
+    ast.For,
+    ast.AsyncFor,
+    ast.comprehension,
+    ast.withitem,
+    ast.ExceptHandler,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.arg,
+    ast.Import,
+    ast.ImportFrom,
+    ast.MatchAs,
+    ast.MatchStar,
+    ast.Delete,
+)
+BLOCKS = ("body", "orelse", "finalbody")
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Something that gives a name a value: ``value`` is the expression, None where it is not one that can be read.
+
+    ``node`` is the statement, the parameter or the import; ``path`` the dotted name that an import binds.
+    """
+
+    node: ast.AST
+    value: ast.expr | None = None
+    path: str = ""
+
+    @property
+    def line(self) -> int:
+        """The line on which it stands."""
+        return int(getattr(self.node, "lineno", 0))
+
+
+@dataclass
+class Tree:
+    """A module's tree. Made once for a file; what is asked of it is worked out once."""
+
+    module: ast.Module
+    nodes: list[ast.AST] = field(default_factory=list)
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    bindings: dict[ast.AST, dict[str, list[Binding]]] = field(default_factory=dict)
+    attributes: dict[tuple[ast.AST | None, str], list[Binding]] = field(default_factory=dict)
+
+    depth: int = 0
+    read: dict[str, list[ast.Name]] = field(default_factory=dict)
+    members: dict[str, list[ast.Attribute]] = field(default_factory=dict)
+    sites: dict[ast.AST, list[ast.Call] | None] = field(default_factory=dict)
+    _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Walk the tree once."""
+        self._walk()
+        names: dict[ast.AST, dict[str, list[Binding]]] = defaultdict(lambda: defaultdict(list))
+        attributes: dict[tuple[ast.AST | None, str], list[Binding]] = defaultdict(list)
+        for node in self.nodes:
+            for target, binding in _bound(node) if isinstance(node, BINDERS) else ():
+                scope = self.scope(node)
+                if isinstance(target, str):
+                    owner: ast.AST = self.module if target in self._globals.get(scope, ()) else scope
+                    names[owner][target].append(binding)
+                elif (text := dotted(target)) is not None:
+                    attributes[self.owner(node, text), text].append(binding)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self.read.setdefault(node.id, []).append(node)
+            elif isinstance(node, ast.Attribute):
+                self.members.setdefault(node.attr, []).append(node)
+        self.bindings, self.attributes = {scope: dict(each) for scope, each in names.items()}, dict(attributes)
+
+    def _walk(self) -> None:
+        waiting: list[tuple[ast.AST, ast.AST, int]] = [(self.module, self.module, 0)]
+        while waiting:
+            node, scope, depth = waiting.pop()
+            self.nodes.append(node)
+            self._scopes[node] = scope
+            self.depth = max(self.depth, depth)
+            below = []
+            opens = isinstance(node, SCOPES)
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, WITHOUT_PLACE):
+                    continue
+                self.parents[child] = node
+                below.append((child, node if opens and _opens(node, child) else scope, depth + 1))
+            waiting += reversed(below)
+
+    @cached_property
+    def _globals(self) -> dict[ast.AST, set[str]]:
+        found: dict[ast.AST, set[str]] = defaultdict(set)
+        for node in self.nodes:
+            if isinstance(node, (ast.Global, ast.Nonlocal)):
+                found[self.scope(node)].update(node.names)
+        return found
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield what a node stands in, innermost first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def scope(self, node: ast.AST) -> ast.AST:
+        """Return the function, class or module whose names a node reads and binds.
+
+        A decorator, a default and a parameter's annotation belong to what is around their function.
+        """
+        return self._scopes[node]
+
+    def function(self, node: ast.AST) -> Function | None:
+        """Return the function that a node stands in; None at the top of the module."""
+        return next((each for each in self.above(node) if isinstance(each, FUNCTIONS)), None)
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        """Return the class that a node stands in."""
+        return next((each for each in self.above(node) if isinstance(each, ast.ClassDef)), None)
+
+    def owner(self, node: ast.AST, text: str) -> ast.AST | None:
+        """Return whose an attribute is: a class for ``self.x``, the file for any other."""
+        return self.class_of(node) if text.startswith(("self.", "cls.")) else None
+
+    def statement(self, node: ast.AST) -> ast.stmt | None:
+        """Return the statement that a node is part of."""
+        return next((each for each in (node, *self.above(node)) if isinstance(each, ast.stmt)), None)
+
+    def lookup(self, name: str, node: ast.AST) -> list[Binding]:
+        """Return what a name that is read at a node can be bound to; empty where nothing in the file binds it."""
+        scope: ast.AST = self.scope(node)
+        first = scope
+        while True:
+            found = self.bindings.get(scope, {}).get(name)
+            if found and (scope is first or not isinstance(scope, ast.ClassDef)):
+                return found
+            if scope is self.module:
+                return []
+            scope = self.scope(scope)
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the list of statements that a statement stands in."""
+        parent = self.parents.get(statement)
+        for name in (*BLOCKS, "handlers", "cases"):
+            each = getattr(parent, name, None)
+            if isinstance(each, list) and statement in each:
+                return each
+        return [statement]
+
+
+def _opens(node: ast.AST, child: ast.AST) -> bool:
+    """Whether a child reads and binds the names of its parent, a function or a class, and not of what is around it."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return isinstance(child, (ast.stmt, ast.arguments))
+    return isinstance(node, (ast.Lambda, ast.Module)) or (
+        isinstance(node, ast.ClassDef) and isinstance(child, ast.stmt)
+    )
+
+
+def dotted(node: ast.AST) -> str | None:
+    """Return ``a.b.c`` of names and attributes; None for anything else."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def _bound(node: ast.AST) -> Iterator[tuple[str | ast.expr, Binding]]:  # noqa: C901, PLR0912 - one case a statement
+    """Yield what a node binds: a name, or the attribute that it is stored in."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                yield from _targets(target, value, node)
+        case ast.AnnAssign(target=target, value=value) if value is not None:
+            yield from _targets(target, value, node)
+        case ast.NamedExpr(target=target, value=value):
+            yield from _targets(target, value, node)
+        case ast.AugAssign(target=target):
+            yield from _targets(target, None, node)
+        case ast.For(target=target) | ast.AsyncFor(target=target) | ast.comprehension(target=target):
+            yield from _targets(target, None, node)
+        case ast.withitem(optional_vars=target) if target is not None:
+            yield from _targets(target, None, node)
+        case ast.ExceptHandler(name=name) if name:
+            yield name, Binding(node)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name, Binding(node)
+        case ast.arg(arg=name):
+            yield name, Binding(node)
+        case ast.Import(names=names):
+            for each in names:
+                first = each.name.partition(".")[0]
+                yield each.asname or first, Binding(node, path=each.name if each.asname else first)
+        case ast.ImportFrom(names=names, level=level):
+            for each in names:
+                path = f"{'.' * level}{node.module or ''}.{each.name}"
+                yield each.asname or each.name, Binding(node, path=path)
+        case ast.MatchAs(name=name) | ast.MatchStar(name=name) if name:
+            yield name, Binding(node)
+        case ast.Delete(targets=targets):
+            for target in targets:
+                yield from _targets(target, None, node)
+
+
+def _targets(target: ast.expr, value: ast.expr | None, node: ast.AST) -> Iterator[tuple[str | ast.expr, Binding]]:
+    if isinstance(target, ast.Name):
+        yield target.id, Binding(node, value)
+    elif isinstance(target, ast.Attribute):
+        yield target, Binding(node, value)
+    elif isinstance(target, ast.Starred):
+        yield from _targets(target.value, None, node)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        values: list[ast.expr | None] = [None] * len(target.elts)
+        if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+            values = [*value.elts]
+        for each, part in zip(target.elts, values, strict=True):
+            yield from _targets(each, part, node)
