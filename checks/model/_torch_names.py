@@ -27,3 +27,18 @@ PARALLEL = frozenset(
     "DataParallel DistributedDataParallel DistributedDataParallelCPU comm data_parallel distributed gather"
     " parallel_apply replicate replicas scatter scatter_gather".split()
 )
+
+OFFERED = {
+    "torch.distributed": (
+        "ReduceOp", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all",
+        "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "destroy_process_group", "gather",
+        "gather_object", "get_backend", "get_process_group_ranks", "get_rank", "get_world_size", "init_process_group",
+        "irecv", "is_initialized", "is_torchelastic_launched", "isend", "monitored_barrier", "new_group", "recv",
+        "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send",
+    ),
+    "torch.nn": (
+        "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "DataParallel", "GroupNorm", "LayerNorm", "SyncBatchNorm",
+    ),
+    "torch.nn.parallel": ("DataParallel", "DistributedDataParallel", "data_parallel", "parallel_apply", "replicate"),
+}  # fmt: skip
+"""By module, the names that slips are slips of: those that torch 2.2 to 2.13 all have."""

@@ -3,13 +3,15 @@
 ## What happens
 
 `nn.DistributedDataParallel` is an AttributeError when the line is reached: the class stands in `torch.nn.parallel`.
-So is a misspelt collective such as `dist.all_reduct`. A line that only rank 0 reaches, or only the end of an epoch,
-fails late.
+So is a misspelt collective such as `dist.all_reduct`, or `nn.SyncBatchnorm`: names of torch are case-sensitive. A
+line that only rank 0 reaches, or only the end of an epoch, fails late.
 
 ## How to be sure
 
-`python -c 'import torch.distributed as dist; dist.NAME'`. Reported only for names that are resolved to torch by the
-imports of the file, that no torch from 2.2 to 2.13 has, and that are like one that it has.
+`python -c 'import torch.distributed as dist; dist.NAME'`. `ddpdoctor lint` reports only names that are resolved to
+torch by the imports of the file, that no torch from 2.2 to 2.13 has, and that are like one that it has. In a log, the
+user's own file asks for the name; where an installed package asks, its version does not fit torch's:
+framework-torch-version-skew.
 
 ## How to mend it
 
@@ -25,12 +27,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, closest, lint, log_pattern
 
-from ._torch_names import DISTRIBUTED, PARALLEL
+from ._torch_names import DISTRIBUTED, OFFERED, PARALLEL
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -42,9 +45,11 @@ AILMENT = Ailment("DDP591", Severity.ERROR)
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for names of torch.distributed, torch.nn and torch.nn.parallel that are not there, and are like one."""
     for node in script.tree.nodes:
-        if not isinstance(node, ast.Attribute) or isinstance(script.tree.parents.get(node), ast.Attribute):
+        if not isinstance(node, ast.Attribute):
             continue
         path = script.resolve(node) or ""
+        if isinstance(script.tree.parents.get(node), ast.Attribute) and path.rpartition(".")[0] != "torch.nn":
+            continue  # it is the name of a module below
         meant = ELSEWHERE.get(path) or _meant(path)
         if meant is not None and not _is_asked_for(script, node):
             yield Finding(
@@ -53,6 +58,21 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("write the name that torch has"),
                 script.place(node),
             )
+
+
+@log_pattern(r"AttributeError: module '(torch\.(?:distributed|nn|nn\.parallel))' has no attribute '(\w+)'")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find the name that was meant."""
+    module, wrong = match[1], match[2]
+    right = closest(wrong, OFFERED[module])
+    if not right or (record.frames and not record.frames[-1].is_users):
+        return
+    yield Finding(
+        f"{module} has no {wrong}: it is {right}",
+        (record.proof(match, f"{module}.{right}"),),
+        Fix("write the name as torch does", diff=f"-{module}.{wrong}\n+{module}.{right}"),
+        record.place,
+    )
 
 
 ELSEWHERE = {
@@ -67,6 +87,9 @@ ELSEWHERE = {
 
 def _meant(path: str) -> str | None:
     base, _, name = path.rpartition(".")
+    if base == "torch.nn":
+        slip = closest(name, OFFERED[base])
+        return f"{base}.{slip}" if slip and slip != name else None
     known = {"torch.distributed": DISTRIBUTED, "torch.nn.parallel": PARALLEL}.get(base)
     if known is None or name in known or name.startswith("_") or "Backend" in name:
         return None
