@@ -8,8 +8,8 @@ The global rank counts over all nodes: on the second node of eight GPUs it begin
 ## How to be sure
 
 Start it on two nodes. On one node the global rank is the local one, and nothing is wrong: `ddpdoctor lint` tells it
-with `--confidence likely` only, where the number comes from `get_rank()` or RANK without a modulo, in a file that starts no
-processes itself.
+with `--confidence likely` only, where the number comes from `get_rank()` or RANK without a modulo, in a file that
+starts no processes itself.
 
 ## How to mend it
 
