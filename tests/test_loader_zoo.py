@@ -500,9 +500,12 @@ def test_nothing_is_said_of_a_healthy_loader(jobs: Jobs, tmp_path: Path, text: s
     assert said(examine(jobs, tmp_path, dedent(text) + SET_EPOCH)) == {}
 
 
-@pytest.fixture(scope="module", params=[check for check in CHECKS if check.area == "data"], ids=lambda c: c.slug)
+PROBING = [check for check in CHECKS if check.area == "data" and check.of(Instrument.PROBE)]
+
+
+@pytest.fixture(scope="module", params=PROBING, ids=lambda check: check.slug)
 def check(request: pytest.FixtureRequest) -> Check:
-    """Return each check of the area."""
+    """Return each check of the area that looks at a loader."""
     checked: Check = request.param
     return checked
 

@@ -166,6 +166,8 @@ if __name__ == "__main__":
                 optimizer.zero_grad()
     bits = [parameter.detach().double().sum().item().hex() for parameter in model.parameters()]
     sys.stdout.write(f"rank {accelerator.process_index} loss {loss.item().hex()} {bits}\\n")
+    del loss
+    model, optimizer, loader = accelerator.free_memory(model, optimizer, loader)  # before the group: see DDP742
     accelerator.end_training()
 """
 

@@ -21,7 +21,7 @@ END = "\ndist.destroy_process_group()\n"
 FAULTS = {
     "the bare model is called": (
         "forward-bypasses-ddp",
-        "past DistributedDataParallel",
+        "bypasses DistributedDataParallel",
         """
         bare = net()
         model = DDP(bare)
@@ -34,7 +34,7 @@ FAULTS = {
     ),
     "a method behind the wrapper is called": (
         "forward-bypasses-ddp",
-        "past DistributedDataParallel",
+        "bypasses DistributedDataParallel",
         """
         class Model(nn.Module):
             def __init__(self):
@@ -54,7 +54,7 @@ FAULTS = {
     ),
     "the bare model is called, in a closure": (
         "forward-bypasses-ddp",
-        "past DistributedDataParallel",
+        "bypasses DistributedDataParallel",
         """
         bare = net()
         model = DDP(bare)

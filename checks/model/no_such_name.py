@@ -65,7 +65,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Find the name that was meant."""
     module, wrong = match[1], match[2]
     right = closest(wrong, OFFERED[module])
-    if not right or (record.frames and not record.frames[-1].is_users):
+    if right in {"", wrong} or (record.frames and not record.frames[-1].is_users):
         return
     yield Finding(
         f"{module} has no {wrong}: it is {right}",
