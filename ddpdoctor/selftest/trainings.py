@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import NotRun
 from ddpdoctor.findings import Result, Status
+from ddpdoctor.jobs.outcome import Raised
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.settings import Settings
@@ -23,6 +24,8 @@ POLL = 0.05  # seconds
 HANG_AFTER = 2.0  # for broken cases; a healthy script that a busy machine holds up for so long is not blamed
 NEVER = 100.0
 DEADLINE = 20.0
+NOT_SHOWN = "not shown: "
+"""Begins the message of a broken script's exception where the fault does not come about, and says why."""
 AROUND = "ddpdoctor.watch.rank.script:watched_script"
 
 
@@ -49,7 +52,7 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | 
     """Run a script on two ranks of the pool, and give what the watch finds; end it once ``until`` has found something.
 
     Raises:
-        NotRun: the pool cannot run anything.
+        NotRun: the pool cannot run anything, or the script says that its fault does not come about here.
     """
     if problem := jobs.problem():
         raise NotRun(f"torch cannot be imported: {problem.strip().splitlines()[-1]}")
@@ -64,8 +67,11 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | 
             if any(found.check is until for found in monitor.found):
                 monitor.signal_ranks(signal.SIGKILL)
             wait([job], POLL)
-        job.result()
+        outcomes = job.result()
         monitor.end(0)
+    for each in outcomes:
+        if isinstance(each, Raised) and each.message.startswith(NOT_SHOWN):
+            raise NotRun(each.message.removeprefix(NOT_SHOWN))
     return monitor.found
 
 
