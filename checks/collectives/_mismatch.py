@@ -35,7 +35,6 @@ class Side:
     op: str
     seq: str
     shape: tuple[int, ...]
-    is_old: bool
 
     def __str__(self) -> str:
         """Write it as people compare it."""
@@ -50,7 +49,6 @@ def sides(text: str) -> tuple[Side, ...]:
             each["op"],
             each["seq"] or "",
             tuple(map(int, re.findall(r"\d+", each["shape"] or ""))),
-            bool(each["old"]),
         )
         for each in SIDE.finditer(text)
     )[:2]

@@ -29,12 +29,6 @@ PREPARED = r"100%\|[^\n]* examples/s\]"
 PEER_TO_PEER = r"\bvia P2P/"
 SAVING = r"#\d+ (\w*save_\w*checkpoint\w*) from |\bin (\w*save_\w*checkpoint\w*)\n"
 BESIDE = (STUCK, STATUS, PREPARING, PREPARED, PEER_TO_PEER, SAVING)
-AFTERMATH = (
-    "collective-timeout",
-    "watchdog-heartbeat-stuck",
-    "peer-connection-lost",
-    "rank0-exited-store-gone",
-)
 EARLY = 10  # collectives: a group's first ones carry no training yet
 ALIKE = {"ALLREDUCE", "BROADCAST", "ALLGATHER", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "REDUCE", "BARRIER"}
 

@@ -12,7 +12,7 @@ import re
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
@@ -53,10 +53,7 @@ def named_tensors(machine: Machine) -> None:
     Raises:
         NotQuickError: they are not what they look like.
     """
-    while run := RUN.match(machine.data, machine.at):
-        _take(machine, ONE.findall(machine.data, machine.at, run.end()))
-        if machine.at != run.end():
-            raise NotQuickError
+    _take_all(machine, RUN, ONE, _take)
 
 
 def versions(machine: Machine) -> None:
@@ -65,8 +62,17 @@ def versions(machine: Machine) -> None:
     Raises:
         NotQuickError: they are not what they look like.
     """
-    while run := VERSIONS.match(machine.data, machine.at):
-        _take_versions(machine, ONE_VERSION.findall(machine.data, machine.at, run.end()))
+    _take_all(machine, VERSIONS, ONE_VERSION, _take_versions)
+
+
+def _take_all(
+    machine: Machine,
+    runs: re.Pattern[bytes],
+    one: re.Pattern[bytes],
+    take: Callable[[Machine, list[tuple[bytes, ...]]], None],
+) -> None:
+    while run := runs.match(machine.data, machine.at):
+        take(machine, one.findall(machine.data, machine.at, run.end()))
         if machine.at != run.end():
             raise NotQuickError
 

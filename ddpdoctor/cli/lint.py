@@ -111,8 +111,7 @@ def _files(paths: tuple[str, ...], exclude: tuple[str, ...], wanted: Wanted, *, 
         return linted
     changed = [*mended(linted.found, wanted)] if mend else []
     for name, _, after in changed:
-        with Path(name).open("w", encoding="utf-8", newline="") as file:
-            file.write(after)
+        write_whole(Path(name).resolve(), after)
     return lint_all(found, wanted) if changed else linted
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.lint.comments import ignores
+from ddpdoctor.lint.comments import Ignore, ignores
 from ddpdoctor.lint.examine import Found, examine, is_too_deep
 from ddpdoctor.lint.reading import CannotReadError, decoded, read, script
 from ddpdoctor.source.project import Project, without_comments
@@ -126,7 +126,7 @@ def _kept(text: str, found: Iterable[Found]) -> tuple[list[Found], list[tuple[in
     return kept, list(_useless(set(comments) - used))
 
 
-def _useless(comments: Iterable) -> Iterator[tuple[int, str, frozenset[str]]]:  # type: ignore[type-arg]
+def _useless(comments: Iterable[Ignore]) -> Iterator[tuple[int, str, frozenset[str]]]:
     for each in sorted(comments, key=lambda comment: comment.line):
         if each.is_own:
             what = ", ".join(sorted(each.names)) or "anything"

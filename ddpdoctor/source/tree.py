@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-Scope = Function | ast.ClassDef | ast.Module
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
 WITHOUT_PLACE = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
