@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
+    from ddpdoctor.source.launch_script import LaunchScript
+    from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
@@ -171,6 +173,8 @@ __all__ = [
     "Joining",
     "KeyDifference",
     "Kind",
+    "Launch",
+    "LaunchScript",
     "Loaded",
     "LoaderExam",
     "Log",
@@ -276,6 +280,8 @@ ROOMS = {
     "jobs.outcome": "Died Outcome Raised Returned Stuck",
     "jobs.pool": "Jobs",
     "lint.examine": "Around",
+    "source.launch_script": "LaunchScript",
+    "source.launchers": "Launch",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.ranks": "rank_condition",
     "watch.events": (

@@ -32,7 +32,7 @@ INPUTS = {
     ),
     Instrument.WATCH: ("event", "training"),
     Instrument.LOG: ("record", "match", "log"),
-    Instrument.LINT: ("script", "project"),
+    Instrument.LINT: ("script", "launch", "project"),
 }  # fmt: skip
 """What the facets of each instrument can ask for, by the names of their parameters."""
 
@@ -177,7 +177,10 @@ def probe(examine: Examine) -> Facet:
 
 
 def lint(examine: Examine) -> Facet:
-    """Mark what is shown each Python file: a function that asks for ``script`` and, beyond the file, ``project``."""
+    """Mark what is shown each Python file, as ``script``, or each file that starts trainings, as ``launch``.
+
+    A function asks for one of them and, beyond the file, for ``project``.
+    """
     return Facet(Instrument.LINT, examine)
 
 

@@ -14,7 +14,9 @@ note. To look at them by hand:
 
     env | grep -E 'CUDA|NCCL|MASTER|RANK'
 
-In a source (`ddpdoctor lint`): `os.environ` is given such a name.
+In a source (`ddpdoctor lint`): `os.environ` is given such a name; in a file that starts trainings, it is exported or
+handed to a container under such a name, or under another word for it (MASTER_ADDRESS), and neither that file nor a
+Python file reads it.
 
 ## How to mend it
 
@@ -39,7 +41,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, lint, misspelt, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts, Script
+    from ddpdoctor.check import Around, Facts, LaunchScript, Script
 
 AILMENT = Ailment("DDP101", Severity.WARNING)
 
@@ -71,3 +73,31 @@ def in_source(script: Script) -> Iterator[Finding]:
                         Fix("write the name as it is read", edits=(script.replaced(node.slice, f'"{right}"'),)),
                         script.place(node),
                     )
+
+
+OTHER_WORDS = {
+    "MASTER_ADDRESS": "MASTER_ADDR",
+    "NCCL_SOCKET_IFNAMES": "NCCL_SOCKET_IFNAME",
+    "NCCL_SOCKET_INTERFACE": "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAMES": "GLOO_SOCKET_IFNAME",
+    "CUDA_VISIBLE_GPUS": "CUDA_VISIBLE_DEVICES",
+}
+"""What people write for a name, further from it than a slip of the fingers."""
+
+
+@lint
+def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Look for a misspelt name where a file sets a variable, and nobody is seen to read it."""
+    for setting in launch.settings:
+        right = OTHER_WORDS.get(setting.name) or misspelt([setting.name]).get(setting.name)
+        if right is None or launch.reads(setting.name) or project.mentions(setting.name):
+            continue
+        yield Finding(
+            f"nobody reads {setting.name}: {right} is meant",
+            (launch.seen(setting.line, right),),
+            Fix(
+                "write the name as it is read",
+                edits=(launch.replaced(setting.begin, setting.begin + len(setting.name), right),),
+            ),
+            launch.place(setting.line, setting.begin),
+        )

@@ -14,6 +14,9 @@ judges only where the environment has one of the two variables. To verify it by 
 
     nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$LOCAL_RANK" "$SLURM_GPUS_PER_TASK"
 
+In a file that starts trainings (`ddpdoctor lint`): a launcher is told a number of ranks, and CUDA_VISIBLE_DEVICES of
+the same command, or the header of the job, a smaller number of GPUs.
+
 In a log that names no rank, two other causes remain: the script names a GPU by a fixed number that is not visible, or
 Slurm shows each task one GPU, as number 0.
 
@@ -49,15 +52,17 @@ from ddpdoctor.check import (
     Place,
     Record,
     Severity,
+    lint,
     log_pattern,
     probe,
     visible_gpus,
 )
 
+from ..launching._launchers import nodes, ranks
 from ._slurm import ORDINAL, SLURM, each_sees_one
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Facts, Launch, LaunchScript
 
 AILMENT = Ailment("DDP212", Severity.ERROR)
 
@@ -107,3 +112,39 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$LOCAL_RANK" "$SLURM_GPUS_PER_TASK"',
         ),
     )
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Compare the ranks of each launcher with the GPUs that it is shown, or that Slurm is asked for."""
+    for each in launch.launches:
+        started, counted = ranks(launch, each), _shown(launch, each)
+        several = each.tool == "accelerate launch" and nodes(launch, each) != 1
+        on_cpu = "cpu" in each.options or any("gloo" in word.text or "cpu" in word.text for word in each.arguments)
+        if started is None or counted is None or started <= counted[0] or several or on_cpu:
+            continue
+        gpus, line = counted
+        yield Finding(
+            f"{started} ranks are started, and they see {gpus} GPU{'s' * (gpus > 1)}",
+            (launch.seen(each.line, f"{gpus} rank{'s' * (gpus > 1)}, one for each GPU"), launch.seen(line)),
+            Fix("start one rank for each GPU", command="torchrun --standalone --nproc_per_node=gpu train.py"),
+            launch.place(each.line),
+        )
+
+
+def _shown(launch: LaunchScript, each: Launch) -> tuple[int, int] | None:
+    """Return how many GPUs a launcher sees, and the line that says so; None where that is not certain."""
+    own = [word for name, word in each.command.assigned if name == "CUDA_VISIBLE_DEVICES"]
+    own += (
+        [each.value for each in launch.settings if each.name == "CUDA_VISIBLE_DEVICES" and each.value]
+        if not own
+        else []
+    )
+    if own and each.tool == "deepspeed":
+        return None  # it takes its own choice of GPUs
+    if own:
+        listed = (launch.value(own[0]) or "").split(",")
+        is_sure = len(own) == 1 and own[0].line <= each.command.words[-1].line and all(e.isdecimal() for e in listed)
+        return (len(set(listed)), own[0].line) if is_sure else None
+    asked = launch.gpus()
+    return (asked[0], asked[1].line) if asked else None

@@ -14,6 +14,9 @@ less than 64 MiB of it are free. With two GPUs or more it is an error where /dev
 does not exist. Exit code -7 with 8 GiB or more in /dev/shm has another cause: a memory-mapped data file that was cut
 (mmap-file-truncated).
 
+In a file (`ddpdoctor lint`): `docker run`, a service of docker-compose or a PyTorchJob starts several ranks on GPUs,
+and says nothing of /dev/shm.
+
 ## How to mend it
 
 Best first: start the container with `--ipc=host`, or with `--shm-size=16g`; in Kubernetes mount an emptyDir with
@@ -43,14 +46,16 @@ from ddpdoctor.check import (
     Record,
     Severity,
     human_size,
+    lint,
     log_pattern,
     probe,
 )
 
 from ._bus_error import CRASH, DF, DIED, MAPPED, WORKER, ample
+from ._containers import bare_containers
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Facts, LaunchScript
 
 AILMENT = Ailment("DDP151", Severity.WARNING)
 EACH = 64 * 2**20  # bytes for a rank: the whole of a container's default
@@ -116,3 +121,15 @@ def of_a_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Findin
             "df -h /dev/shm   # in the container, while the training runs",
         ),
     )
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for containers of several ranks that are started with the 64 MiB which they get unasked."""
+    for each in bare_containers(launch):
+        yield Finding(
+            f"{each.what} starts several ranks on GPUs with the 64 MiB of /dev/shm that a container has unasked",
+            (launch.seen(each.line, each.expected),),
+            Fix("give the container more", diff=each.mend),
+            launch.place(each.line),
+        )

@@ -10,6 +10,9 @@ worker_count=4)" until the time-out, or "Address already in use", since each tas
 
 Mp.spawn stands in the traceback, and the processes in the store are a multiple of the world size.
 
+In a file that starts trainings (`ddpdoctor lint`): a launcher of several ranks starts another launcher, or a script
+that calls mp.spawn on every way and reads no rank.
+
 ## How to mend it
 
 One of the two only. Either torchrun, and the script reads RANK and LOCAL_RANK; or one task for each
@@ -25,10 +28,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
 from .._barrier import BARRIER, SPAWN, barrier, spawned
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Launch, LaunchScript
 
 AILMENT = Ailment("DDP403", Severity.ERROR)
 TAKEN = r"server socket has failed to listen on any local network address[^\n]{0,299}?(?:EADDRINUSE|errno: (?:98|48)\b)"
@@ -86,3 +93,30 @@ def at_the_port(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
         FIX,
         record.place,
     )
+
+
+@lint
+def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Look for a launcher behind a launcher, and for a script beside that starts the ranks itself."""
+    for each in launch.launches:
+        inner = [other for other in launch.launches if other.command is each.command and each.tool in other.outer]
+        if not _starts_several(launch, each):
+            continue
+        if inner:
+            started = f"starts {inner[0].tool}, which starts them again"
+        elif each.script and project.spawns(each.script.text):
+            started = f"starts {each.script.text}, which calls mp.spawn"
+        else:
+            continue
+        yield Finding(
+            f"{each.tool} starts several ranks, and each {started}",
+            (launch.seen(each.line, "one launcher, or mp.spawn"),),
+            FIX,
+            launch.place(each.line),
+        )
+
+
+def _starts_several(launch: LaunchScript, each: Launch) -> bool:
+    """Whether a launcher is told to start more than one rank of a node."""
+    word = each.options.get("num-processes" if each.tool == "accelerate launch" else "nproc-per-node")
+    return word is not None and (word.text in {"gpu", "auto"} or (launch.number(word) or 1) > 1)

@@ -15,6 +15,9 @@ or the environment does not say otherwise. It is an error where MASTER_PORT is s
 port. In a log the same warning is harmless where a second torchrun of the same rendezvous runs on the host and both
 go on.
 
+In a file that starts trainings (`ddpdoctor lint`): two launchers run beside each other on one host, and are given one
+port.
+
 ## How to mend it
 
 - One host: `torchrun --standalone --nproc_per_node=2 train.py` chooses a free port.
@@ -45,6 +48,7 @@ from ddpdoctor.check import (
     Place,
     Record,
     Severity,
+    lint,
     log_pattern,
     probe,
 )
@@ -52,7 +56,7 @@ from ddpdoctor.check import (
 from .._hosts import holds_rank_zero, port
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Facts, Launch, LaunchScript
 
 AILMENT = Ailment("DDP353", Severity.ERROR)
 TAKEN = (
@@ -143,3 +147,26 @@ def by_a_stranger(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix("take another port, the same for all ranks", command="export MASTER_PORT=29617"),
         Place(variable="MASTER_PORT", rank=record.rank, host=record.node),
     )
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for launchers that run at the same time, with one port for all."""
+    beside: dict[str, Launch] = {}
+    for each in launch.launches:
+        waits = [c.line for c in launch.shell.commands if c.words and c.words[0].text in {"wait", "sleep"}]
+        port = launch.value(each.options.get("master-port") or each.options.get("main-process-port"))
+        is_alone = each.outer or {"node-rank", "machine-rank"} & each.options.keys()
+        if port is None or not port.isdecimal() or port == "0" or is_alone:
+            continue
+        first = beside.get(port)
+        between = first is not None and any(first.line < line < each.line for line in waits)
+        if first is not None and not between and each.command.is_certain:
+            yield Finding(
+                f"two trainings run on one host at the same time, and both open port {port}",
+                (launch.seen(each.line, f"another port than in line {first.line}"), launch.seen(first.line)),
+                Fix("give each a port of its own, or none: --standalone chooses a free one"),
+                launch.place(each.line),
+            )
+        elif each.command.in_background and each.command.is_certain:
+            beside[port] = each

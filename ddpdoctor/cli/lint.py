@@ -104,7 +104,9 @@ def _files(paths: tuple[str, ...], exclude: tuple[str, ...], wanted: Wanted, *, 
     found = find(paths or (".",), exclude, find_settings(Path.cwd()).folder)
     if not found:
         but = ", but for what is excluded" if exclude else ""
-        raise BadTarget(f"there is no Python file in {', '.join(paths) or 'this folder'}{but}")
+        raise BadTarget(
+            f"there is neither a Python file nor one that starts trainings in {', '.join(paths) or 'this folder'}{but}"
+        )
     linted = lint_all(found, wanted)
     if as_diff:
         click.echo(patch(linted.found, wanted), nl=False)

@@ -24,10 +24,13 @@ class Ignore:
         return not self.names or bool({code.lower(), slug} & self.names)
 
 
-def ignores(text: str) -> tuple[Ignore, ...]:
-    """Return the comments of a source, in its order."""
+def ignores(text: str, *, is_python: bool = True) -> tuple[Ignore, ...]:
+    """Return the comments of a source, in its order; of one that is no Python, whatever looks like one."""
     if not re.search(r"#\s*(?:ddpdoctor|noqa)", text, re.IGNORECASE):
         return ()
+    if not is_python:
+        found = (_read(line, number) for number, line in enumerate(text.split("\n"), 1))
+        return tuple(each for each in found if each is not None)
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     read = (_read(token.string, token.start[0]) for token in tokens if token.type == tokenize.COMMENT)
     try:

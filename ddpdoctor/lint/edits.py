@@ -32,9 +32,11 @@ def _as_in(new: str, text: str) -> str:
     return new.replace("\n", "\r\n") if "\r\n" in text else new
 
 
-def is_offered(text: str, edits: Iterable[Edit]) -> bool:
-    """Whether the text is Python afterwards, and another than before."""
+def is_offered(text: str, edits: Iterable[Edit], *, is_python: bool = True) -> bool:
+    """Whether the text is another than before, and, where it is to be, Python."""
     changed = applied(text, edits)
+    if not is_python:
+        return changed != text
     try:
         ast.parse(changed)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

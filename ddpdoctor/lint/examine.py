@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.edits import as_diff, is_offered
+from ddpdoctor.source.script import Script, starts_ranks
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Finding
+    from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.project import Project
-    from ddpdoctor.source.script import Script
+
+    Source = Script | LaunchScript
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,18 @@ class Around:
         """Whether a regular expression occurs in the file or in reach of it: what it imports, and what imports it."""
         return self.project.says(self.path, word)
 
+    def mentions(self, word: str) -> bool:
+        """Whether a word stands in a Python file of those that are looked at, or beside the file."""
+        return self.project.mentions(self.path, word)
+
+    def beside(self, name: str) -> str | None:
+        """Return the text of a file that a launch script names; None where there is none at that place."""
+        return self.project.beside(self.path, name)
+
+    def spawns(self, name: str) -> bool:
+        """Whether a script that a launch script names starts ranks itself on every way, and reads no rank."""
+        return starts_ranks(self.beside(name) or "")
+
     def unknown(self) -> set[str]:
         """Return the names of imports, in reach, that lead to code which is not known here."""
         return self.project.unknown(self.path)
@@ -64,14 +79,18 @@ def is_too_deep(script: Script) -> bool:
     return script.tree.depth > DEEPEST
 
 
-def examine(checks: Iterable[Check], script: Script, project: Project) -> Looked:
+def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked:
     """Ask all checks that have a facet for it; of a test, none."""
-    if script.is_test:
+    is_python = isinstance(script, Script)
+    if isinstance(script, Script) and script.is_test:
         return Looked()
     found, crashes = [], []
-    given: dict[str, Any] = {"script": script, "project": Around(project, os.path.normpath(script.path))}
+    name = "script" if is_python else "launch"
+    given: dict[str, Any] = {name: script, "project": Around(project, os.path.normpath(script.path))}
     for check in checks:
         for facet in check.of(Instrument.LINT):
+            if name not in facet.needs:
+                continue
             said = evaluate(check, facet, given.__getitem__)
             found += [Found(check, _with_diff(each, script)) for each in said.findings]
             if said.crash:
@@ -87,11 +106,11 @@ def _where(found: Found) -> tuple[int, int, str]:
     return found.finding.place.line or 0, found.finding.place.column or 0, found.check.code
 
 
-def _with_diff(finding: Finding, script: Script) -> Finding:
+def _with_diff(finding: Finding, script: Source) -> Finding:
     """Show the edits as a diff; one that leaves no Python is not offered."""
     fix = finding.fix
     if not fix.edits:
         return finding
-    if not is_offered(script.text, fix.edits):
+    if not is_offered(script.text, fix.edits, is_python=isinstance(script, Script)):
         return replace(finding, fix=replace(fix, edits=()))
     return replace(finding, fix=replace(fix, diff=as_diff(script.text, fix.edits)))

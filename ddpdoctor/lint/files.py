@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.lint.reading import kind
 from ddpdoctor.suggest import why_no_file
 
 SKIPPED = frozenset(
     ".git .hg .svn .venv venv env node_modules site-packages __pycache__ .tox .nox build dist .eggs .mypy_cache"
     " .ruff_cache .pytest_cache".split()
 )
-SUFFIX = ".py"
 
 
 def find(names: tuple[str, ...], exclude: tuple[str, ...], base: Path) -> list[Path]:
-    """Return the files that the user means: those named, and the Python files of the folders named.
+    """Return the files that the user means: those named, and what is read of the folders named.
 
     Folders that hold no sources of the user's are skipped, and what matches a pattern of ``exclude``, which is seen
     from ``base``. A link to a folder is not followed.
@@ -42,7 +42,7 @@ def _below(folder: Path) -> Iterator[Path]:
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(each for each in folders if each not in SKIPPED and not each.endswith(".egg-info"))
         yield from (
-            Path(where, each) for each in sorted(files) if each.endswith(SUFFIX) and Path(where, each).is_file()
+            Path(where, each) for each in sorted(files) if kind(each) is not None and Path(where, each).is_file()
         )
 
 

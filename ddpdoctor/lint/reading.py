@@ -1,4 +1,4 @@
-"""Reads a file as a script, or says in one line why it cannot be read."""
+"""Reads a file as what its name says that it is, or says in one line why it cannot be read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tokenize
 import warnings
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.launch_script import DOCKERFILE, SHELL, YAML, LaunchScript
 from ddpdoctor.source.script import Script
 
 if TYPE_CHECKING:
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
 CONCERNS_US = re.compile(rb"torch")
 ABOUT = re.compile(rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE")
 """A file needs both to be parsed: no check finds anything in one that has neither."""
+LAUNCHES = re.compile(
+    rb"torchrun|torch\.distributed|accelerate|deepspeed|srun|mpirun|mpiexec|SBATCH|docker|NCCL_|MASTER_|CUDA_VIS|WORLD_SIZE"
+    rb"|LOCAL_RANK|OMP_NUM|nvidia|PyTorchJob"
+)
+"""The same of a file that starts trainings."""
+PYTHON = "Python"
+KINDS = (
+    (PYTHON, re.compile(r"\.py$")),
+    (SHELL, re.compile(r"\.(?:sh|bash|sbatch|slurm|slrm|job)$")),
+    (DOCKERFILE, re.compile(r"(?:^|[./-])(?:Dockerfile|Containerfile)(?:[.-][\w.-]+)?$|\.dockerfile$", re.IGNORECASE)),
+    (YAML, re.compile(r"\.ya?ml$")),
+)
 MOST_BYTES = 5_000_000  # what is longer was written by a machine, and takes seconds
 
 
@@ -36,12 +49,33 @@ def read(path: Path) -> bytes:
         raise CannotReadError(f"{path}: cannot be read: {exc.strerror}") from None
 
 
-def script(name: str, data: bytes) -> Script | None:
-    """Return the script in these bytes; None where no check could find anything in it.
+def kind(name: str) -> str | None:
+    """Return what a file of this name is; None for one that is not looked at in folders."""
+    base = name.replace("\\", "/").rpartition("/")[2]
+    return next((each for each, pattern in KINDS if pattern.search(base)), None)
+
+
+def source(name: str, data: bytes) -> Script | LaunchScript | None:
+    """Return what these bytes hold, as the name says; None where no check could find anything in it.
+
+    A name that says nothing is that of a Python file. A launch script that is not understood says nothing, and is no
+    fault: shells accept more than is read here.
 
     Raises:
         CannotReadError: it is no Python of the version that runs, or too large.
     """
+    held = kind(name) or PYTHON
+    if held == PYTHON:
+        return _script(name, data)
+    if not LAUNCHES.search(data) or len(data) > MOST_BYTES or b"\0" in data:
+        return None
+    try:
+        return LaunchScript(name, data.decode(), held)
+    except UnicodeDecodeError:
+        return None
+
+
+def _script(name: str, data: bytes) -> Script | None:
     if not (CONCERNS_US.search(data) and ABOUT.search(data)):
         return None
     if len(data) > MOST_BYTES:

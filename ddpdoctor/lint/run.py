@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.lint.comments import Ignore, ignores
 from ddpdoctor.lint.examine import Found, examine, is_too_deep
-from ddpdoctor.lint.reading import CannotReadError, decoded, read, script
+from ddpdoctor.lint.reading import PYTHON, CannotReadError, decoded, kind, read, source
 from ddpdoctor.source.project import Project, without_comments
+from ddpdoctor.source.script import Script
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Severity
+    from ddpdoctor.lint.examine import Source
 
 CERTAIN, LIKELY = "certain", "likely"
 
@@ -82,7 +84,8 @@ def lint_text(name: str, data: bytes, wanted: Wanted) -> Linted:
     """Look at a text that an editor holds, as the file of this name."""
     total = _Sum()
     try:
-        project = Project({os.path.normpath(name): without_comments(decoded(name, data))})
+        text = decoded(name, data) if (kind(name) or PYTHON) == PYTHON else data.decode(errors="replace")
+        project = Project({os.path.normpath(name): without_comments(text)})
         _look(name, data, project, wanted, total)
     except CannotReadError as exc:
         total.faults.append(str(exc))
@@ -96,24 +99,24 @@ def _linted(files: int, total: _Sum) -> Linted:
 
 
 def _look(name: str, data: bytes, project: Project, wanted: Wanted, total: _Sum) -> None:
-    parsed = script(name, data)
+    parsed = source(name, data)
     if parsed is None:
         return
-    if is_too_deep(parsed):
+    if isinstance(parsed, Script) and is_too_deep(parsed):
         raise CannotReadError(f"{name}: cannot look at it, because it is nested too deeply")
     total.parsed += 1
     looked = examine(wanted.checks, parsed, project)
     total.crashes += looked.crashes
-    kept, useless = _kept(parsed.text, looked.found)
+    kept, useless = _kept(parsed, looked.found)
     total.found += [each for each in kept if each in wanted]
     if not wanted.ignored:
         known = {word for check in wanted.checks for word in (check.code.lower(), check.slug)}
         total.useless += [f"{name}:{line}: {text}" for line, text, names in useless if names <= known]
 
 
-def _kept(text: str, found: Iterable[Found]) -> tuple[list[Found], list[tuple[int, str, frozenset[str]]]]:
+def _kept(parsed: Source, found: Iterable[Found]) -> tuple[list[Found], list[tuple[int, str, frozenset[str]]]]:
     """Return the findings that no comment is about, and the comments of our own that are about none."""
-    comments = ignores(text)
+    comments = ignores(parsed.text, is_python=isinstance(parsed, Script))
     used = set()
     kept = []
     for each in found:

@@ -1,8 +1,8 @@
 """Each check's ``broken.sources`` and ``healthy.sources``, linted: found in each of the one, nothing in the other.
 
 Both hold several small programs, each after a line ``=== what it shows``. A program is a file ``train.py``; a line
-``--- NAME.py`` begins another file beside it. In a broken one, the finding stands on the line that ends in ``# here``.
-In a healthy one no check finds anything.
+``--- NAME`` begins another file beside it, or the only one where it comes first. In a broken one, the finding stands
+on the line that ends in ``# here``. In a healthy one no check finds anything.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def programs(path: Path) -> Iterator[Program]:
     parts = re.split(r"^=== (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for shows, text in zip(parts[1::2], parts[2::2], strict=True):
         files = re.split(r"^--- (.+)\n", f"--- train.py\n{text}", flags=re.MULTILINE)
-        yield Program(shows, tuple(zip(files[1::2], files[2::2], strict=True)))
+        named = zip(files[1::2], files[2::2], strict=True)
+        yield Program(shows, tuple(each for each in named if each[1].strip()))
 
 
 def linted(program: Program, checks: tuple[Check, ...]) -> tuple[list[Found], str]:

@@ -136,6 +136,22 @@ class Project:
         """Whether a regular expression occurs in a file or in reach of it, outside of whole-line comments."""
         return any(re.search(word, self.text(each)) for each in self.reach(path))
 
+    def mentions(self, path: str, word: str) -> bool:
+        """Whether a word stands in a Python file that the user named, or in one in the folders around a file."""
+        folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
+        near = [f"{folder}/{each}" for each in self._listed(folder) if each.endswith(".py")]
+        named = (each for each in self.others if each.endswith(".py"))
+        return any(re.search(rf"\b{word}\b", self.text(os.path.normpath(each))) for each in (*near, *named))
+
+    def beside(self, path: str, name: str) -> str | None:
+        """Return the text of a file that a script names: from the script's folder, or one that is a few above it."""
+        folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
+        for up in range(UP):
+            place = os.path.normpath("/".join([folder, *[".."] * up, name]))
+            if os.path.isfile(place):  # noqa: PTH113 - as above
+                return self.text(place)
+        return None
+
 
 def without_comments(text: str) -> str:
     """Return a text without the lines that are comments."""

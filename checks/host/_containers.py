@@ -1,0 +1,91 @@
+# ruff: noqa: S108 - the directory is what this is about
+"""Containers that a file starts, and what it says of their /dev/shm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LaunchScript
+
+LAUNCHER = re.compile(
+    r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\b.*?--nproc[-_]per[-_]node[=\s,\"']+(?!1\b)[\w$]"
+    r"|\baccelerate[\s,\"']+launch\b(?!.*--num[-_]processes[=\s]+1\b)|\bdeepspeed\s+(?:--|\S+\.py)",
+    re.DOTALL,
+)
+ROOM = re.compile(r"/dev/shm|shm[-_]size|--ipc|hostIPC|\bipc:|tmpfs")
+DOCKERS = {"docker", "nvidia-docker", "podman"}
+GPUS = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A container of several ranks on GPUs with nothing said of its /dev/shm."""
+
+    what: str
+    line: int
+    expected: str
+    mend: str
+
+
+def bare_containers(launch: LaunchScript) -> Iterator[Bare]:
+    """Yield those that a file starts."""
+    yield from _run(launch)
+    if launch.items:
+        yield from _services(launch)
+        yield from _pods(launch)
+
+
+def _run(launch: LaunchScript) -> Iterator[Bare]:
+    for command in launch.shell.commands:
+        words = [each for each in command.words if each.text != "sudo"]
+        texts = [each.text for each in words]
+        if not texts or texts[0] not in DOCKERS or texts[1:2] != ["run"] or ROOM.search(" ".join(texts)):
+            continue
+        on_gpus = texts[0] == "nvidia-docker" or any(
+            re.match(r"--gpus\b|--runtime(?:=nvidia)?$", each) for each in texts
+        )
+        # A variable in the place of an option can hold --ipc=host.
+        is_seen = not any(one.text.startswith("$") and not old.text.startswith("-") for old, one in pairwise(words[1:]))
+        if on_gpus and is_seen and LAUNCHER.search(" ".join(texts[2:])):
+            yield Bare("docker run", command.line, "--ipc=host, or --shm-size=16g", "+docker run --ipc=host ...")
+
+
+def _services(launch: LaunchScript) -> Iterator[Bare]:
+    """Look at the services of docker-compose, one by one."""
+    named = [each for each in launch.items if each.path == ("services",) and each.name]
+    for service in named:
+        inside = [each for each in launch.items if each.path[:2] == ("services", service.name)]
+        said = "\n".join(_text(launch, each.line) for each in inside)
+        whole = f"{service.value}\n{said}"
+        if re.search(r"<<:|extends:|\*\w|\{\{|^&", whole, re.MULTILINE) or ROOM.search(said):
+            continue
+        if re.search(r"driver: *nvidia|runtime: *nvidia|capabilities:.*gpu", said) and LAUNCHER.search(said):
+            yield Bare(f"the service {service.name}", service.line, "shm_size: 16gb", "+    shm_size: 16gb")
+
+
+def _pods(launch: LaunchScript) -> Iterator[Bare]:
+    """Look at the documents of Kubernetes that ask for several GPUs of a node and start ranks."""
+    for number in sorted({each.document for each in launch.items}):
+        inside = [each for each in launch.items if each.document == number]
+        lines = [each.line for each in inside]
+        said = "\n".join(_text(launch, line) for line in range(min(lines), max(lines) + 1))
+        kind = next((each.value for each in inside if each.name == "kind" and not each.path), "")
+        asked = [each for each in inside if each.name == GPUS and each.value.isdecimal() and int(each.value) > 1]
+        if not asked or "{{" in said or ROOM.search(said) or not any(each.name == "image" for each in inside):
+            continue
+        if kind == "PyTorchJob" or LAUNCHER.search(said):
+            volume = (
+                "+volumeMounts: [{name: shm, mountPath: /dev/shm}]\n+volumes: [{name: shm, emptyDir: {medium: Memory}}]"
+            )
+            yield Bare(
+                f"the {kind or 'pod'}", asked[0].line, "an emptyDir of medium Memory, mounted at /dev/shm", volume
+            )
+
+
+def _text(launch: LaunchScript, line: int) -> str:
+    return re.sub(r"(^|\s)#.*", "", launch.lines[line - 1])

@@ -1,0 +1,63 @@
+"""An option of the launcher stands behind the script, and is passed to the script.
+
+## What happens
+
+What follows the name of the script is the script's own: `torchrun train.py --nproc_per_node=8` starts one rank, which
+is handed `--nproc_per_node=8`. Its parser ends it with "unrecognized arguments", or, where it does not mind, one rank
+trains on one GPU.
+
+## How to be sure
+
+In a file (`ddpdoctor lint`): the option stands behind the script, and no Python file beside it knows its name.
+
+## How to mend it
+
+    torchrun --nproc_per_node=8 train.py
+
+## Versions and sources
+
+Source: torchrun documentation, "Usage"; torch/distributed/run.py (`argparse.REMAINDER`). Holds for torch 2.2 to 2.13,
+accelerate 0.20 to 1.15 and DeepSpeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, LaunchScript
+
+AILMENT = Ailment("DDP466", Severity.ERROR)
+AGENT = {"nproc-per-node", "nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "standalone"}
+OWN = {
+    "torchrun": AGENT,
+    "torch.distributed.launch": AGENT,
+    "accelerate launch": {"num-processes", "num-machines", "machine-rank", "main-process-port", "multi-gpu"},
+    "deepspeed": {"num-gpus", "num-nodes", "hostfile"},
+}
+"""What no script has a use for, unless it says so."""
+
+
+@lint
+def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Look for them among the arguments of a script that is at hand."""
+    for each in launch.launches:
+        script = each.script.text if each.script else ""
+        if not script.endswith(".py") or project.beside(script) is None:
+            continue
+        for word in each.arguments:
+            name = word.text.partition("=")[0].lstrip("-").replace("_", "-")
+            if not word.text.startswith("--") or name not in OWN[each.tool] or name in each.options:
+                continue
+            if project.mentions(name.replace("-", "[-_]")):
+                continue
+            yield Finding(
+                f"{word.text.partition('=')[0]} stands behind {script}: {each.tool} passes it on, and does without it",
+                (launch.seen(word.line, f"{each.tool} {word.text} ... {script}"),),
+                Fix("write it before the script"),
+                launch.place(word.line, word.begin),
+            )
+            break

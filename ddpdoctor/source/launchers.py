@@ -1,0 +1,181 @@
+"""Command lines of launchers: their options, the script that they start, and the launcher that they stand behind."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.shell import Command, Word
+
+TORCHRUN, LAUNCH, ACCELERATE, DEEPSPEED = "torchrun", "torch.distributed.launch", "accelerate launch", "deepspeed"
+FLAGS = {
+    TORCHRUN: "standalone m module no-python run-path virtual-local-rank",
+    LAUNCH: "standalone m module no-python run-path virtual-local-rank use-env",
+    ACCELERATE: "cpu debug downcast-bf16 dynamo-use-dynamic dynamo-use-fullgraph dynamo-use-regional-compilation"
+    " enable-cpu-affinity fp8-use-autocast-during-eval m module multi-gpu no-python no-tpu-cluster q quiet same-network"
+    " tpu tpu-cluster tpu-use-sudo use-deepspeed use-fsdp use-megatron-lm use-parallelism-config",
+    DEEPSPEED: "save-pid elastic-training no-local-rank no-ssh module no-python force-multi bind-cores-to-rank"
+    " no-ssh-check",
+}
+"""The options that take no value."""
+VALUES = {
+    TORCHRUN: "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval"
+    " start-method event-log-handler role log-dir r redirects t tee local-ranks-filter duplicate-stdout-filters"
+    " duplicate-stderr-filters node-rank master-addr master-port local-addr logs-specs numa-binding signals-to-handle"
+    " shutdown-timeout",
+    ACCELERATE: "config-file num-processes num-machines machine-rank main-process-ip main-process-port mixed-precision"
+    " gpu-ids num-cpu-threads-per-process rdzv-backend rdzv-conf max-restarts monitor-interval main-training-function"
+    " dynamo-backend dynamo-mode deepspeed-config-file zero-stage gradient-accumulation-steps gradient-clipping"
+    " offload-optimizer-device offload-param-device deepspeed-hostfile deepspeed-multinode-launcher zero3-init-flag"
+    " zero3-save-16bit-model fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-offload-params fsdp-state-dict-type"
+    " fsdp-transformer-layer-cls-to-wrap fsdp-version",
+    DEEPSPEED: "num-gpus num-nodes hostfile H i include e exclude master-port master-addr launcher launcher-args"
+    " enable-each-rank-log autotuning min-elastic-nodes max-elastic-nodes node-rank bind-core-list ssh-port"
+    " venv-script",
+}
+VALUES[LAUNCH] = VALUES[TORCHRUN]
+MODULES = {LAUNCH: LAUNCH, "torch.distributed.run": TORCHRUN, "accelerate.commands.launch": ACCELERATE}
+WRAPPERS = {"exec", "nohup", "time", "sudo", "env", "command", "setsid"}
+SCHEDULERS = {"srun": "srun", "mpirun": "mpirun", "mpiexec": "mpirun", "mpiexec.hydra": "mpirun", "orterun": "mpirun"}
+PYTHON = re.compile(r"(?:.*/)?python[\d.]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launcher's command line.
+
+    ``options`` are by their names with hyphens, a flag with no value. ``is_open``: not all of its options are seen, and
+    where they end is not certain; then there is no ``script``. ``outer`` are the launchers and schedulers that start
+    this one, outermost first, ``before`` the words in front of it.
+    """
+
+    tool: str
+    command: Command
+    before: tuple[Word, ...]
+    options: dict[str, Word | None]
+    script: Word | None
+    arguments: tuple[Word, ...]
+    is_open: bool
+    outer: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> int:
+        """The line on which the command begins."""
+        return self.command.line
+
+    @property
+    def scheduler(self) -> str:
+        """What starts it several times, ``srun`` or ``mpirun``; empty where it is started once."""
+        return next((SCHEDULERS[each] for each in self.outer if each in SCHEDULERS), "")
+
+
+def launches(command: Command) -> list[Launch]:
+    """Return the launchers of a command, each behind those that start it; none where something unknown starts one."""
+    words = list(command.words)
+    found: list[Launch] = []
+    outer: list[str] = []
+    at = 0
+    while at < len(words):
+        name = words[at].text.rpartition("/")[2]
+        if (started := _tool(words, at)) is not None:
+            tool, begin = started
+            launch = _parsed(tool, command, at, begin, tuple(outer))
+            found.append(launch)
+            outer.append(tool)
+            if launch.script is None:
+                break
+            at = words.index(launch.script)
+            if _tool(words, at) is None:
+                break
+        elif name in SCHEDULERS:
+            outer.append(name)
+            at = _next_tool(words, at + 1)
+        elif name in WRAPPERS or re.match(r"[A-Za-z_]\w*=", words[at].text):
+            at += 1
+        else:
+            break
+    return found
+
+
+def _next_tool(words: list[Word], at: int) -> int:
+    """Return where a launcher's name stands behind a scheduler's options."""
+    for place in range(at, len(words)):
+        text = words[place].text
+        if _tool(words, place) is not None:
+            return place
+        if (
+            PYTHON.match(text)
+            or text.endswith((".py", ".sh"))
+            or text in {"-c", "bash", "sh", "singularity", "apptainer"}
+        ):
+            break
+    return len(words)
+
+
+def _tool(words: list[Word], at: int) -> tuple[str, int] | None:
+    """Return the launcher whose name stands here, and where its options begin."""
+    texts = [each.text for each in words[at : at + 4]]
+    name = texts[0].rpartition("/")[2] if texts else ""
+    if name in {"torchrun", "deepspeed"}:
+        return (TORCHRUN if name == "torchrun" else DEEPSPEED), at + 1
+    if name == "accelerate" and texts[1:2] == ["launch"]:
+        return ACCELERATE, at + 2
+    if PYTHON.match(texts[0] if texts else ""):
+        flags = 1 + sum(each in {"-u", "-O", "-B"} for each in texts[1:2])
+        if texts[flags : flags + 1] == ["-m"] and len(texts) > flags + 1:
+            module = MODULES.get(texts[flags + 1])
+            return (module, at + flags + 2) if module else None
+    return (MODULES[name], at + 1) if name in MODULES and at and words[at - 1].text == "-m" else None
+
+
+def _parsed(tool: str, command: Command, name: int, at: int, outer: tuple[str, ...]) -> Launch:
+    words = command.words
+    flags, valued = set(FLAGS[tool].split()), set(VALUES[tool].split())
+    options: dict[str, Word | None] = {}
+    is_open = False
+    while at < len(words) and (words[at].text.startswith("-") or words[at].is_open):
+        word = words[at]
+        key, equals, value = word.text.partition("=")
+        key = key.lstrip("-").replace("_", "-") if len(key.lstrip("-")) > 1 else key.lstrip("-")
+        if not word.text.startswith("-") or (key not in flags and key not in valued):
+            # A script whose name the shell puts together is an open word as well.
+            is_open = True
+            break
+        if equals:
+            options[key] = _part(word, value)
+        elif key in valued and at + 1 < len(words):
+            options[key] = words[at + 1]
+            at += 1
+        else:
+            options[key] = None
+        at += 1
+    script = words[at] if at < len(words) and not is_open else None
+    return Launch(tool, command, words[:name], options, script, words[at + 1 :] if script else (), is_open, outer)
+
+
+def _part(word: Word, text: str) -> Word:
+    return replace(word, text=text)
+
+
+def scheduler_options(before: tuple[Word, ...]) -> dict[str, Word | None]:
+    """Return the options of srun or mpirun among the words before a launcher, without their hyphens."""
+    found: dict[str, Word | None] = {}
+    waiting = ""
+    for word in before:
+        text = word.text
+        if text.startswith("--"):
+            key, equals, value = text[2:].partition("=")
+            found[key] = _part(word, value) if equals else None
+            waiting = "" if equals else key
+        elif re.match(r"-[A-Za-z]\d+$", text):
+            found[text[1]] = _part(word, text[2:])
+            waiting = ""
+        elif text.startswith("-"):
+            waiting = text[1:]
+            found[waiting] = None
+        elif waiting:
+            found[waiting] = word
+            waiting = ""
+    return found
