@@ -34,7 +34,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, lint, log_pattern, probe, watch
-from ddpdoctor.findings import Ambiguity, Evidence, Finding, Fix, Place, Severity, Table
+from ddpdoctor.findings import Ambiguity, Edit, Evidence, Finding, Fix, Place, Severity, Table
 from ddpdoctor.logs.records import Kind, Log, Record
 from ddpdoctor.shell import shell_join, shell_quote
 from ddpdoctor.suggest import closest
@@ -149,6 +149,7 @@ __all__ = [
     "Died",
     "Difference",
     "Doing",
+    "Edit",
     "Ended",
     "EpochEnded",
     "EpochSet",

@@ -51,6 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._all_ranks import by_frameworks
 from ._alone import called_alone
 from ._hangs import Hang, guarded, on_hang, seen, short, table
 from ._watchdog import Timeout, on_timeout, story_of
@@ -174,3 +175,15 @@ def _has_counterpart(script: Script, call: ast.Call) -> bool:
         isinstance(node, (ast.Yield, ast.YieldFrom)) and script.function(node) is script.function(call)
         for node in script.tree.nodes
     )
+
+
+@lint
+def in_frameworks(script: Script) -> Iterator[Finding]:
+    """Look for a method of a framework that all ranks have to call, where one rank alone comes."""
+    for call, what, test in by_frameworks(script):
+        yield Finding(
+            f"{script.code(call.func)} is {what}, and one rank alone calls it: it waits until it times out",
+            (script.seen(call, "a call on all ranks"), script.seen(test)),
+            Fix("call it on all ranks; what it returns is printed or written on one"),
+            script.place(call),
+        )

@@ -16,7 +16,7 @@ def nodes(launch: LaunchScript, each: Launch) -> int | None:
     word = each.options.get("num-machines" if each.tool == "accelerate launch" else "nnodes")
     if word is None:
         return None if each.is_open else 1
-    if word.text in NODES:
+    if launch.held(word).text in NODES:
         return launch.count("nodes")
     return launch.number(word)
 

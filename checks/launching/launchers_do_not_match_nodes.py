@@ -52,7 +52,7 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
             continue
         count, header = tasks
         yield Finding(
-            f"srun starts {count} {each.tool}s, and {'they wait' if wanted > 1 else 'each waits'} for {wanted} in all",
+            f"srun starts {count} {each.tool}s for a training of {wanted} node{'s' * (wanted > 1)}: one for each task",
             (
                 launch.seen(each.line, f"{wanted} task{'s' * (wanted > 1)}, one for each node"),
                 *((launch.seen(header.line),) if header else ()),

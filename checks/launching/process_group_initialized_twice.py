@@ -12,6 +12,8 @@ time as a module and its top level runs again.
 The traceback shows the second call; frames of importlib or runpy above it mean that the file was
 imported anew.
 
+In a source (`ddpdoctor lint`): two calls stand in one block, and nothing destroys the group between them.
+
 ## How to mend it
 
 Leave it to one side and guard the other; call destroy_process_group between two runs; keep the
@@ -27,8 +29,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import INIT, Ailment, Finding, Fix, Log, Record, Severity, lint, log_pattern
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP409", Severity.ERROR)
 IMPORTED = r"_bootstrap\._gcd_import|\bimport_module\(|importlib[/\\]__init__\.py|<frozen importlib"
@@ -56,3 +63,21 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ),
         record.place,
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a second call in the block of the first one."""
+    for first, second in pairwise(script.calls(INIT)):
+        one, two = script.tree.statement(first), script.tree.statement(second)
+        block = script.tree.block(one) if one is not None else []
+        if one is None or two is None or one is two or two not in block:
+            continue
+        between = [script.code(each) for each in block[block.index(one) + 1 : block.index(two)]]
+        if not any("destroy" in text or "is_initialized" in text for text in between):
+            yield Finding(
+                "init_process_group is called a second time: a ValueError",
+                (script.seen(second, "one call"), script.seen(first)),
+                Fix("call it once"),
+                script.place(second),
+            )

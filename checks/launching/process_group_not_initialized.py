@@ -74,6 +74,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 NEED_GROUP = (DDP, "torch.distributed.get_rank", "torch.distributed.get_world_size", "torch.distributed.barrier")
 
 
@@ -84,6 +85,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         statement = script.tree.statement(init)
         block = script.tree.block(statement) if statement is not None else []
         before = block[: block.index(statement)] if statement in block else []
+        before = [each for each in before if not isinstance(each, DEFINITIONS)]
         for call in (node for each in before for node in script.inside(each) if isinstance(node, ast.Call)):
             if script.resolve(call.func) not in NEED_GROUP or script.guards(call) != script.guards(init):
                 continue

@@ -50,6 +50,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         path = script.resolve(node) or ""
         if isinstance(script.tree.parents.get(node), ast.Attribute) and path.rpartition(".")[0] != "torch.nn":
             continue  # it is the name of a module below
+        if "modules" in script.code(node):
+            continue  # torch.nn.modules has a module for each kind of layer
         meant = ELSEWHERE.get(path) or _meant(path)
         if meant is not None and not _is_asked_for(script, node):
             yield Finding(
@@ -102,7 +104,7 @@ def _is_asked_for(script: Script, node: ast.AST) -> bool:
     return (
         any(
             (isinstance(each, ast.Try) and each.handlers)
-            or (isinstance(each, ast.If) and "version" in ast.unparse(each.test))
+            or (isinstance(each, ast.If) and "version" in ast.unparse(each.test).lower())
             for each in script.tree.above(node)
         )
         or "hasattr" in script.text

@@ -10,7 +10,8 @@ counted from 1, or the number of the node given as RANK where each node has seve
 
 In the command that started it, RANK is not below WORLD_SIZE.
 
-In a source (`ddpdoctor lint`): `world_size` is that of the whole training, and `rank` comes from LOCAL_RANK.
+In a source (`ddpdoctor lint`): `world_size` is that of the whole training, and `rank` comes from LOCAL_RANK, or is a
+number, the same for all processes.
 
 ## How to mend it
 
@@ -25,6 +26,7 @@ torch 2.2 to 2.13.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -69,3 +71,18 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("leave out rank and world_size: the process group takes them from the environment"),
                 script.place(call),
             )
+
+
+@lint
+def the_same_for_all(script: Script) -> Iterator[Finding]:
+    """Look for a rank that is a number, where the world size comes from a launcher."""
+    for call in script.calls(INIT):
+        rank, size = keyword(call, "rank"), keyword(call, "world_size")
+        match rank, size:
+            case ast.Constant(value=int(number)), ast.expr() if script.fact(size) is Fact.WORLD_SIZE:
+                yield Finding(
+                    f"every process claims rank {number}: the others are waited for until the time-out",
+                    (script.seen(rank, 'rank=int(os.environ["RANK"])'), script.seen(size)),
+                    Fix("leave out rank and world_size: the process group takes them from the environment"),
+                    script.place(call),
+                )

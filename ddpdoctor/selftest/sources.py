@@ -2,7 +2,8 @@
 
 Both hold several small programs, each after a line ``=== what it shows``. A program is a file ``train.py``; a line
 ``--- NAME`` begins another file beside it, or the only one where it comes first. In a broken one, the finding stands
-on the line that ends in ``# here``. In a healthy one no check finds anything.
+on the line that ends in ``# here``. In a healthy one no check finds anything but a note
+of another check.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Instrument
-from ddpdoctor.findings import Result, Status
+from ddpdoctor.findings import Result, Severity, Status
 from ddpdoctor.lint.run import LIKELY, Wanted, lint
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 
@@ -84,6 +85,7 @@ def _healthy(check: Check, checks: tuple[Check, ...]) -> Result:
         return _result(check, Status.CRASHED, reason=f"there is no fixture {path}")
     for program in programs(path):
         found, fault = linted(program, checks)
+        found = [each for each in found if each.check is check or each.finding.severity is not Severity.NOTE]
         if fault:
             return _result(check, Status.CRASHED, reason=f"{program.shows!r}: {fault}")
         if found:

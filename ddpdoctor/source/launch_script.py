@@ -111,22 +111,22 @@ class LaunchScript:
             found[each.name].append(each)
         return found
 
-    def value(self, word: Word | None, depth: int = 5) -> str | None:
-        """Return a word's text as the program gets it; None where that is not certain.
-
-        A variable counts where the file sets it once, in every run.
-        """
-        if word is None or not word.is_open:
-            return word.text if word else None
-        match = re.fullmatch(r"\$(?:(\w+)|\{(\w+)\})", word.text)
+    def held(self, word: Word, depth: int = 5) -> Word:
+        """Return the word that a variable was given, where the file sets it once and in every run; else the word."""
+        match = re.fullmatch(r"\$(?:(\w+)|\{(\w+)\})", word.text) if word.is_open else None
         name = (match[1] or match[2]) if match else ""
         settings = self._values.get(name, [])
         if len(settings) != 1 or depth == 0 or self._is_loop(name):
-            return None
-        command = settings[0].command
+            return word
+        command, given = settings[0].command, settings[0].value
         if command is None or not command.is_certain or (command.words and command.words[0].text not in EXPORTS):
-            return None
-        return self.value(settings[0].value, depth - 1)
+            return word
+        return self.held(given, depth - 1) if given is not None else word
+
+    def value(self, word: Word | None) -> str | None:
+        """Return a word's text as the program gets it; None where that is not certain."""
+        held = self.held(word) if word is not None else None
+        return None if held is None or held.is_open else held.text
 
     def _is_loop(self, name: str) -> bool:
         return bool(re.search(rf"\b(?:for|select|read|getopts)\b[^\n]*\b{name}\b", self.text))

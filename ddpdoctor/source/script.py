@@ -153,6 +153,25 @@ class Script:
         found = [each.node for each in self.tree.lookup(node.id, node)] if isinstance(node, ast.Name) else []
         return found[0] if len(found) == 1 and isinstance(found[0], ast.ClassDef) else None
 
+    def names_function(self, node: ast.expr) -> ast.FunctionDef | None:
+        """Return the function of the file that a name names."""
+        named = rank_facts.function_named(self.tree, node) if isinstance(node, ast.Name) else None
+        return named if isinstance(named, ast.FunctionDef) else None
+
+    def options(self) -> dict[str, ast.Call]:
+        """Return the calls of ``add_argument``, by the attribute that they fill."""
+        return rank_facts.options(self.tree)
+
+    def is_parsed(self, node: ast.expr) -> bool:
+        """Whether a name holds what an argument parser returned, and nothing else."""
+        return isinstance(node, ast.Name) and rank_facts.is_parsed(self.tree, node)
+
+    def made_by(self, node: ast.expr, *paths: str) -> ast.Call | None:
+        """Return the call that made what an expression holds, on every way, if it is of one of these full names."""
+        held = self.held(node) if isinstance(node, (ast.Name, ast.Attribute)) else node
+        is_one = isinstance(held, ast.Call) and self.resolve(held.func) in paths
+        return held if is_one and isinstance(held, ast.Call) else None
+
     def is_assigned(self, node: ast.Attribute) -> bool:
         """Whether the file stores something in this attribute of this object."""
         return bool(rank_facts.values(self.tree, node))

@@ -1,0 +1,91 @@
+"""Methods of frameworks that all ranks have to call, and how each framework says that it is the first rank."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import COLLECTIVES
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+OF_ACCELERATE = set("gather gather_for_metrics reduce wait_for_everyone pad_across_processes".split())
+FSDP = (
+    "torch.distributed.fsdp.FullyShardedDataParallel",
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
+)
+ZERO = re.compile(r"^(?P<owner>\w+(?:\.\w+)*)\.is_main_process$")
+RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
+
+Alone = tuple[ast.Call, str, ast.AST]
+"""A call, what it is, and the test or the decorator that lets one rank alone come to it."""
+
+
+def by_frameworks(script: Script) -> Iterator[Alone]:
+    """Yield the methods that one rank alone calls."""
+    for call in script.tree.nodes:
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            yield from _method(script, call, call.func)
+    for call in script.calls(*COLLECTIVES):
+        function = script.function(call)
+        for decorator in getattr(function, "decorator_list", ()):
+            if RANK_ZERO_ONLY.search(script.resolve(decorator) or ""):
+                yield call, "a collective", decorator
+
+
+def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator[Alone]:
+    owner = function.value
+    if function.attr in OF_ACCELERATE and script.made_by(owner, *ACCELERATORS):
+        test = _main_process(script, call, ast.unparse(owner))
+        if test is not None:
+            yield call, "a collective of Accelerate", test
+        return
+    guard = script.one_rank_guard(call)
+    if guard is None or guard.test is None:
+        return
+    if function.attr in {"save_checkpoint", "load_checkpoint"} and _is_engine(script, owner):
+        yield call, "for all ranks of DeepSpeed, each of which writes its part", guard.test
+    elif function.attr == "state_dict" and script.made_by(owner, *FSDP):
+        yield call, "a collective of FullyShardedDataParallel", guard.test
+
+
+def _main_process(script: Script, call: ast.Call, owner: str) -> ast.expr | None:
+    """Return the test of ``accelerator.is_main_process`` that a call stands behind, if no other branch calls it."""
+    for guard in script.guards(call):
+        match = ZERO.match(ast.unparse(guard.test))
+        if match and match["owner"] == owner and guard.holds and not _otherwise(script, guard.test, call):
+            return guard.test
+    return None
+
+
+def _otherwise(script: Script, test: ast.expr, call: ast.Call) -> bool:
+    """Whether the other ranks have a branch of their own, in which they can call it as well."""
+    branch = script.tree.parents.get(test)
+    if not isinstance(branch, ast.If) or branch.orelse:
+        return True
+    code = ast.unparse(call.func)
+    around = script.function(call) or script.module
+    calls = [node for node in script.inside(around) if isinstance(node, ast.Call) and node is not call]
+    same = [node for node in calls if ast.unparse(node.func) == code]
+    return any(
+        (not guard.holds and ast.unparse(guard.test) == ast.unparse(test)) or "not " in ast.unparse(guard.test)
+        for node in same
+        for guard in script.guards(node)
+    )
+
+
+def _is_engine(script: Script, node: ast.expr) -> bool:
+    """Whether an expression holds the engine that deepspeed.initialize returned, the first of four."""
+    if not isinstance(node, ast.Name):
+        return False
+    bindings = script.tree.lookup(node.id, node)
+    if len(bindings) != 1:
+        return False
+    match bindings[0].node:
+        case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=first), *_])], value=ast.Call(func=function)):
+            return first == node.id and script.resolve(function) == "deepspeed.initialize"
+    return False

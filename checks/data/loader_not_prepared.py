@@ -1,0 +1,88 @@
+"""Accelerate prepared the model and not its loader: each rank trains on the whole data set.
+
+## What happens
+
+`accelerator.prepare` gives each rank its part of a loader. One that was not handed to it goes through the whole data
+set on every rank: N GPUs do the work of one, and an epoch takes as long as with one. Nothing raises, since batches can
+be moved by hand.
+
+## How to be sure
+
+`len(loader)` is the same with one and with several processes. In a source (`ddpdoctor lint`): the file prepares an
+optimizer and trains through a DataLoader that is in no `prepare`, has no sampler, and is handed to nobody else.
+
+## How to mend it
+
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+## Versions and sources
+
+Source: Accelerate documentation, "Migrating code"; holds for accelerate 0.20 to 1.15 with torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+
+from .._source import LOADER, is_evaluation, iterated, target, uses
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP651", Severity.ERROR)
+KNOWN = {"enumerate", "len", "tqdm.tqdm", "tqdm.auto.tqdm", "range", "print", "iter", "math.ceil"}
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for the loader of the loop that trains, where model and optimizer are prepared and it is not."""
+    prepares = [
+        node
+        for node in script.tree.nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("prepare")
+    ]
+    if "accelerate" not in script.imported or any(_is_open(each) for each in prepares):
+        return
+    handed = {each.id for call in prepares for each in ast.walk(call) if isinstance(each, ast.Name)}
+    if not any("opt" in name for name in handed):
+        return
+    for loader in script.calls(LOADER):
+        name = target(script, loader)
+        if name is None or "." in name or name in handed or _is_sharded(loader):
+            continue
+        loop = iterated(script, name, script.function(loader) or script.module)
+        if loop is not None and _trains(script, loop) and not _escapes(script, name, loader):
+            yield Finding(
+                f"{name} is in no prepare: each rank goes through the whole data set",
+                (script.seen(loader, f"{name} = accelerator.prepare({name})"), script.seen(prepares[0])),
+                Fix("hand it to prepare with the model", diff=f"+{name} = accelerator.prepare({name})"),
+                script.place(loader),
+            )
+
+
+def _is_sharded(loader: ast.Call) -> bool:
+    return any(word.arg in {"sampler", "batch_sampler", None} for word in loader.keywords)
+
+
+def _is_open(call: ast.Call) -> bool:
+    return any(isinstance(each, ast.Starred) for each in call.args)
+
+
+def _trains(script: Script, loop: ast.For) -> bool:
+    names = {node.attr for node in script.inside(*loop.body) if isinstance(node, ast.Attribute)}
+    return "backward" in names and not is_evaluation(script, "", loop)
+
+
+def _escapes(script: Script, name: str, loader: ast.Call) -> bool:
+    """Whether a loader is handed to something that is not known, which can prepare it, or split it."""
+    for use in uses(script, name, loader):
+        parent = script.tree.parents.get(use)
+        if isinstance(parent, (ast.Tuple, ast.List, ast.Return, ast.Dict, ast.Assign, ast.keyword)):
+            return True
+        if isinstance(parent, ast.Call) and parent.func is not use and script.resolve(parent.func) not in KNOWN:
+            return True
+    return False

@@ -1,0 +1,61 @@
+"""mp.spawn is given other arguments than its function takes.
+
+## What happens
+
+`mp.spawn` calls its function with the number of the process first, then with `args`. A function that takes fewer or
+more parameters ends every process with a TypeError.
+
+## How to be sure
+
+In a source (`ddpdoctor lint`): the function stands in the file, and its parameters are counted.
+
+## How to mend it
+
+    def worker(rank, world_size): ...
+    mp.spawn(worker, args=(world_size,), nprocs=world_size)
+
+## Versions and sources
+
+Source: torch.multiprocessing documentation, "Spawning subprocesses". Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP471", Severity.ERROR)
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Count what spawn passes, and the parameters of the function."""
+    for call in script.calls("torch.multiprocessing.spawn"):
+        named, passed = given(call, 0, "fn"), given(call, 1, "args")
+        function = script.names_function(named) if isinstance(named, ast.Name) and not is_open(call) else None
+        if function is None or not isinstance(passed, (ast.Tuple, type(None))):
+            continue
+        if any(isinstance(each, ast.Starred) for each in (passed.elts if passed else ())):
+            continue
+        count = 1 + len(passed.elts if passed else ())
+        least, most = _takes(function)
+        if not least <= count <= (most if most is not None else count):
+            wanted = least if least == most else f"{least} to {most}"
+            yield Finding(
+                f"{function.name} takes {wanted} arguments, and mp.spawn passes {count}: a process's number, and args",
+                (script.seen(call, "the number of the process comes first"), script.seen(function)),
+                Fix("take the rank first, and the rest as args has it"),
+                script.place(call),
+            )
+
+
+def _takes(function: ast.FunctionDef) -> tuple[int, int | None]:
+    """Return how many arguments by place a function needs, and how many it takes; None for any number."""
+    places = len(function.args.posonlyargs) + len(function.args.args)
+    return places - len(function.args.defaults), None if function.args.vararg else places

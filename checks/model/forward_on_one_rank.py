@@ -1,0 +1,105 @@
+"""One rank alone calls the forward of the wrapped model.
+
+## What happens
+
+The forward of DistributedDataParallel can communicate: it sends the buffers (BatchNorm) from rank 0, and with gradients
+it prepares their reduction. Under `if rank == 0`, rank 0 begins a collective that the others are not in. With a barrier
+after it, or with gradients, it hangs; right after the first step it ends in a mismatch of collectives.
+
+## How to be sure
+
+`ddpdoctor run` names the line that rank 0 waits in. In a source (`ddpdoctor lint`): the call stands where one rank
+alone comes, gradients are on or a collective of all ranks follows, and the model holds BatchNorm or keeps gradients.
+
+## How to mend it
+
+Call what is wrapped, `model.module(inputs)`, on that rank, or evaluate on all ranks.
+
+## Versions and sources
+
+Measured with torch 2.13, gloo, 2 ranks: with BatchNorm and no_grad a barrier after it hangs; with gradients it hangs.
+Source: torch/nn/parallel/distributed.py, `_pre_forward`. Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import COLLECTIVES, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP551", Severity.ERROR)
+OFF = ("no_grad", "inference_mode", "set_grad_enabled(False)")
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a forward of the wrapper behind a test that one rank passes, with gradients or a collective after it."""
+    for call in script.tree.nodes:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Name, ast.Attribute)):
+            continue
+        guard = script.one_rank_guard(call)
+        wrap = script.wrap(call.func) if guard is not None else None
+        if guard is None or wrap is None or not wrap.sure or wrap.kind != "DistributedDataParallel":
+            continue
+        if _others_call(script, call) or not (_backward(script, call) or _hangs(script, call)):
+            continue
+        right = f"{script.code(call.func)}.module"
+        yield Finding(
+            f"one rank alone calls {script.code(call.func)}, the DistributedDataParallel of line {wrap.line}: it waits "
+            "for the others",
+            (script.seen(call, f"{right}(...)"), script.seen(guard.test)),
+            Fix("call what is wrapped", edits=(script.replaced(call.func, right),)),
+            script.place(call),
+        )
+
+
+def _others_call(script: Script, call: ast.Call) -> bool:
+    """Whether the other ranks call it elsewhere in the function, in a branch of their own."""
+    code = ast.unparse(call.func)
+    around = script.function(call) or script.module
+    same = [node for node in script.inside(around) if isinstance(node, ast.Call) and ast.unparse(node.func) == code]
+    return any(guard.who(script.tree) == OTHER_RANKS for node in same for guard in script.guards(node))
+
+
+def _is_off(script: Script, call: ast.Call) -> bool:
+    outer = [node for node in script.tree.above(call) if isinstance(node, (ast.With, ast.AsyncWith))]
+    words = [ast.unparse(item.context_expr) for node in outer for item in node.items]
+    function = script.function(call)
+    words += [ast.unparse(each) for each in getattr(function, "decorator_list", ())]
+    return any(off in word for word in words for off in OFF)
+
+
+def _backward(script: Script, call: ast.Call) -> bool:
+    """Whether a backward of what it returned stands behind the same test."""
+    guard = script.one_rank_guard(call)
+    if _is_off(script, call) or guard is None:
+        return False
+    branch = script.tree.statement(guard.test)
+    inside = script.inside(*branch.body) if isinstance(branch, ast.If) else ()
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+        for node in inside
+    )
+
+
+def _hangs(script: Script, call: ast.Call) -> bool:
+    """Whether the model of the file has buffers, and the next collective of all ranks is not its own next forward."""
+    if "BatchNorm" not in script.text or "broadcast_buffers=False" in script.text.replace(" ", ""):
+        return False
+    statement = script.tree.statement(call)
+    while statement is not None and script.one_rank_guard(statement) is not None:
+        above = script.tree.parents.get(statement)
+        statement = script.tree.statement(above) if above is not None else None
+    block = script.tree.block(statement) if statement is not None else []
+    after = block[block.index(statement) + 1 :] if statement in block else []
+    first = after[0] if after else None
+    return (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Call)
+        and script.resolve(first.value.func) in COLLECTIVES
+    )

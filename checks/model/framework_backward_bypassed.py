@@ -1,0 +1,91 @@
+"""backward() is called on the loss itself, past the framework that prepared the model.
+
+## What happens
+
+Accelerate and DeepSpeed have a backward of their own. `accelerator.backward(loss)` scales the loss for float16, divides
+it by the steps of accumulation and hands it to DeepSpeed; `engine.backward(loss)` does all of ZeRO's work.
+`loss.backward()` leaves that out: with float16 gradients underflow to zero, with accumulation they are k times too
+large, and DeepSpeed steps without gradients or raises.
+
+## How to be sure
+
+In a source (`ddpdoctor lint`): an engine of `deepspeed.initialize` makes the steps, or the file makes an Accelerator
+with float16 or accumulation, and no file in reach calls the framework's backward.
+
+## How to mend it
+
+    accelerator.backward(loss)      # Accelerate
+    engine.backward(loss)           # DeepSpeed
+
+## Versions and sources
+
+Sources: Accelerate documentation, "Accelerator.backward"; DeepSpeed documentation, "Training API". Holds for torch 2.2
+to 2.13 with accelerate 0.20 to 1.15.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, keyword, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
+
+AILMENT = Ailment("DDP554", Severity.ERROR)
+ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for the backward of a plain loss in a training that a framework prepared."""
+    owner = _owner(script)
+    if owner is None or "GradScaler" in script.text or project.says(r"\w\.backward\(\s*\w"):
+        return
+    for node in script.tree.nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(attr="backward", value=ast.Name(id=loss)), args=[]):
+                if "loss" not in loss.lower():
+                    continue
+                right = f"{owner.name}.backward({loss})"
+                yield Finding(
+                    f"{loss}.backward() passes by {owner.framework}: {owner.what}",
+                    (script.seen(node, right), script.seen(owner.call)),
+                    Fix("let the framework call it", edits=(script.replaced(node, right),)),
+                    script.place(node),
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose backward it is: the name of the object, the call that made it, and what is left out."""
+
+    framework: str
+    name: str
+    call: ast.Call
+    what: str
+
+
+def _owner(script: Script) -> Owner | None:
+    for call in script.calls("deepspeed.initialize"):
+        match script.tree.parents.get(call):
+            case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=name), *_])]) if f"{name}.step(" in script.text:
+                return Owner("DeepSpeed", name, call, "no gradient reaches its optimizer")
+    for call in script.calls(*ACCELERATORS):
+        what = _what(call)
+        match script.tree.parents.get(call):
+            case ast.Assign(targets=[ast.Name(id=name)]) if what and f"{name}.prepare(" in script.text:
+                return Owner("Accelerate", name, call, what)
+    return None
+
+
+def _what(call: ast.Call) -> str:
+    precision, steps = keyword(call, "mixed_precision"), keyword(call, "gradient_accumulation_steps")
+    if isinstance(precision, ast.Constant) and precision.value == "fp16":
+        return "the loss is not scaled for float16"
+    if isinstance(steps, ast.Constant) and isinstance(steps.value, int) and steps.value > 1:
+        return f"it is not divided by the {steps.value} steps of accumulation"
+    return ""
