@@ -53,7 +53,9 @@ def in_source(script: Script) -> Iterator[Finding]:
             f"one rank alone calls {script.code(call.func)}, the DistributedDataParallel of line {wrap.line}: it waits "
             "for the others",
             (script.seen(call, f"{right}(...)"), script.seen(guard.test)),
-            Fix("call what is wrapped", edits=(script.replaced(call.func, right),)),
+            Fix("train on all ranks")
+            if _backward(script, call)
+            else Fix("call what is wrapped", edits=(script.replaced(call.func, right),)),
             script.place(call),
         )
 
