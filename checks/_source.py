@@ -61,7 +61,7 @@ def target(script: Script, call: ast.Call) -> str | None:
 def uses(script: Script, name: str, near: ast.AST) -> Iterator[ast.Name]:
     """Yield where a local variable is read."""
     function = script.function(near)
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.Name):
         match node:
             case ast.Name(id=read, ctx=ast.Load()) if read == name and function in {None, script.function(node)}:
                 yield node
@@ -69,7 +69,7 @@ def uses(script: Script, name: str, near: ast.AST) -> Iterator[ast.Name]:
 
 def epoch_loops(script: Script) -> Iterator[ast.For]:
     """Yield the loops that count epochs, more than one."""
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.For):
         match node:
             case ast.For(target=ast.Name(id=name), iter=ast.Call() as counted):
                 if "epoch" in f"{name} {ast.unparse(counted)}".lower() and _several(script, counted):
@@ -140,7 +140,7 @@ def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
 
 def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:
     """Yield the loops without gradients through what a name holds, with each sum that they keep."""
-    for root in (script.module, *(node for node in script.tree.nodes if isinstance(node, ast.FunctionDef))):
+    for root in (script.module, *script.nodes(ast.FunctionDef)):
         loop = iterated(script, name, root)
         if loop is None or not is_evaluation(script, "", loop):
             continue

@@ -124,7 +124,7 @@ def _is_loaded(script: Script, call: ast.Call) -> bool:
         if statement
         else set()
     )
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.Call):
         match node:
             case ast.Call(func=ast.Attribute(attr="load_state_dict"), args=[state, *_]) if script.function(
                 node

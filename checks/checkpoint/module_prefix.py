@@ -109,7 +109,7 @@ def _into_bare(script: Script, save: ast.Call) -> ast.Call | None:
     path = ast.unparse(save.args[1]) if len(save.args) > 1 else ""
     if not path.startswith(("'", '"')) or re.search(PREFIX_REMOVED, script.text):
         return None
-    for call in script.tree.nodes:
+    for call in script.nodes(ast.Call):
         match call:
             case ast.Call(
                 func=ast.Attribute(value=model, attr="load_state_dict"), args=[ast.Call(args=[where, *_]) as load]

@@ -27,8 +27,8 @@ Alone = tuple[ast.Call, str, ast.AST]
 
 def by_frameworks(script: Script) -> Iterator[Alone]:
     """Yield the methods that one rank alone calls."""
-    for call in script.tree.nodes:
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+    for call in script.nodes(ast.Call):
+        if isinstance(call.func, ast.Attribute):
             yield from _method(script, call, call.func)
     for call in script.calls(*COLLECTIVES):
         function = script.function(call)

@@ -43,9 +43,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a way out of a training loop that one rank alone takes."""
-    for node in script.tree.nodes:
-        if not isinstance(node, (ast.Break, ast.Return)):
-            continue
+    for node in script.nodes(ast.Break, ast.Return):
         loop = next((each for each in script.tree.above(node) if isinstance(each, LOOPS)), None)
         if isinstance(loop, ast.While) or loop is None or script.function(loop) is not script.function(node):
             continue

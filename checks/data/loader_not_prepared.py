@@ -40,12 +40,14 @@ KNOWN = {"enumerate", "len", "tqdm.tqdm", "tqdm.auto.tqdm", "range", "print", "i
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for the loader of the loop that trains, where model and optimizer are prepared and it is not."""
+    if "accelerate" not in script.imported:
+        return
     prepares = [
         node
-        for node in script.tree.nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("prepare")
+        for node in script.nodes(ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr.startswith("prepare")
     ]
-    if "accelerate" not in script.imported or any(_is_open(each) for each in prepares):
+    if any(_is_open(each) for each in prepares):
         return
     handed = {each.id for call in prepares for each in ast.walk(call) if isinstance(each, ast.Name)}
     if not any("opt" in name for name in handed):

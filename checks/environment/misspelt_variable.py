@@ -62,7 +62,7 @@ def in_the_environment(facts: Facts) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a misspelt name where the script sets a variable."""
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.Subscript):
         match node:
             case ast.Subscript(value=value, slice=ast.Constant(value=str(name)), ctx=ast.Store()):
                 right = misspelt([name]).get(name) if script.resolve(value) == "os.environ" else None

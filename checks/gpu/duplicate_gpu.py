@@ -108,8 +108,8 @@ def _moves(script: Script) -> list[ast.Call]:
     """Return the calls that put something on a GPU."""
     return [
         node
-        for node in script.tree.nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"cuda", "to"}
+        for node in script.nodes(ast.Call)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in {"cuda", "to"}
     ]
 
 

@@ -69,8 +69,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
     if script.frameworks or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
-    for call in script.tree.nodes:
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+    for call in script.nodes(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
             if "--local_rank" in names and "--local-rank" not in names and (use := _use(script)) is not None:
                 yield Finding(

@@ -46,8 +46,9 @@ FUNCTIONS = {
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for such a function where its answer is meant: in a test, a comparison, a calculation."""
-    for node in script.tree.nodes:
-        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+    nodes: list[ast.Name | ast.Attribute] = [*script.nodes(ast.Name), *script.nodes(ast.Attribute)]
+    for node in nodes:
+        if not isinstance(node.ctx, ast.Load):
             continue
         if script.resolve(node) in FUNCTIONS and _is_asked(script, node):
             right = f"{script.code(node)}()"

@@ -58,7 +58,7 @@ def _typed(script: Script, option: ast.Call) -> tuple[Edit, ...]:
 
 
 def _use(script: Script, name: str) -> ast.AST | None:
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.Compare, ast.Call):
         match node:
             case ast.Compare(left=left, comparators=[ast.Constant(value=int(value))]) if not isinstance(value, bool):
                 if _is_option(script, left, name):

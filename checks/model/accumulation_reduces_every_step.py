@@ -42,7 +42,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop whose optimizer steps every k-th time, and whose backward reduces each time."""
     if script.frameworks or project.says("no_sync|require_backward_grad_sync"):
         return
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.Call):
         match node:
             case ast.Call(func=ast.Attribute(attr="step", value=ast.Name(id=name))) if name.startswith("opt"):
                 loop = next((each for each in script.tree.above(node) if isinstance(each, (ast.For, ast.While))), None)

@@ -102,8 +102,8 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for an attribute of a class of this file that is read from the wrapper of one of its objects."""
-    for node in script.tree.nodes:
-        if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load):
+    for node in script.nodes(ast.Attribute):
+        if not isinstance(node.ctx, ast.Load):
             continue
         wrap = script.wrap(node.value) if isinstance(node.value, (ast.Name, ast.Attribute)) else None
         if wrap is None or not wrap.sure or _is_asked_for(script, node):

@@ -83,7 +83,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a backward of what ``model.module(...)`` returned, in a loop that never calls the wrapped model."""
-    for call in script.tree.nodes:
+    for call in script.nodes(ast.Call):
         match call:
             case ast.Call(func=ast.Attribute(value=model, attr="module")):
                 pass

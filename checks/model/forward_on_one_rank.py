@@ -27,7 +27,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import COLLECTIVES, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import COLLECTIVES, DDP, OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -39,8 +39,8 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled(False)")
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a forward of the wrapper behind a test that one rank passes, with gradients or a collective after it."""
-    for call in script.tree.nodes:
-        if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Name, ast.Attribute)):
+    for call in script.nodes(ast.Call) if script.calls(DDP) else ():
+        if not isinstance(call.func, (ast.Name, ast.Attribute)):
             continue
         guard = script.one_rank_guard(call)
         wrap = script.wrap(call.func) if guard is not None else None

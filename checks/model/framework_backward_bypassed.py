@@ -45,7 +45,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     owner = _owner(script)
     if owner is None or "GradScaler" in script.text or project.says(r"\w\.backward\(\s*\w"):
         return
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.Call):
         match node:
             case ast.Call(func=ast.Attribute(attr="backward", value=ast.Name(id=loss)), args=[]):
                 if "loss" not in loss.lower():

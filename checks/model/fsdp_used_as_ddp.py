@@ -71,7 +71,7 @@ def _is_optimizer(script: Script, call: ast.Call, model: str) -> bool:
 def _again(script: Script, before: ast.stmt) -> bool:
     """Whether the optimizer is built anew later."""
     target = ast.unparse(before.targets[0]) if isinstance(before, ast.Assign) else ""
-    later = [node for node in script.tree.nodes if isinstance(node, ast.Assign) and node.lineno > before.lineno]
+    later = [node for node in script.nodes(ast.Assign) if node.lineno > before.lineno]
     return any(ast.unparse(each) == target for node in later for each in node.targets)
 
 

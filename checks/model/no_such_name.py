@@ -44,9 +44,7 @@ AILMENT = Ailment("DDP591", Severity.ERROR)
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for names of torch.distributed, torch.nn and torch.nn.parallel that are not there, and are like one."""
-    for node in script.tree.nodes:
-        if not isinstance(node, ast.Attribute):
-            continue
+    for node in script.nodes(ast.Attribute):
         path = script.resolve(node) or ""
         if isinstance(script.tree.parents.get(node), ast.Attribute) and path.rpartition(".")[0] != "torch.nn":
             continue  # it is the name of a module below

@@ -37,7 +37,7 @@ AILMENT = Ailment("DDP543", Severity.WARNING)
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for blocks of no_sync that hold a backward and no call of the model."""
-    for node in script.tree.nodes:
+    for node in script.nodes(ast.With):
         match node:
             case ast.With(
                 items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(value=model, attr="no_sync")))], body=body

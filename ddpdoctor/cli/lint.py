@@ -107,7 +107,7 @@ def _files(paths: tuple[str, ...], exclude: tuple[str, ...], wanted: Wanted, *, 
         raise BadTarget(
             f"there is neither a Python file nor one that starts trainings in {', '.join(paths) or 'this folder'}{but}"
         )
-    linted = lint_all(found, wanted)
+    linted = lint_all(found, wanted, cached=True)
     if as_diff:
         click.echo(patch(linted.found, wanted), nl=False)
         return linted

@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.launch_script import DOCKERFILE, SHELL, YAML, LaunchScript
+from ddpdoctor.source.notebook import read_notebook
 from ddpdoctor.source.script import Script
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ LAUNCHES = re.compile(
     rb"|LOCAL_RANK|OMP_NUM|nvidia|PyTorchJob"
 )
 """The same of a file that starts trainings."""
-PYTHON = "Python"
+PYTHON, NOTEBOOK = "Python", "notebook"
 KINDS = (
     (PYTHON, re.compile(r"\.py$")),
     (SHELL, re.compile(r"\.(?:sh|bash|sbatch|slurm|slrm|job)$")),
     (DOCKERFILE, re.compile(r"(?:^|[./-])(?:Dockerfile|Containerfile)(?:[.-][\w.-]+)?$|\.dockerfile$", re.IGNORECASE)),
+    (NOTEBOOK, re.compile(r"\.ipynb$")),
     (YAML, re.compile(r"\.ya?ml$")),
 )
 MOST_BYTES = 5_000_000  # what is longer was written by a machine, and takes seconds
@@ -51,33 +53,53 @@ def read(path: Path) -> bytes:
 
 def kind(name: str) -> str | None:
     """Return what a file of this name is; None for one that is not looked at in folders."""
+    if name.endswith(".py"):
+        return PYTHON  # nearly all files
     base = name.replace("\\", "/").rpartition("/")[2]
     return next((each for each, pattern in KINDS if pattern.search(base)), None)
+
+
+def concerns_us(name: str, data: bytes) -> bool:
+    """Whether a check could find anything in a file of this name and these contents."""
+    if (kind(name) or PYTHON) in {PYTHON, NOTEBOOK}:
+        return bool(CONCERNS_US.search(data) and ABOUT.search(data))
+    return bool(LAUNCHES.search(data)) and len(data) <= MOST_BYTES and b"\0" not in data
 
 
 def source(name: str, data: bytes) -> Script | LaunchScript | None:
     """Return what these bytes hold, as the name says; None where no check could find anything in it.
 
     A name that says nothing is that of a Python file. A launch script that is not understood says nothing, and is no
-    fault: shells accept more than is read here.
+    fault: shells accept more than is read here. So is a notebook.
 
     Raises:
         CannotReadError: it is no Python of the version that runs, or too large.
     """
     held = kind(name) or PYTHON
+    if not concerns_us(name, data):
+        return None
     if held == PYTHON:
         return _script(name, data)
-    if not LAUNCHES.search(data) or len(data) > MOST_BYTES or b"\0" in data:
-        return None
+    if held == NOTEBOOK:
+        return _notebook(name, data)
     try:
         return LaunchScript(name, data.decode(), held)
     except UnicodeDecodeError:
         return None
 
 
-def _script(name: str, data: bytes) -> Script | None:
-    if not (CONCERNS_US.search(data) and ABOUT.search(data)):
+def _notebook(name: str, data: bytes) -> Script | None:
+    """Return a notebook as one module; None where it is none, or has a cell that is no Python: others write them."""
+    cells = read_notebook(data.decode(errors="replace"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Script(name, cells.text, ast.parse(cells.text), cells) if cells is not None else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _script(name: str, data: bytes) -> Script:
     if len(data) > MOST_BYTES:
         raise CannotReadError(f"{name}: cannot parse, because it has {len(data):,} bytes, more than {MOST_BYTES:,}")
     text = decoded(name, data)

@@ -1,23 +1,22 @@
-"""Looks at many files, and keeps what their comments allow."""
+"""Looks at many files, and keeps what the user asked for."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.lint.comments import Ignore, ignores
-from ddpdoctor.lint.examine import Found, examine, is_too_deep
-from ddpdoctor.lint.reading import PYTHON, CannotReadError, decoded, kind, read, source
+from ddpdoctor.lint.cache import open_cache
+from ddpdoctor.lint.look import Work, examine_all, look
+from ddpdoctor.lint.outcome import Outcome
+from ddpdoctor.lint.reading import PYTHON, CannotReadError, decoded, kind
 from ddpdoctor.source.project import Project, without_comments
-from ddpdoctor.source.script import Script
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Severity
-    from ddpdoctor.lint.examine import Source
+    from ddpdoctor.lint.examine import Found
 
 CERTAIN, LIKELY = "certain", "likely"
 
@@ -59,78 +58,43 @@ class Linted:
         return int(any(each.is_certain and (each.finding.severity or fail_on) >= fail_on for each in self.found))
 
 
-@dataclass
-class _Sum:
-    found: list[Found] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    useless: list[str] = field(default_factory=list)
-    crashes: list[str] = field(default_factory=list)
-    parsed: int = 0
+FEW = 50
+"""Files that are looked at sooner than the cache is opened, or processes are started."""
 
 
-def lint(paths: list[Path], wanted: Wanted) -> Linted:
-    """Look at all files."""
-    project = Project(others=tuple(os.path.normpath(path) for path in paths))
-    total = _Sum()
-    for path in paths:
-        try:
-            _look(str(path), read(path), project, wanted, total)
-        except CannotReadError as exc:
-            total.faults.append(str(exc))
-    return _linted(len(paths), total)
+def lint(paths: list[Path], wanted: Wanted, *, cached: bool = False) -> Linted:
+    """Look at all files; ``cached``: many files are looked at only where they, or those around them, have changed."""
+    several = len(paths) > FEW
+    work = Work(wanted.checks, Project(others=tuple(os.path.normpath(path) for path in paths)))
+    cache = None
+    if cached and several:
+        codes = [each.code for each in wanted.checks]
+        cache = open_cache(Path.cwd(), codes, [each.origin for each in wanted.checks])
+    outcomes = examine_all([str(path) for path in paths], work, cache, several=several)
+    if cache is not None:
+        cache.save()
+    return _linted(outcomes, wanted)
 
 
 def lint_text(name: str, data: bytes, wanted: Wanted) -> Linted:
     """Look at a text that an editor holds, as the file of this name."""
-    total = _Sum()
     try:
         text = decoded(name, data) if (kind(name) or PYTHON) == PYTHON else data.decode(errors="replace")
-        project = Project({os.path.normpath(name): without_comments(text)})
-        _look(name, data, project, wanted, total)
     except CannotReadError as exc:
-        total.faults.append(str(exc))
-    return _linted(1, total)
+        return _linted([Outcome(faults=(str(exc),))], wanted)
+    work = Work(wanted.checks, Project({os.path.normpath(name): without_comments(text)}))
+    return _linted([look(name, data, work)], wanted)
 
 
-def _linted(files: int, total: _Sum) -> Linted:
+def _linted(outcomes: list[Outcome], wanted: Wanted) -> Linted:
+    known = {word for check in wanted.checks for word in (check.code.lower(), check.slug)}
     return Linted(
-        files, total.parsed, tuple(total.found), tuple(total.faults), tuple(total.useless), tuple(total.crashes)
+        files=len(outcomes),
+        parsed=sum(each.is_parsed for each in outcomes),
+        found=tuple(found for each in outcomes for found in each.found if found in wanted),
+        faults=tuple(fault for each in outcomes for fault in each.faults),
+        useless=tuple(
+            text for each in outcomes for _, text, names in each.useless if not wanted.ignored and names <= known
+        ),
+        crashes=tuple(crash for each in outcomes for crash in each.crashes),
     )
-
-
-def _look(name: str, data: bytes, project: Project, wanted: Wanted, total: _Sum) -> None:
-    parsed = source(name, data)
-    if parsed is None:
-        return
-    if isinstance(parsed, Script) and is_too_deep(parsed):
-        raise CannotReadError(f"{name}: cannot look at it, because it is nested too deeply")
-    total.parsed += 1
-    looked = examine(wanted.checks, parsed, project)
-    total.crashes += looked.crashes
-    kept, useless = _kept(parsed, looked.found)
-    total.found += [each for each in kept if each in wanted]
-    if not wanted.ignored:
-        known = {word for check in wanted.checks for word in (check.code.lower(), check.slug)}
-        total.useless += [f"{name}:{line}: {text}" for line, text, names in useless if names <= known]
-
-
-def _kept(parsed: Source, found: Iterable[Found]) -> tuple[list[Found], list[tuple[int, str, frozenset[str]]]]:
-    """Return the findings that no comment is about, and the comments of our own that are about none."""
-    comments = ignores(parsed.text, is_python=isinstance(parsed, Script))
-    used = set()
-    kept = []
-    for each in found:
-        quiet = [
-            c for c in comments if c.line == each.finding.place.line and c.covers(each.check.code, each.check.slug)
-        ]
-        used.update(quiet)
-        if not quiet:
-            kept.append(each)
-    return kept, list(_useless(set(comments) - used))
-
-
-def _useless(comments: Iterable[Ignore]) -> Iterator[tuple[int, str, frozenset[str]]]:
-    for each in sorted(comments, key=lambda comment: comment.line):
-        if each.is_own:
-            what = ", ".join(sorted(each.names)) or "anything"
-            yield each.line, f"this comment ignores {what}, and there is nothing to ignore on its line", each.names

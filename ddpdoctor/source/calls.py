@@ -42,7 +42,7 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
 
 def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether a node can run in a process that is no rank: one that starts the ranks, and where it is not in them."""
-    calls = [each for each in tree.nodes if isinstance(each, ast.Call)]
+    calls = tree.of(ast.Call)
     if any((resolve(tree, each.func) or "").endswith("Process") for each in calls):
         return True  # who is started, and with what, is not followed
     if not any(resolve(tree, each.func) in SPAWN for each in calls):

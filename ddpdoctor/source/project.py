@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -27,6 +28,12 @@ KNOWN = frozenset(
 NOT_OURS = KNOWN | sys.stdlib_module_names
 """Libraries that set no epoch, choose no device and guard nothing for a script."""
 
+NEVER_OURS = frozenset(
+    "__future__ argparse collections copy dataclasses functools itertools json math numpy os pathlib random re shutil"
+    " sys time torch torchvision typing warnings".split()
+)
+"""Those that no project has a module of the same name beside, so that nobody looks for one: half of all imports."""
+
 
 @dataclass
 class Project:
@@ -34,12 +41,14 @@ class Project:
 
     texts: dict[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+    known: dict[str, list[tuple[str, list[str]]]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _folders: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
-    def _importers(self) -> dict[str, set[str]]:
+    def importers(self) -> dict[str, set[str]]:
         """Who imports each file, of those that the user named."""
         found: dict[str, set[str]] = defaultdict(set)
         for other in self.others:
@@ -58,26 +67,39 @@ class Project:
             self.texts[path] = without_comments(text)
         return self.texts[path]
 
+    def digest(self, path: str) -> str:
+        """Return a digest of a file's text."""
+        if path not in self.digests:
+            self.digests[path] = hashlib.blake2b(self.text(path).encode(errors="replace")).hexdigest()
+        return self.digests[path]
+
     def imports(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the files of the project that a file imports, and the names that lead nowhere."""
         if path not in self._imports:
             self._imports[path] = self._found(path)
         return self._imports[path]
 
+    def statements(self, path: str) -> list[tuple[str, list[str]]]:
+        """Return what a file imports, as it says it: a module, and the names that are taken of it."""
+        wanted: list[tuple[str, list[str]]] = []
+        for match in IMPORT.finditer(self.text(path)):
+            module, what, plain = match.groups()
+            wanted += [(name.split()[0], []) for name in (plain or "").split(",") if name.split()]
+            if module:
+                wanted.append((module, re.findall(r"\w+", what)))
+        return wanted
+
     def _found(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
         files: set[str] = set()
         unknown: set[str] = set()
-        for match in IMPORT.finditer(self.text(path)):
-            module, what, plain = match.groups()
-            wanted = [(name.split()[0], "") for name in (plain or "").split(",") if name.split()] or [(module, what)]
-            for name, parts in wanted:
-                if not name:
-                    continue
-                found = self._files(path, name, re.findall(r"\w+", parts))
-                files |= found
-                root = name.partition(".")[0]
-                if not found and (not root or root not in NOT_OURS):
-                    unknown.add(root or name)
+        for name, parts in self.known.get(path) or self.statements(path):
+            root = name.partition(".")[0]
+            if root in NEVER_OURS:
+                continue
+            found = self._files(path, name, parts)
+            files |= found
+            if not found and (not root or root not in NOT_OURS):
+                unknown.add(root or name)
         return frozenset(files - {path}), frozenset(unknown)
 
     def _files(self, path: str, name: str, parts: list[str]) -> set[str]:
@@ -122,8 +144,8 @@ class Project:
                 each = waiting.pop()
                 if each not in found:
                     found.add(each)
-                    waiting += self.imports(each)[0]
-            for other in self._importers.get(path, ()):
+                    waiting += sorted(self.imports(each)[0])
+            for other in self.importers.get(path, ()):
                 found |= {other, *self.imports(other)[0]}
             self._reach[path] = frozenset(found)
         return self._reach[path]
@@ -137,10 +159,12 @@ class Project:
         return any(re.search(word, self.text(each)) for each in self.reach(path))
 
     def mentions(self, path: str, word: str) -> bool:
-        """Whether a word stands in a Python file that the user named, or in one in the folders around a file."""
+        """Whether a word stands in a Python file beside a file, or in one that the user named, near it."""
         folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
+        base = os.path.normpath("/".join([os.path.abspath(folder), *[".."] * (UP - 1)]))  # noqa: PTH100 - as above
         near = [f"{folder}/{each}" for each in self._listed(folder) if each.endswith(".py")]
-        named = (each for each in self.others if each.endswith(".py"))
+        python = (each for each in self.others if each.endswith(".py"))
+        named = (each for each in python if os.path.abspath(each).startswith(base))  # noqa: PTH100 - as above
         return any(re.search(rf"\b{word}\b", self.text(os.path.normpath(each))) for each in (*near, *named))
 
     def beside(self, path: str, name: str) -> str | None:

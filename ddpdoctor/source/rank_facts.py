@@ -159,8 +159,8 @@ def _is_parsed(tree: Tree, binding: Binding, depth: int) -> bool:
 def options(tree: Tree) -> dict[str, ast.Call]:
     """Return the calls of ``add_argument`` of a file, by the attribute that they fill."""
     found: dict[str, ast.Call] = {}
-    for node in tree.nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+    for node in tree.of(ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
             names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
             if names:
                 found[max(names, key=len).lstrip("-").replace("-", "_")] = node
@@ -185,8 +185,8 @@ def returned(tree: Tree, function: Function) -> Iterator[ast.expr]:
     if isinstance(function, ast.Lambda):
         yield function.body
         return
-    for node in tree.nodes:
-        if isinstance(node, ast.Return) and node.value is not None and tree.function(node) is function:
+    for node in tree.of(ast.Return):
+        if node.value is not None and tree.function(node) is function:
             yield node.value
 
 

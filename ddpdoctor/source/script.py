@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source import calls, guards, names, rank_facts, wrapped
 from ddpdoctor.source.sites import SPAWN, call_sites
-from ddpdoctor.source.tree import FUNCTIONS, Function, Tree
+from ddpdoctor.source.tree import FUNCTIONS, Function, Kind, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddpdoctor.source.guards import Guard
+    from ddpdoctor.source.notebook import Cells
     from ddpdoctor.source.rank_facts import Fact
     from ddpdoctor.source.wrapped import Wrap
 
@@ -42,11 +43,15 @@ that a file does not do."""
 
 @dataclass
 class Script:
-    """A parsed file; ``path`` is as findings show it. What is asked of it is worked out once."""
+    """A parsed file; ``path`` is as findings show it. What is asked of it is worked out once.
+
+    ``cells`` are those of a notebook, which is one module.
+    """
 
     path: str
     text: str
     module: ast.Module
+    cells: Cells | None = None
 
     @cached_property
     def tree(self) -> Tree:
@@ -61,8 +66,8 @@ class Script:
     @cached_property
     def _calls(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
-        for node in self.tree.nodes:
-            if isinstance(node, ast.Call) and (path := self.resolve(node.func)):
+        for node in self.tree.of(ast.Call):
+            if path := self.resolve(node.func):
                 found[path].append(node)
         return found
 
@@ -99,6 +104,10 @@ class Script:
         """Return the calls of the things of these full names, in the order of the file."""
         found = [call for path in paths for call in self._calls.get(path, ())]
         return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+    def nodes(self, *kinds: type[Kind]) -> list[Kind]:
+        """Return the nodes of these kinds; those of one kind in the order of the file."""
+        return [node for kind in kinds for node in self.tree.of(kind)]
 
     def fact(self, node: ast.expr) -> Fact | None:
         """Return what a number is: a rank, a local rank, a world size; None if that is not certain."""

@@ -1,0 +1,192 @@
+"""Looks at files: at one, or at many in several processes, and at none whose outcome is known already."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import multiprocessing
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.lint.cache import digest
+from ddpdoctor.lint.comments import Ignore, ignores
+from ddpdoctor.lint.examine import Found, examine, is_too_deep
+from ddpdoctor.lint.outcome import Outcome, as_plain, from_plain
+from ddpdoctor.lint.reading import PYTHON, CannotReadError, concerns_us, kind, read, source
+from ddpdoctor.source.script import Script
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from ddpdoctor.facets import Check
+    from ddpdoctor.lint.cache import Cache
+    from ddpdoctor.lint.examine import Source
+    from ddpdoctor.source.notebook import Cells
+    from ddpdoctor.source.project import Project
+
+SHARE = 16  # files that a process is given at once
+COLLECT = 200  # files after which what hangs together in circles is freed
+
+
+@dataclass(frozen=True)
+class Work:
+    """Which checks are asked, and the project; ``texts`` are the contents of files that are held already."""
+
+    checks: tuple[Check, ...]
+    project: Project
+    texts: dict[str, bytes] = field(default_factory=dict)
+
+
+def look(name: str, data: bytes, work: Work) -> Outcome:
+    """Look at a text as the file of this name."""
+    try:
+        parsed = source(name, data)
+    except CannotReadError as exc:
+        return Outcome(faults=(str(exc),))
+    if parsed is None:
+        return Outcome()
+    if isinstance(parsed, Script) and is_too_deep(parsed):
+        return Outcome(faults=(f"{name}: cannot look at it, because it is nested too deeply",))
+    looked = examine(work.checks, parsed, work.project)
+    kept, useless = _kept(parsed, looked.found)
+    told = tuple((line, f"{name}:{line}: {text}", names) for line, text, names in useless)
+    if isinstance(parsed, Script) and parsed.cells is not None:
+        kept = [_in_cell(each, parsed.cells) for each in kept]
+        told = ()
+    return Outcome(True, tuple(kept), (), told, looked.crashes)  # noqa: FBT003 - as the fields stand
+
+
+def _in_cell(found: Found, cells: Cells) -> Found:
+    """Say where in a notebook a finding is, as people count: the cell, and the line within it."""
+    finding = found.finding
+    number, line = cells.at(finding.place.line or 1)
+    evidence = tuple(replace(each, source=_cell(each.source, cells)) for each in finding.evidence)
+    place = replace(finding.place, file=f"{finding.place.file}:cell {number}", line=line)
+    return Found(found.check, replace(finding, place=place, evidence=evidence, fix=replace(finding.fix, edits=())))
+
+
+def _cell(source: str, cells: Cells) -> str:
+    match = re.fullmatch(r"line (\d+)", source)
+    return "cell {}, line {}".format(*cells.at(int(match[1]))) if match else source
+
+
+def examine_all(names: list[str], work: Work, cache: Cache | None, *, several: bool) -> list[Outcome]:
+    """Return the outcome of each file, in the order of the files."""
+    outcomes: dict[str, Outcome] = {}
+    for name in names:
+        try:
+            data = read(Path(name))
+        except CannotReadError as exc:
+            outcomes[name] = Outcome(faults=(str(exc),))
+            continue
+        if concerns_us(name, data):
+            work.texts[name] = data
+        else:
+            outcomes[name] = Outcome()
+        if cache is not None and (kind(name) or PYTHON) == PYTHON:
+            _remember(name, digest(data), work.project, cache)
+    keys = {name: _key(name, work) for name in work.texts} if cache is not None else {}
+    for name, key in keys.items():
+        if cache is not None and key and (plain := cache.get(key)) is not None:
+            outcomes[name] = from_plain(plain, {each.code: each for each in work.checks})
+    waiting = [name for name in work.texts if name not in outcomes]
+    for name, outcome in zip(waiting, _looked(waiting, work, several=several), strict=True):
+        outcomes[name] = outcome
+        if cache is not None and keys[name]:
+            cache.put(keys[name], as_plain(outcome))
+    return [outcomes[name] for name in names]
+
+
+def _remember(name: str, content: str, project: Project, cache: Cache) -> None:
+    """Let the project know what a file of these contents imports, without reading it again."""
+    key = f"imports {content}"
+    known = cache.get(key)
+    path = os.path.normpath(name)
+    if known is None:
+        known = project.statements(path)
+        cache.put(key, known)
+    project.digests[path] = content
+    project.known[path] = [(module, list(parts)) for module, parts in known]
+
+
+def _key(name: str, work: Work) -> str:
+    """Return what the outcome of a file hangs on; empty where that is more than can be told."""
+    if (kind(name) or PYTHON) != PYTHON:
+        return ""  # a launch script asks for files by names
+    path = os.path.normpath(name)
+    reach = sorted(work.project.reach(path) - {path})
+    texts = [each.encode() + b"\0" + work.project.digest(each).encode() for each in reach]
+    unknown = sorted(work.project.unknown(path))
+    return digest(name.encode(), work.texts[name], repr(unknown).encode(), *texts)
+
+
+def _looked(names: list[str], work: Work, *, several: bool) -> list[Outcome]:
+    """Look at files, in as many processes as there are processors where that is worth it."""
+    processes = min(os.cpu_count() or 1, len(names) // SHARE)
+    if not several or processes < 2 or "fork" not in multiprocessing.get_all_start_methods():  # noqa: PLR2004 - several
+        return list(_one_by_one(names, work))
+    _ = work.project.importers  # before the processes part: each would work it out
+    known = {each.code: each for each in work.checks}
+    shares = [names[first::processes] for first in range(processes)]
+    found: dict[str, Outcome] = {}
+    for share, receiver in [(share, _started(share, work)) for share in shares]:
+        with contextlib.suppress(EOFError):  # it was ended: what it owes is looked at here
+            plain = json.loads(receiver.recv_bytes())
+            found |= {name: from_plain(each, known) for name, each in zip(share, plain, strict=True)}
+    missing = [name for name in names if name not in found]
+    found |= dict(zip(missing, _one_by_one(missing, work), strict=True))
+    return [found[name] for name in names]
+
+
+def _started(names: list[str], work: Work) -> Connection:
+    """Start a process that looks at files, and return what it writes their outcomes to."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    context.Process(target=_tell, args=(sender, names, work), daemon=True).start()
+    sender.close()
+    return receiver
+
+
+def _tell(sender: Connection, names: list[str], work: Work) -> None:
+    sender.send_bytes(json.dumps([as_plain(each) for each in _one_by_one(names, work)]).encode())
+
+
+def _one_by_one(names: Iterable[str], work: Work) -> Iterator[Outcome]:
+    """Look at files; trees are many small objects, which a collector would go through again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        for number, name in enumerate(names, 1):
+            yield look(name, work.texts[name], work)
+            if number % COLLECT == 0:
+                gc.collect()
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _kept(parsed: Source, found: Iterable[Found]) -> tuple[list[Found], list[tuple[int, str, frozenset[str]]]]:
+    """Return the findings that no comment is about, and the comments of our own that are about none."""
+    comments = ignores(parsed.text, is_python=isinstance(parsed, Script))
+    used = set()
+    kept = []
+    for each in found:
+        quiet = [
+            c for c in comments if c.line == each.finding.place.line and c.covers(each.check.code, each.check.slug)
+        ]
+        used.update(quiet)
+        if not quiet:
+            kept.append(each)
+    return kept, list(_useless(set(comments) - used))
+
+
+def _useless(comments: Iterable[Ignore]) -> Iterator[tuple[int, str, frozenset[str]]]:
+    for each in sorted(comments, key=lambda comment: comment.line):
+        if each.is_own:
+            what = ", ".join(sorted(each.names)) or "anything"
+            yield each.line, f"this comment ignores {what}, and there is nothing to ignore on its line", each.names

@@ -1,0 +1,117 @@
+"""Many files: looked at in several processes, and not again while nothing has changed; the findings are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from helpers import CHECKS
+
+from ddpdoctor.facets import Instrument
+from ddpdoctor.lint import look
+from ddpdoctor.lint.cache import MOST_PROJECTS
+from ddpdoctor.lint.files import find
+from ddpdoctor.lint.outcome import Outcome, as_plain, from_plain
+from ddpdoctor.lint.run import FEW, LIKELY, Linted, Wanted, lint
+from ddpdoctor.selftest.result import fixture
+from ddpdoctor.selftest.sources import programs
+
+RULES = tuple(check for check in CHECKS if check.of(Instrument.LINT))
+ALL = Wanted(RULES, confidence=LIKELY)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with all broken programs, each in a folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "project"
+    for check in RULES:
+        for number, program in enumerate(programs(fixture(check, "broken.sources"))):
+            for name, text in program.files:
+                path = root / f"{check.slug}{number}" / "a" / "b" / "c" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    monkeypatch.chdir(root)
+    return root
+
+
+def linted(*, cached: bool = True) -> Linted:
+    """Look at all files of the current folder."""
+    paths = find((".",), (), Path())
+    assert len(paths) > FEW
+    return lint(paths, ALL, cached=cached)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that fills with the files that are looked at, in this process."""
+    names: list[str] = []
+    real = look.look
+
+    def noted(name: str, data: bytes, work: look.Work) -> Outcome:
+        names.append(Path(name).name)
+        return real(name, data, work)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(look, "look", noted)
+    return names
+
+
+def test_several_processes_find_what_one_finds(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same order; what a process does not deliver is looked at by the first one."""
+    assert project.is_dir()
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    alone = linted(cached=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    together = linted(cached=False)
+    monkeypatch.setattr(look, "_tell", lambda *_: None)
+    without = linted(cached=False)
+
+    assert len(alone.found) > len(RULES)
+    assert alone == together == without
+
+
+def test_what_has_not_changed_is_not_looked_at_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python file is, where it or one in its reach has changed; launch scripts ask for files, and always are."""
+    names = asked(monkeypatch)
+    first = linted()
+    assert "train.py" in names
+    names.clear()
+    assert linted() == first
+    assert "train.py" not in names
+
+    changed = next(project.glob("set-epoch-not-called0/a/b/c/train.py"))
+    changed.write_text(changed.read_text().replace("import torch\n", "import torch\nimport helper\n", 1))
+    (changed.parent / "helper.py").write_text("def f(sampler, epoch):\n    pass\n")
+    assert len(linted().found) == len(first.found)
+    (changed.parent / "helper.py").write_text("def f(sampler, epoch):\n    sampler.set_epoch(epoch)\n")
+    names.clear()
+    after = linted()
+    assert names.count("train.py") == 1
+    assert len(after.found) < len(first.found)
+
+
+def test_a_cache_that_is_broken_or_of_another_version_is_none(project: Path, tmp_path: Path) -> None:
+    """Whatever stands in its file; it holds one file a project, and old ones are forgotten."""
+    assert project.is_dir()
+    first = linted()
+    folder = tmp_path / "cache" / "ddpdoctor" / "lint"
+    (file,) = folder.iterdir()
+    held = json.loads(file.read_text())
+    for number in range(MOST_PROJECTS + 3):
+        (folder / f"{number}.json").write_text("{}")
+    for text in ("", "[]", "{", '{"stamp": 1}', json.dumps({**held, "stamp": "other", "known": {}})):
+        file.write_text(text)
+        assert linted() == first
+    assert len([*folder.iterdir()]) <= MOST_PROJECTS
+
+
+def test_an_outcome_is_the_same_after_it_was_made_plain(project: Path) -> None:
+    """Through JSON, with every field of a finding."""
+    assert project.is_dir()
+    found = linted(cached=False).found
+    outcome = Outcome(is_parsed=True, found=found, faults=("x",), useless=((1, "y", frozenset({"z"})),))
+
+    plain = json.loads(json.dumps(as_plain(outcome)))
+    assert from_plain(plain, {each.code: each for each in RULES}) == outcome
