@@ -308,3 +308,35 @@ def test_a_project_is_read_across_its_files() -> None:
         program.files[0][1].replace("from engine import train", "def train(loader, epoch):\n    for x in loader: pass")
     )
     assert [each.check for each in lint([path], ALL).found] == [check]
+
+
+def test_a_baseline_keeps_what_is_known_quiet_until_its_line_changes(ddpdoctor: Run, script: Path) -> None:
+    """Lines above it do not matter, a second one of its kind does; what is gone is told; another file is refused."""
+    folder = script.parent
+    assert ddpdoctor("lint", "--write-baseline", "known.json", cwd=folder).returncode == 0
+    script.write_text("# above\n\n" + PROGRAM)
+    quiet = ddpdoctor("lint", "--baseline", "known.json", cwd=folder)
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+
+    script.write_text(PROGRAM + 'if os.environ["RANK"] == 0:\n    pass\n')
+    assert ddpdoctor("lint", "--baseline", "known.json", cwd=folder).returncode == 1
+    script.write_text("import torch\n")
+    assert (
+        "1 of the findings in known.json are gone" in ddpdoctor("lint", "--baseline", "known.json", cwd=folder).stderr
+    )
+    for text in ("{}", "[", '{"form": "ddpdoctor-baseline/1", "findings": [1]}'):
+        (folder / "known.json").write_text(text)
+        refused = ddpdoctor("lint", "--baseline", "known.json", cwd=folder)
+        assert refused.returncode == 2
+        assert refused.stderr.startswith("ddpdoctor: known.json is no baseline")
+
+
+def test_the_action_starts_the_command_with_options_that_it_has() -> None:
+    """Each option in the file of the action is one of ddpdoctor lint."""
+    from ddpdoctor.cli.lint import lint as command
+
+    options = {each for option in command.params for each in option.opts}
+    text = (ROOT / ".github" / "actions" / "lint" / "action.yml").read_text()
+    used = {word for line in text.splitlines() if '"$lint" lint' in line for word in line.split() if word[:2] == "--"}
+    assert used
+    assert used <= options

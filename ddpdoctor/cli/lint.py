@@ -17,6 +17,7 @@ from ddpdoctor.cli.terminal import say, style
 from ddpdoctor.cli.values import CHECKS
 from ddpdoctor.facets import BadTarget, Check, Instrument
 from ddpdoctor.findings import Severity
+from ddpdoctor.lint.baseline import as_baseline, without_known
 from ddpdoctor.lint.run import CERTAIN, LIKELY, Wanted
 from ddpdoctor.registry import load_checks
 from ddpdoctor.report.whole_file import write_whole
@@ -38,7 +39,7 @@ STANDARD_INPUT = "-"
     type=click.Choice((CERTAIN, LIKELY)),
     default=CERTAIN,
     show_default=True,
-    help="likely: also what the source alone does not prove. It never changes the exit status.",
+    help="likely: also notes, and what the source alone does not prove, which never changes the exit status.",
 )
 @click.option(
     "--fail-on",
@@ -52,6 +53,17 @@ STANDARD_INPUT = "-"
 @click.option("--statistics", is_flag=True, help="Show how often each check found something, and nothing else.")
 @click.option("--diff", "as_diff", is_flag=True, help="Show the edits that --fix makes, as a patch.")
 @click.option("--fix", "mend", is_flag=True, help="Apply the edits that findings offer, then show what remains.")
+@click.option(
+    "--baseline",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Leave out the findings that this file has.",
+)
+@click.option(
+    "--write-baseline",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what is found to this file, for --baseline, and show nothing.",
+)
+@click.option("--no-cache", is_flag=True, help="Look at all files anew.")
 @click.option("--stdin-filename", metavar="FILE", default="stdin.py", help="What the text of - is the file of.")
 def lint(  # noqa: PLR0913 - its options
     paths: tuple[str, ...],
@@ -66,13 +78,17 @@ def lint(  # noqa: PLR0913 - its options
     statistics: bool,
     as_diff: bool,
     mend: bool,
+    baseline: Path | None,
+    write_baseline: Path | None,
+    no_cache: bool,
     stdin_filename: str,
 ) -> None:
     """Find mistakes of distributed training in source files.
 
     Nothing is run, and torch is not needed.
 
-    PATH is a Python file, a folder, or - for standard input; without one, the current folder.
+    PATH is a Python file, a notebook, a file that starts trainings (shell, sbatch, Dockerfile, YAML), a folder, or -
+    for standard input; without one, the current folder.
 
     Exit status: 0 nothing, 1 certain findings, 2 a file that cannot be read, or none to look at.
     """
@@ -88,15 +104,31 @@ def lint(  # noqa: PLR0913 - its options
 
         linted = lint_text(stdin_filename, sys.stdin.buffer.read(), wanted)
     else:
-        linted = _files(paths, exclude, wanted, mend=mend, as_diff=as_diff)
+        linted = _files(paths, exclude, wanted, mend=mend, as_diff=as_diff, cached=not no_cache)
     linted = dataclasses.replace(linted, seconds=time.monotonic() - started)
+    if write_baseline is not None:
+        write_whole(write_baseline, as_baseline(linted.found, write_baseline.parent))
+        _complain(linted)
+        status = linted.exit_status(Severity.ERROR)
+        sys.exit(0 if status == 1 else status)
+    if baseline is not None:
+        linted = _without_known(linted, baseline)
     if not as_diff:
         _say(linted, form, Severity[fail_on.upper()], output, statistics=statistics)
     _complain(linted)
     sys.exit(linted.exit_status(Severity[fail_on.upper()]))
 
 
-def _files(paths: tuple[str, ...], exclude: tuple[str, ...], wanted: Wanted, *, mend: bool, as_diff: bool) -> Linted:
+def _without_known(linted: Linted, baseline: Path) -> Linted:
+    fresh, gone = without_known(linted.found, baseline)
+    if gone:
+        say(f"ddpdoctor: {gone} of the findings in {baseline} are gone: write it anew", err=True)
+    return dataclasses.replace(linted, found=fresh)
+
+
+def _files(  # noqa: PLR0913 - what of the options is about files
+    paths: tuple[str, ...], exclude: tuple[str, ...], wanted: Wanted, *, mend: bool, as_diff: bool, cached: bool
+) -> Linted:
     from ddpdoctor.lint.files import find
     from ddpdoctor.lint.mend import mended, patch
     from ddpdoctor.lint.run import lint as lint_all
@@ -107,7 +139,7 @@ def _files(paths: tuple[str, ...], exclude: tuple[str, ...], wanted: Wanted, *, 
         raise BadTarget(
             f"there is neither a Python file nor one that starts trainings in {', '.join(paths) or 'this folder'}{but}"
         )
-    linted = lint_all(found, wanted, cached=True)
+    linted = lint_all(found, wanted, cached=cached)
     if as_diff:
         click.echo(patch(linted.found, wanted), nl=False)
         return linted

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor.findings import Severity
 from ddpdoctor.lint.cache import open_cache
 from ddpdoctor.lint.look import Work, examine_all, look
 from ddpdoctor.lint.outcome import Outcome
@@ -15,7 +16,6 @@ from ddpdoctor.source.project import Project, without_comments
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
-    from ddpdoctor.findings import Severity
     from ddpdoctor.lint.examine import Found
 
 CERTAIN, LIKELY = "certain", "likely"
@@ -30,8 +30,9 @@ class Wanted:
     confidence: str = CERTAIN
 
     def __contains__(self, found: Found) -> bool:
-        """Whether a finding is one of them."""
-        return found.check not in self.ignored and (found.is_certain or self.confidence == LIKELY)
+        """Whether a finding is one of them. Notes are advice, which is told where everything is."""
+        is_told = found.is_certain and found.finding.severity is not Severity.NOTE
+        return found.check not in self.ignored and (is_told or self.confidence == LIKELY)
 
 
 @dataclass(frozen=True, slots=True)
