@@ -59,7 +59,7 @@ def _finding(parent: ET.Element, result: Result, finding: Finding) -> None:
     if place := str(finding.place):
         _text(article, "p", place, {"class": "where"})
     rows = [(each.seen, each.expected, each.source) for each in finding.evidence]
-    _table(article, "Evidence", ("seen", "expected", "where it was seen"), rows, {0: "seen", 1: "seen"})
+    _table(article, "Evidence", ("seen", "expected", "where"), rows, {0: "seen", 1: "seen"})
     if finding.table is not None:
         _table(article, "Ranks", finding.table.headers, finding.table.rows)
     if finding.ambiguity is not None:
