@@ -29,7 +29,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import DDP, Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -40,21 +40,20 @@ AILMENT = Ailment("DDP552", Severity.NOTE)
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop whose optimizer steps every k-th time, and whose backward reduces each time."""
-    if script.frameworks or project.says("no_sync|require_backward_grad_sync"):
-        return
-    for node in script.nodes(ast.Call):
+    for node in script.nodes(ast.Call) if script.calls(DDP) and not script.frameworks else ():
         match node:
             case ast.Call(func=ast.Attribute(attr="step", value=ast.Name(id=name))) if name.startswith("opt"):
                 loop = next((each for each in script.tree.above(node) if isinstance(each, (ast.For, ast.While))), None)
                 test = next((each.test for each in script.guards(node) if _counts(each.test)), None)
                 backward = _backward(script, loop) if loop is not None and test is not None else None
-                if backward is not None and test is not None:
-                    yield Finding(
-                        "gradients are accumulated, and all ranks average them in every step",
-                        (script.seen(backward, "model.no_sync() in all steps but the last"), script.seen(test)),
-                        Fix("skip the reduction in all steps but the last", diff=MEND),
-                        script.place(backward),
-                    )
+                if backward is None or test is None or project.says("no_sync|require_backward_grad_sync"):
+                    continue
+                yield Finding(
+                    "gradients are accumulated, and all ranks average them in every step",
+                    (script.seen(backward, "model.no_sync() in all steps but the last"), script.seen(test)),
+                    Fix("skip the reduction in all steps but the last", diff=MEND),
+                    script.place(backward),
+                )
 
 
 MEND = "+with model.no_sync() if (i + 1) % k else contextlib.nullcontext():\n     loss = criterion(model(x), y) / k"

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -153,6 +154,8 @@ def _started(names: list[str], work: Work) -> Connection:
 
 
 def _tell(sender: Connection, names: list[str], work: Work) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process that reads says what has ended it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sender.send_bytes(json.dumps([as_plain(each) for each in _one_by_one(names, work)]).encode())
 
 
