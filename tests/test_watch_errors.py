@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 RAISED = (
-    "attribute-of-wrapped-model", "batchnorm-single-value", "uninitialized-lazy-parameters", "mixed-devices",
+    "attribute-of-wrapped-model", "batchnorm-single-value", "cuda-call-on-cpu-device", "device-ids-for-cpu-module",
+    "integer-tensor-divided", "predicate-not-called", "uninitialized-lazy-parameters", "mixed-devices",
     "module-prefix", "no-trainable-parameters", "one-rank-failed", "orig-mod-prefix", "parameters-differ",
     "parameter-ready-twice", "sampler-and-shuffle", "strides-differ", "syncbn-on-cpu", "unknown-keyword",
     "unused-parameters", "unused-parameters-differ",
