@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
+    from ddpdoctor.source.exits import LoopLeft, loop_left
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
         EpochEnded,
         EpochSet,
         EpochStarted,
+        ErrorSeen,
         EvaluationBegan,
         Failed,
         FileRead,
@@ -151,6 +153,7 @@ __all__ = [
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
+    "ErrorSeen",
     "EvaluationBegan",
     "Evidence",
     "Facet",
@@ -174,6 +177,7 @@ __all__ = [
     "Loaded",
     "LoaderExam",
     "Log",
+    "LoopLeft",
     "ManualReduction",
     "Marker",
     "ModelEntry",
@@ -230,6 +234,7 @@ __all__ = [
     "likeness",
     "lint",
     "log_pattern",
+    "loop_left",
     "misspelt",
     "nccl_interface",
     "nccl_interfaces",
@@ -277,11 +282,13 @@ ROOMS = {
     "jobs.pool": "Jobs",
     "lint.examine": "Around",
     "source.rank_facts": "OTHER_RANKS Fact",
+    "source.exits": "LoopLeft loop_left",
     "source.ranks": "rank_condition",
     "watch.events": (
-        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
+        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted ErrorSeen "
         "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "
-        "OrderSeen PeerLost Position Progress Sampler Site Stalled StepSampled SyncSkipped Wrapped Wrapping place"
+        "OrderSeen PeerLost Position Progress Sampler Site Stalled StepSampled SyncSkipped Wrapped Wrapping "
+        "place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -23,6 +23,7 @@ from ddpdoctor.watch.events.model import (
 from ddpdoctor.watch.events.process import (
     AsyncWorkDropped,
     Ended,
+    ErrorSeen,
     Failed,
     Joined,
     Joining,
@@ -42,6 +43,7 @@ __all__ = [
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
+    "ErrorSeen",
     "EvaluationBegan",
     "Event",
     "Failed",

@@ -48,7 +48,7 @@ class Position:
     gradients), ``function`` the function of a library that the line is inside of (``subprocess._try_wait``).
     ``batches``, ``forwards`` (of wrapped models) and ``steps`` (of optimizers) are counted from the start; ``recent``
     are the last communications that it began, oldest first; ``pending`` what torch's flight recorder holds as not
-    complete.
+    complete. ``stack`` are the lines of the user's code, innermost first.
     ``seconds``: since its counters last moved, or since it is gone.
     """
 
@@ -64,6 +64,7 @@ class Position:
     function: str = ""
     recent: tuple[Communication, ...] = ()
     pending: tuple[Pending, ...] = ()
+    stack: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

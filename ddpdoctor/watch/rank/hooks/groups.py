@@ -78,7 +78,7 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
             try:
                 work = original(group, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc)
+                recorder.explain(exc, step=True)
                 raise
             if operation not in NO_RESULT:
                 recorder.safely(recorder.handles.began, work, operation, group, site)
