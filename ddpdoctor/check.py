@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         HeldAtEnd,
         Joined,
         Joining,
+        LauncherWaits,
         Loaded,
         ManualReduction,
         OptimizerSeen,
@@ -174,6 +175,7 @@ __all__ = [
     "Joining",
     "KeyDifference",
     "Kind",
+    "LauncherWaits",
     "Loaded",
     "LoaderExam",
     "Log",
@@ -286,9 +288,9 @@ ROOMS = {
     "source.ranks": "rank_condition",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted ErrorSeen "
-        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "
-        "OrderSeen PeerLost Position Progress Sampler Site Stalled StepSampled SyncSkipped Wrapped Wrapping "
-        "place"
+        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining LauncherWaits Loaded "
+        "ManualReduction OptimizerSeen OrderSeen PeerLost Position Progress Sampler Site Stalled "
+        "StepSampled SyncSkipped Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

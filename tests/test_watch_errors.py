@@ -252,7 +252,7 @@ class TestLaunchers:
         ("end", "said"),
         [
             ("os.kill(os.getpid(), 9)", "DDP720 rank-died-or-stuck: rank 1 is gone without an exception; rank 0 lost"),
-            ("sys.exit()", "DDP740 rank-left-early: rank 1 has come to the end of the script; rank 0 was still"),
+            ("sys.exit()", "DDP744 loop-left-early: rank 1 has left the loop at train.py:"),
             ("{}['label']", "DDP480 one-rank-failed: rank 1 failed first: KeyError: 'label'"),
         ],
         ids=["killed", "ended", "failed"],

@@ -23,7 +23,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._store import meets_nowhere
+from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
 from ._swallowed import swallowed
 
@@ -64,7 +64,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     """
     doings = {position.doing for position in event.ranks}
     pids = {position.pid for position in event.ranks}
-    if any(meets_nowhere(each) for each in training.of(Joining) if each.pid in pids):
+    if any(meets_nowhere(each) or misses_the_store(each) for each in training.of(Joining) if each.pid in pids):
         return None
     if not doings & {*GONE, Doing.WORKING} and absent(event, training):
         return Hang.NEVER_JOINED

@@ -92,6 +92,14 @@ class Stalled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherWaits(Event):
+    """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank."""
+
+    nodes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldAtEnd(Event):
     """Made by the monitor: a rank has given up its process group, and its main thread neither goes on nor ends.
 

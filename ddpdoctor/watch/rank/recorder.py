@@ -46,6 +46,7 @@ class Recorder:
         self.settings = settings
         self.rank: int | None = None
         self.active = True
+        self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
         self.models = Models(self)
         self.feed = Feed()
