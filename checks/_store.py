@@ -30,6 +30,12 @@ def meets_nowhere(told: Joining) -> bool:
     return told.world_size > 1 and told.address.endswith(":0")
 
 
+def misses_the_store(told: Joining) -> bool:
+    """Whether ranks are to meet on another port than that of the store that torchrun has opened for them."""
+    port = told.address.partition("?")[0].rpartition(":")[2].rstrip("/")
+    return port.isdecimal() and told.store_port not in {"", port} and not meets_nowhere(told)
+
+
 def is_number(host: str) -> bool:
     """Whether the name consists of digits, which getaddrinfo reads as one 32-bit number."""
     return host.isascii() and host.isdigit()

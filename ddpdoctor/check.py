@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
+    from ddpdoctor.source.exits import LoopLeft, loop_left
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
         EpochEnded,
         EpochSet,
         EpochStarted,
+        ErrorSeen,
         EvaluationBegan,
         Failed,
         FileRead,
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
         HeldAtEnd,
         Joined,
         Joining,
+        LauncherWaits,
         Loaded,
         ManualReduction,
         OptimizerSeen,
@@ -154,6 +157,7 @@ __all__ = [
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
+    "ErrorSeen",
     "EvaluationBegan",
     "Evidence",
     "Facet",
@@ -176,9 +180,11 @@ __all__ = [
     "Kind",
     "Launch",
     "LaunchScript",
+    "LauncherWaits",
     "Loaded",
     "LoaderExam",
     "Log",
+    "LoopLeft",
     "ManualReduction",
     "Marker",
     "ModelEntry",
@@ -235,6 +241,7 @@ __all__ = [
     "likeness",
     "lint",
     "log_pattern",
+    "loop_left",
     "misspelt",
     "nccl_interface",
     "nccl_interfaces",
@@ -284,11 +291,13 @@ ROOMS = {
     "source.launch_script": "LaunchScript",
     "source.launchers": "Launch",
     "source.rank_facts": "OTHER_RANKS Fact",
+    "source.exits": "LoopLeft loop_left",
     "source.ranks": "rank_condition",
     "watch.events": (
-        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "
-        "OrderSeen PeerLost Position Progress Sampler Site Stalled StepSampled SyncSkipped Wrapped Wrapping place"
+        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted ErrorSeen "
+        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining LauncherWaits Loaded "
+        "ManualReduction OptimizerSeen OrderSeen PeerLost Position Progress Sampler Site Stalled "
+        "StepSampled SyncSkipped Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 RAISED = (
-    "attribute-of-wrapped-model", "batchnorm-single-value", "uninitialized-lazy-parameters", "mixed-devices",
+    "attribute-of-wrapped-model", "batchnorm-single-value", "cuda-call-on-cpu-device", "device-ids-for-cpu-module",
+    "integer-tensor-divided", "predicate-not-called", "uninitialized-lazy-parameters", "mixed-devices",
     "module-prefix", "no-trainable-parameters", "one-rank-failed", "orig-mod-prefix", "parameters-differ",
     "parameter-ready-twice", "sampler-and-shuffle", "strides-differ", "syncbn-on-cpu", "unknown-keyword",
     "unused-parameters", "unused-parameters-differ",
@@ -251,7 +252,7 @@ class TestLaunchers:
         ("end", "said"),
         [
             ("os.kill(os.getpid(), 9)", "DDP720 rank-died-or-stuck: rank 1 is gone without an exception; rank 0 lost"),
-            ("sys.exit()", "DDP740 rank-left-early: rank 1 has come to the end of the script; rank 0 was still"),
+            ("sys.exit()", "DDP744 loop-left-early: rank 1 has left the loop at train.py:"),
             ("{}['label']", "DDP480 one-rank-failed: rank 1 failed first: KeyError: 'label'"),
         ],
         ids=["killed", "ended", "failed"],

@@ -23,7 +23,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._store import meets_nowhere
+from .._store import meets_nowhere, misses_the_store
+from ._exits import loop_left_by
+from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
 JOINING = "init_process_group"
@@ -41,6 +43,8 @@ class Hang(enum.Enum):
     SHAPES = "ranks give different shapes to one collective"
     ORDER = "ranks call different collectives"
     GUARDED = "a collective is called by some ranks only"
+    SWALLOWED = "an exception that one rank swallowed let it skip a collective"
+    EXITED = "one rank has left a loop that another one is in"
     UNEVEN = "ranks have different numbers of batches"
     RECEIVES = "all ranks wait to receive"
     SAME = "all ranks wait in the same collective"
@@ -60,7 +64,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     """
     doings = {position.doing for position in event.ranks}
     pids = {position.pid for position in event.ranks}
-    if any(meets_nowhere(each) for each in training.of(Joining) if each.pid in pids):
+    if any(meets_nowhere(each) or misses_the_store(each) for each in training.of(Joining) if each.pid in pids):
         return None
     if not doings & {*GONE, Doing.WORKING} and absent(event, training):
         return Hang.NEVER_JOINED
@@ -72,8 +76,15 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         (Doing.STANDING, Hang.STANDS),
     ):
         if doing in doings:
-            return verdict
+            return _why_left(event, training) if verdict is Hang.LEFT else verdict
     return _all_wait(event, training)
+
+
+def _why_left(event: Stalled, training: Training) -> Hang:
+    if swallowed(event.ranks, training):
+        return Hang.SWALLOWED
+    left = loop_left_by(event, training)
+    return Hang.EXITED if left is not None and left.loop.only else Hang.LEFT
 
 
 def absent(event: Stalled, training: Training) -> tuple[int, ...]:
@@ -89,17 +100,29 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
     if len(event.ranks) == event.world_size and operations <= {"recv", "send"}:
         return Hang.RECEIVES
+    if len({position.site for position in event.ranks}) > 1:
+        left = loop_left_by(event, training)
+        if swallowed(event.ranks, training):
+            return Hang.SWALLOWED
+        if left is not None and left.loop.only:
+            return Hang.EXITED
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
-    if len(event.ranks) < event.world_size:
-        return Hang.UNSEEN
+    return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
+
+
+def _unlike(event: Stalled, training: Training) -> Hang:
+    """Decide where no two calls are seen that should match."""
     last = {position.recent[-1].site for position in event.ranks if position.recent}
-    if len(operations) == 1 and len(last) <= 1:
+    if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
         return Hang.SAME
     if uneven(event, training):
         return Hang.UNEVEN
-    return Hang.GUARDED if guarded(event) else Hang.DIVERGED
+    if guarded(event):
+        return Hang.GUARDED
+    left = loop_left_by(event, training)
+    return Hang.EXITED if left is not None and left.loop.exits else Hang.DIVERGED
 
 
 def first_mismatch(event: Stalled) -> tuple[tuple[int, Communication], tuple[int, Communication]] | None:

@@ -55,6 +55,7 @@ from ddpdoctor.check import (
 from ._alone import called_alone
 from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang, seen, short, table, where
+from ._swallowed import swallowed
 from ._watchdog import Timeout, named, on_timeout, story_of
 
 AILMENT = Ailment("DDP720", Severity.ERROR)
@@ -192,9 +193,10 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 
 
 @watch(PeerLost)
-def by_those_who_lost_it(event: PeerLost) -> Iterator[Finding]:
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield which rank is gone without a word, where the others fail for want of it."""
-    if event.first is None and event.gone and event.others and called_alone(event) is None:
+    told = called_alone(event) or swallowed(event.progress, training)
+    if event.first is None and event.gone and event.others and not told:
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1
         yield Finding(

@@ -42,7 +42,9 @@ from ddpdoctor.check import (
 )
 
 from ._alone import called_alone
+from ._exits import loop_left_before_the_end
 from ._hangs import Hang, on_hang, seen, short, table
+from ._swallowed import swallowed
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 
@@ -73,8 +75,10 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield who came to the end of the script while another rank was still at work."""
     batches = {each.batches for each in training.by_rank(EpochEnded).values()}
-    if event.first is not None or not event.ended or not event.others or len(batches) > 1 or called_alone(event):
-        return  # a rank of its own error, loaders of different lengths, a collective of one rank: told by others
+    if event.first is not None or not event.ended or not event.others or len(batches) > 1:
+        return  # a rank of its own error, loaders of different lengths: told by others
+    if called_alone(event) or swallowed(event.progress, training) or loop_left_before_the_end(event, training):
+        return
     gone, lost = event.ended[0], event.others[0]
     yield Finding(
         f"rank {gone} has come to the end of the script; rank {lost.rank} was still to communicate with it",

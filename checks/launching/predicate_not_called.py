@@ -3,11 +3,13 @@
 ## What happens
 
 `if dist.is_initialized:` is always true, and `dist.get_rank == 0` never: the name of a function without parentheses
-is the function itself. The branch for rank 0 is taken by no rank, or by all.
+is the function itself. The branch for rank 0 is taken by no rank, or by all. Where it is calculated with or handed to
+torch (`100 // dist.get_world_size`, `num_replicas=dist.get_world_size`), Python ends with a TypeError about a function.
 
 ## How to be sure
 
-`print(dist.get_rank == 0)`. Reported only for functions of torch that are compared, negated or tested by themselves.
+`print(dist.get_rank == 0)`. Reported only for functions of torch that are compared, negated or tested by
+themselves, and where a TypeError about a function comes out of such a line.
 
 ## How to mend it
 
@@ -22,10 +24,11 @@ torch/distributed/distributed_c10d.py.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, lint, log_pattern
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -58,6 +61,27 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("call it", edits=(script.replaced(node, right),)),
                 script.place(node),
             )
+
+
+@log_pattern(
+    r"TypeError: [^\n]{0,120}?(?:'(?:function|builtin_function_or_method)'|invalid combination of arguments - got"
+    r" \([^)\n]{0,80}function)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find it in the lines of the user's own code that the traceback shows."""
+    if found := UNCALLED.search(record.text, 0, match.start()):
+        yield Finding(
+            f"{found[0]} is a function, and is not called here",
+            (record.proof(match, f"{found[0]}()"),),
+            Fix("call it", diff=f"-{found[0]}\n+{found[0]}()"),
+            record.place,
+        )
+
+
+UNCALLED = re.compile(
+    r"\b(?:(?:torch\.)?distributed|dist|torch\.cuda)\.(?:get_rank|get_world_size|device_count|current_device)\b"
+    r"(?![\w.]|\s*\()"
+)
 
 
 def _is_asked(script: Script, node: ast.expr) -> bool:

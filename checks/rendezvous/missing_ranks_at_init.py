@@ -37,6 +37,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Joining,
+    LauncherWaits,
     Log,
     Position,
     Record,
@@ -46,6 +47,7 @@ from ddpdoctor.check import (
     Training,
     log_pattern,
     place,
+    watch,
 )
 
 from .._barrier import BARRIER, barrier
@@ -178,6 +180,21 @@ def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             "env | grep -E '^(RANK|WORLD_SIZE|MASTER_)'   # in each process: the same but for RANK",
         ),
+    )
+
+
+@watch(LauncherWaits)
+def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
+    """Say what is seen: another node can still come, however late."""
+    yield Finding(
+        f"torchrun has waited {event.seconds:.0f} s for {event.nodes} nodes, and has started no rank: one of them did "
+        "not come yet",
+        (Evidence(f"--nnodes={event.nodes}, no process started", "all nodes join", f"pid {event.pid}, this host"),),
+        Fix(
+            "start the same command on the other nodes, or leave --nnodes out where this is the only one",
+            command="torchrun --standalone --nproc_per_node=2 train.py   # one node",
+        ),
+        severity=Severity.NOTE,
     )
 
 

@@ -18,7 +18,8 @@ from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.logs.records import Frame, Kind, Record
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.events import Failed, PeerLost, Progress
+from ddpdoctor.watch.events import Failed, PeerLost, Progress, Site
+from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Answer, Named
@@ -58,8 +59,9 @@ class Explainer:
             return [Found(check, _with(finding, first, followed)) for check, finding in found]
         if lost:
             event = PeerLost(
-                pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone, ended=ended, progress=progress
-            )
+                pid=0, time=time.time(), first=first, others=tuple(followed), gone=gone, ended=ended, progress=progress,
+                stack=_stack(records[failures.index(followed[0])]) if followed else (),
+            )  # fmt: skip
             found = list(dispatcher.ask(event, training))
         if not (found or first or gone or ended) and answer.cause:
             return [Found(answer.cause.check, _with(answer.cause.finding, failures[0], []))]
@@ -92,6 +94,10 @@ def _record(failure: Failed) -> Record:
         parameters=failure.parameters,
         path=failure.path,
     )
+
+
+def _stack(record: Record) -> tuple[Site, ...]:
+    return tuple(Site(each.file, each.line, each.function) for each in reversed(record.frames) if is_users(each.file))
 
 
 def _consequences(answer: Answer) -> Iterator[Named]:

@@ -52,6 +52,7 @@ def watched(
     with forwarding(process) as received:
         while process.poll() is None:
             monitor.poll()
+            monitor.look_at_launcher(process.pid)
             _end_the_deaf(monitor, received.interrupted)
             if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
                 ended_by_us = True

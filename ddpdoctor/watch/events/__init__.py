@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
-from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, Pending, Position, Sibling, Stalled
+from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -23,6 +23,7 @@ from ddpdoctor.watch.events.model import (
 from ddpdoctor.watch.events.process import (
     AsyncWorkDropped,
     Ended,
+    ErrorSeen,
     Failed,
     Joined,
     Joining,
@@ -42,6 +43,7 @@ __all__ = [
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
+    "ErrorSeen",
     "EvaluationBegan",
     "Event",
     "Failed",
@@ -50,6 +52,7 @@ __all__ = [
     "HeldAtEnd",
     "Joined",
     "Joining",
+    "LauncherWaits",
     "Left",
     "Loaded",
     "ManualReduction",

@@ -48,7 +48,7 @@ class Position:
     gradients), ``function`` the function of a library that the line is inside of (``subprocess._try_wait``).
     ``batches``, ``forwards`` (of wrapped models) and ``steps`` (of optimizers) are counted from the start; ``recent``
     are the last communications that it began, oldest first; ``pending`` what torch's flight recorder holds as not
-    complete.
+    complete. ``stack`` are the lines of the user's code, innermost first.
     ``seconds``: since its counters last moved, or since it is gone.
     """
 
@@ -64,6 +64,7 @@ class Position:
     function: str = ""
     recent: tuple[Communication, ...] = ()
     pending: tuple[Pending, ...] = ()
+    stack: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,14 @@ class Stalled(Event):
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""
         return tuple(position for position in self.ranks if position.doing in doings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherWaits(Event):
+    """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank."""
+
+    nodes: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpdoctor.watch.events.base import Communication, Event
+from ddpdoctor.watch.events.base import Communication, Event, Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +25,15 @@ class Joining(Event):
     """A rank enters init_process_group; Joined follows when it returns.
 
     ``address`` is where it meets the others; ``local_size`` how many ranks the launcher started on this host, None
-    where it says nothing of that.
+    where it says nothing of that. ``store_port`` is the port of the store that torchrun has opened for its ranks, which
+    open none then; empty where it has opened none.
     """
 
     world_size: int
     backend: str
     address: str = ""
     local_size: int | None = None
+    store_port: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ class PeerLost(Event):
 
     ``first`` is the failure of the rank that is gone, for which no check speaks; None where it left none. ``others``
     are those that followed; ``gone`` are the ranks whose process is no more and told nothing, ``ended`` those whose
-    program came to its end. ``progress`` is how far each rank came, where that is known.
+    program came to its end. ``progress`` is how far each rank came, where that is known. ``stack`` are the lines of the
+    user's code that the first of ``others`` failed in, innermost first.
     """
 
     first: Failed | None
@@ -107,6 +110,19 @@ class PeerLost(Event):
     gone: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
     progress: tuple[Progress, ...] = ()
+    stack: tuple[Site, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorSeen(Event):
+    """An exception that torch, or a loader, raised into the user's code; whether it was caught is not known yet.
+
+    ``forwards`` are those that the rank had made then.
+    """
+
+    error: str
+    text: str
+    forwards: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

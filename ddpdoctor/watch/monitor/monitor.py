@@ -15,10 +15,12 @@ from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Ended, Event, Failed, Joined, PeerLost
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.followed import Followed
+from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.positions import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.settings import ENDED
 
 SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
+LOOK = 3.0  # seconds between two looks at a launcher that has started no rank
 PATIENCE = 10.0  # seconds in which the process that the others lost comes to its end
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Monitor:
         self._dispatcher = Dispatcher(checks := tuple(checks))
         self._explainer = Explainer(checks)
         self._stopped = False
+        self._launcher_waits = False
+        self._looked_at_launcher = 0.0
         self._told: set[tuple[str, str | None, int | None]] = set()
         self._ranks: dict[int, Rank] = {}
         self._followed: dict[int, Followed] = {}
@@ -60,6 +64,16 @@ class Monitor:
                 self._explain(each)
             elif not each.new:
                 self._look(each)
+
+    def look_at_launcher(self, pid: int) -> None:
+        """Look whether the command, a process, waits for other nodes while there is no rank; told once."""
+        now = time.monotonic()
+        if self._ranks or self._launcher_waits or now - self._looked_at_launcher < LOOK:
+            return
+        self._looked_at_launcher = now
+        if event := launcher_waits(pid, self._settings.hang_after):
+            self._launcher_waits = True
+            self._tell(self._dispatcher.see_of(self.training, event))
 
     def _look(self, each: Followed) -> None:
         """Look for a hang of a training, in its midst and at its end."""

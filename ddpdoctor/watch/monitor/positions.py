@@ -156,7 +156,7 @@ def _look(asked: list[Rank], training: Training, after: float) -> Look:
 def _position(each: Rank, look: Look, doing: Doing, now: float) -> Position:
     pid = each.reader.pid
     frames, flight = look.second.get(pid, ()), look.flights.get(pid, ())
-    users = next((frame for frame in frames if is_users(frame.file)), None)
+    stack = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
     return Position(
         rank=each.rank,
         pid=pid,
@@ -165,11 +165,12 @@ def _position(each: Rank, look: Look, doing: Doing, now: float) -> Position:
         batches=each.counters[event_log.BATCHES],
         forwards=each.counters[event_log.FORWARDS],
         steps=each.counters[event_log.STEPS],
-        site=Site(users.file, users.line, users.function) if users else None,
+        site=stack[0] if stack else None,
         operation=look.operation(pid) if doing is Doing.WAITING else "",
         function=inner_function(frames),
         recent=each.reader.communications(),
         pending=flight,
+        stack=stack,
     )
 
 

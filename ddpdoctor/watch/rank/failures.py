@@ -17,7 +17,7 @@ from ddpdoctor.host.network_context import network
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
-from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.events import ErrorSeen, Failed
 from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
 from ddpdoctor.watch.rank.ending import last_words
 from ddpdoctor.watch.rank.traceback_format import chain, hide_watch, printed, qualified
@@ -32,9 +32,13 @@ INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+
 LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
 """Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
-"""Raised where the failures of other processes are gathered; each was explained where it happened."""
-KNOWN, EXPLAINED, TOLD, UNSAID = (f"_ddpdoctor_{name}" for name in ("known", "explained", "told", "note"))
+"""ErrorSeen where the failures of other processes are gathered; each was explained where it happened."""
+KNOWN, EXPLAINED, TOLD, UNSAID, RAISED = (
+    f"_ddpdoctor_{name}" for name in ("known", "explained", "told", "note", "raised")
+)
 """Attributes of an exception: fields of Failed; what was done; the note for which Python 3.10 has no place."""
+MOST = 20  # exceptions raised into a process that are told
+QUOTED = 200  # characters of such a one
 Known = dict[str, Any]
 FindOut = Callable[[], Known]
 
@@ -45,15 +49,18 @@ class Failures:
 
     recorder: ProcessWithModels
     since: float = field(default_factory=time.time)
+    _raised: int = 0
     _checks: tuple[Check, ...] = ()
     _explainer: Explainer | None = None
 
-    def passes(self, exc: BaseException, find_out: FindOut | None) -> None:
+    def passes(self, exc: BaseException, find_out: FindOut | None, step: bool) -> None:  # noqa: FBT001 - see safely
         """Explain an exception that torch has raised into the user's code."""
         known = self._known(exc, find_out)
         hide_watch(exc)
         if LOST.search(str(exc)):
             return
+        if step:
+            self._tell_raised(exc)
         with last_words() as received:
             self._explain(exc, known, inside=True)
             if received:
@@ -90,6 +97,15 @@ class Failures:
         if not noted:
             for text in filter(is_note, getattr(exc, "__notes__", ())):
                 sys.stderr.write(f"{text}\n")
+
+    def _tell_raised(self, exc: BaseException) -> None:
+        """Tell of it once: where it is caught, and the rank goes on, the others wait for what it skipped."""
+        if self.recorder.is_rank and self._raised < MOST and RAISED not in vars(exc):
+            vars(exc)[RAISED] = True
+            self._raised += 1
+            forwards = self.recorder.writer.counters[event_log.FORWARDS]
+            said = (str(exc).strip().splitlines() or [""])[0][:QUOTED]
+            self.recorder.emit(ErrorSeen, error=qualified(exc), text=said, forwards=forwards)
 
     def _tell(self, failure: Failed) -> bool:
         if self.recorder.is_rank:

@@ -46,6 +46,7 @@ class Recorder:
         self.settings = settings
         self.rank: int | None = None
         self.active = True
+        self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
         self.models = Models(self)
         self.feed = Feed()
@@ -139,13 +140,14 @@ class Recorder:
                     text = f"ddpdoctor: the watch failed in {function.__qualname__}: {type(exc).__name__}: {exc}\n"
                     os.write(2, text.encode())
 
-    def explain(self, exc: BaseException, find_out: FindOut | None = None) -> None:
+    def explain(self, exc: BaseException, find_out: FindOut | None = None, *, step: bool = False) -> None:
         """Add the explanation of an error, once, as a note; its type and its traceback stay.
 
-        ``find_out`` gives the fields of Failed that are known where the error is raised.
+        ``find_out`` gives the fields of Failed that are known where the error is raised. ``step``: in a step of the
+        training, which a rank that catches it skips.
         """
         if self.active and isinstance(exc, Exception) and not _in_loader_worker():
-            self.safely(self.failures.passes, exc, find_out)
+            self.safely(self.failures.passes, exc, find_out, step)
 
     def failed(self, exc: BaseException) -> None:
         """Tell that an exception is about to leave the process, and explain it."""

@@ -78,7 +78,7 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
             try:
                 work = original(group, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc)
+                recorder.explain(exc, step=True)
                 raise
             if operation not in NO_RESULT:
                 recorder.safely(recorder.handles.began, work, operation, group, site)
@@ -151,6 +151,7 @@ def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         backend=backend(args, kwargs),
         address=address(args, kwargs),
         local_size=int(local) if (local := os.environ.get("LOCAL_WORLD_SIZE", "")).isdecimal() else None,
+        store_port=recorder.given_port if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "",
     )
 
 

@@ -142,7 +142,7 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
                 recorder.safely(_end, recorder, this)
                 raise
             except Exception as exc:
-                recorder.explain(exc)
+                recorder.explain(exc, step=True)
                 raise
             this.batches += 1
             recorder.count(event_log.BATCHES)

@@ -78,7 +78,7 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             try:
                 return original(model, *args, **kwargs)
             except Exception as exc:
-                recorder.explain(exc, lambda: _wrapped(recorder, model))
+                recorder.explain(exc, lambda: _wrapped(recorder, model), step=True)
                 rebuilt = vars(model).get(REBUILT)
                 if rebuilt is None or not rebuilt.goes_on(model, exc):
                     raise

@@ -1,0 +1,66 @@
+"""A loop that one rank has left by itself, while another one is still in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import Doing, EpochEnded, EpochStarted, LoopLeft, Site, loop_left
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import PeerLost, Stalled, Training
+
+
+class LeftBy(NamedTuple):
+    """The rank that has left a loop, the one that is in it, and where that one is."""
+
+    rank: int
+    other: int
+    site: Site
+    loop: LoopLeft
+
+
+def loop_left_by(event: Stalled, training: Training) -> LeftBy | None:
+    """Compare the lines of the ranks that wait, and of those that have ended."""
+    for one in event.doing(Doing.WAITING):
+        for other in event.doing(Doing.WAITING, Doing.ENDED):
+            ended = other.doing is Doing.ENDED
+            if other is not one and one.stack and (ended or other.stack):
+                outside = () if ended else other.stack
+                if found := _left(one.rank, one.stack, other.rank, outside, training):
+                    return found
+    return None
+
+
+def loop_left_before_the_end(event: PeerLost, training: Training) -> LeftBy | None:
+    """Find it where a rank lost another one that has come to the end of its program, and there is one way to it."""
+    if not (event.stack and event.ended and event.others):
+        return None
+    one = -1 if event.others[0].rank is None else event.others[0].rank
+    found = _left(one, event.stack, event.ended[0], (), training)
+    return found if found is not None and found.loop.only else None
+
+
+def _left(inside: int, stack: Sequence[Site], outside: int, other: Sequence[Site], training: Training) -> LeftBy | None:
+    def broken_off(file: str, line: int) -> bool:
+        """Whether the one outside left a pass over a loader before its end, or came to its end as the other one did."""
+        theirs = _passes(training, outside, file, line)
+        ours = _passes(training, inside, file, line)
+        if not theirs or not ours:
+            return False
+        last = theirs[-1]
+        if training.of(EpochEnded, rank=outside, loader=last.loader, number=last.number, complete=True):
+            return len(ours) > len(theirs)
+        return True
+
+    loop = loop_left(stack, other, broken_off)
+    return LeftBy(outside, inside, stack[0], loop) if loop is not None else None
+
+
+def _passes(training: Training, rank: int, file: str, line: int) -> list[EpochStarted]:
+    """Return the passes over loaders that a loop has begun on a rank."""
+    return [
+        each
+        for each in training.of(EpochStarted, rank=rank)
+        if each.site is not None and (each.site.file, each.site.line) == (file, line)
+    ]

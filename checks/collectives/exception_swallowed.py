@@ -1,0 +1,71 @@
+"""One rank catches an exception and goes on, and so skips a collective that the others wait in.
+
+## What happens
+
+A training step in `try: ... except Exception: continue` (a corrupt sample, CUDA out of memory, a shape that does not
+fit) is skipped by the rank that meets the error, and by no other. That rank averages no gradients in this step: the
+others wait for it, or what they average next is paired with another step of its, and at the end of the epoch one rank
+is a step behind. Over gloo a collective of another size then ends a process (exit code -6), over NCCL all wait until
+the time-out, and the numbers in between are wrong without a word.
+
+## How to be sure
+
+`ddpdoctor run` sees the exceptions that torch and the loaders raise into the training's lines; it names one where
+the rank has gone on after it and another rank had none there, and the training hangs, or a rank was lost.
+
+## How to mend it
+
+Let the error end the training, or find the bad sample before the loop (in the data set, with a replacement for it). To
+skip a batch, all ranks must skip it: decide by a flag that is reduced with MAX before the forward.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: DDP's documentation, "Internal Design": gradients are averaged bucket by bucket in
+the order of the backward, on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Training, place, watch
+
+from ._alone import called_alone
+from ._hangs import Hang, on_hang, seen, short, table
+from ._swallowed import Swallowed, swallowed
+
+AILMENT = Ailment("DDP743", Severity.ERROR)
+
+
+@on_hang(Hang.SWALLOWED)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield the error, and who waits since."""
+    if found := swallowed(event.ranks, training):
+        yield _finding(found, seen(event), table=table(event))
+
+
+@watch(PeerLost)
+def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the error where gloo has ended a rank for a collective that is another one's."""
+    if event.first is None and not called_alone(event) and (found := swallowed(event.progress, training)):
+        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]))
+
+
+def _finding(found: Swallowed, proof: tuple[Evidence, ...], **rest: object) -> Finding:
+    error, times = found.error, f"{found.times} times" if found.times > 1 else "once"
+    said = f"{error.error}: {error.text}"
+    return Finding(
+        f"rank {found.rank} swallowed {error.error} at {short(error.site)} and went on, {times}: it skipped steps that "
+        f"rank {found.other} did not skip",
+        (
+            Evidence(said, "an error ends the rank, or all ranks skip the step", f"rank {found.rank}"),
+            Evidence(f"caught {times}", f"{found.others} times on rank {found.other}", f"rank {found.rank}"),
+            *proof,
+        ),
+        Fix(
+            "let the error end the training, or skip the step on all ranks",
+            diff="-except Exception:\n-    continue\n+except Exception:\n+    raise",
+        ),
+        place(error.site, rank=found.rank),
+        **rest,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,217 @@
+"""How a rank can have left a loop that another one is still in: read off the lines that both are at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from ddpdoctor.source.syntax import parsed
+
+Line = tuple[str, int, str]
+"""File, line and function, as a stack has them."""
+Loop = ast.For | ast.While
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef)
+WAYS: dict[type[ast.AST], str] = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return"}
+QUITS = {"sys.exit", "exit", "quit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A way out of a loop: where, what stands there, and the innermost test that it is under."""
+
+    file: str
+    line: int
+    kind: str
+    test: str = ""
+
+    @property
+    def skips(self) -> bool:
+        """Whether it can also be that a rank stays in the loop and makes one step less."""
+        return self.kind.startswith(("continue", "except"))
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"`{self.kind}` at line {self.line}" + (f", under `{self.test}`" if self.test else "")
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLeft:
+    """A loop that one rank is in and another one has left; ``ends_itself``: it can also have run out of items."""
+
+    file: str
+    line: int
+    exits: tuple[Exit, ...]
+    ends_itself: bool
+
+    @property
+    def only(self) -> Exit | None:
+        """The way that it was left, if there is no other."""
+        return self.exits[0] if len(self.exits) == 1 and not self.ends_itself else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A line of the stack that is inside: the loops around it that were left, innermost first, and what is around."""
+
+    file: str
+    at: ast.stmt
+    loops: list[Loop]
+    around: list[ast.AST]
+    reached: bool
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the line is under a condition within the innermost loop, or within its function."""
+        end = self.around.index(self.loops[0]) if self.loops else len(self.around)
+        return any(isinstance(node, (ast.If, ast.ExceptHandler)) for node in self.around[:end])
+
+
+def loop_left(
+    inside: Sequence[Line], outside: Sequence[Line], broken_off: Callable[[str, int], bool]
+) -> LoopLeft | None:
+    """Find the innermost loop that one stack is in and the other one has left; both innermost first.
+
+    An empty ``outside`` is a rank whose program has come to its end. ``broken_off`` is asked of a loop whether the rank
+    outside left it before its items were used up.
+    """
+    pairs = list(_apart(list(reversed(inside)), list(reversed(outside))))
+    frames = [_frame(ours, theirs) for ours, theirs in pairs]
+    number = max((number for number, each in enumerate(frames) if each and each.loops), default=-1)
+    if number < 0 or not all(each is not None and each.reached for each in frames[: number + 1]):
+        return None
+    known = [each for each in frames if each is not None]
+    ways = sorted({way for each in known for way in _ways(each)}, key=lambda each: (each.file, each.line))
+    inner, *outer = [(each.file, loop) for each in reversed(known[: number + 1]) for loop in each.loops]
+    steady = not any(each.conditional for each in known[number:]) and not any(each.skips for each in ways)
+    ends_itself = not (broken_off(inner[0], inner[1].lineno) or (steady and _is_alike(inner[1]))) or not all(
+        broken_off(file, loop.lineno) or _is_alike(loop) for file, loop in outer
+    )
+    return LoopLeft(inner[0], inner[1].lineno, tuple(ways), ends_itself)
+
+
+def _frame(ours: Line, theirs: Line | None) -> _Frame | None:
+    """Read a frame; None where the source does not fit, or the other rank is not past the loops."""
+    file, line, function = ours
+    tree = parsed(file)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    at = _statement(tree, line)
+    whole = list(_around(at, parents)) if at else []
+    if at is None or (function != "<module>" and not any(getattr(each, "name", "") == function for each in whole)):
+        return None
+    around = whole[: _scope(whole)]
+    here: list[Loop] = [node for node in around if isinstance(node, (ast.For, ast.While))]
+    loops = [node for node in here if theirs is None or not _holds(node, theirs[1])]
+    if theirs is not None and not _is_past(loops, here, theirs[1]):
+        return None
+    return _Frame(file, at, loops, around, _comes_to(loops[-1] if loops else at, parents))
+
+
+def _apart(inside: list[Line], outside: list[Line]) -> Iterator[tuple[Line, Line | None]]:
+    """Pair the frames, outermost first, from the first on in which the stacks differ; nothing where they part ways."""
+    apart = not outside
+    for ours, theirs in zip_longest(inside, outside):
+        if ours is None:
+            return
+        if apart:
+            yield ours, None
+        elif ours != theirs:
+            if theirs is None or (ours[0], ours[2]) != (theirs[0], theirs[2]):
+                return
+            apart = True
+            yield ours, theirs
+
+
+def _statement(tree: ast.Module, line: int) -> ast.stmt | None:
+    """Return the innermost statement that covers a line."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _holds(node, line)]
+    return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+
+def _holds(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> Iterator[ast.AST]:
+    while node in parents:
+        node = parents[node]
+        yield node
+
+
+def _scope(around: list[ast.AST]) -> int:
+    """Return how many of the nodes around a statement are within its function."""
+    return next((number for number, node in enumerate(around) if isinstance(node, SCOPES)), len(around))
+
+
+def _is_past(loops: list[Loop], here: list[Loop], line: int) -> bool:
+    """Whether a line comes after the loops, or before them in a loop around both."""
+    if not loops:
+        return True
+    return line > (loops[-1].end_lineno or 0) or (line < loops[-1].lineno and len(here) > len(loops))
+
+
+def _comes_to(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether whoever runs the function comes to a statement: it is under no condition."""
+    for each in _around(node, parents):
+        if isinstance(each, SCOPES):
+            return isinstance(each, CLOSED)
+        if isinstance(each, ast.If) and "__name__" not in ast.unparse(each.test):
+            return False
+        if isinstance(each, (ast.ExceptHandler, ast.match_case)):
+            return False
+    return True
+
+
+def _ways(frame: _Frame) -> Iterator[Exit]:
+    """Yield what leaves the loops of a frame, or skips the rest of a pass of the innermost."""
+    for loop in frame.loops:
+        wanted = {"break"} | ({"continue"} if loop is frame.loops[0] else set())
+        wanted |= {"return"} if loop is frame.loops[-1] else set()
+        yield from _within(frame.file, loop.body, "", wanted)
+    for node in frame.around:
+        if isinstance(node, ast.Try) and any(each is frame.at or each in frame.around for each in node.body):
+            yield from (Exit(frame.file, each.lineno, _named(each)) for each in node.handlers if _swallows(each))
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler lets the program go on below the whole statement."""
+    return not any(isinstance(each, (ast.Raise, *WAYS)) for each in ast.walk(handler))
+
+
+def _named(handler: ast.ExceptHandler) -> str:
+    return f"except {ast.unparse(handler.type)}" if handler.type else "except"
+
+
+def _within(file: str, body: Sequence[ast.AST], test: str, wanted: set[str]) -> Iterator[Exit]:
+    """Yield the statements of these kinds that leave a loop whose body this is a part of."""
+    for node in body:
+        kind = WAYS.get(type(node), "")
+        if kind in wanted:
+            yield Exit(file, getattr(node, "lineno", 0), kind, test)
+        elif isinstance(node, ast.Call) and "return" in wanted and ast.unparse(node.func) in QUITS:
+            yield Exit(file, node.lineno, ast.unparse(node), test)
+        if isinstance(node, ast.If):
+            said = ast.unparse(node.test)
+            yield from _within(file, node.body, f"if {said}", wanted)
+            yield from _within(file, node.orelse, f"if not ({said})", wanted)
+        elif isinstance(node, ast.ExceptHandler):
+            yield from _within(file, node.body, _named(node), wanted)
+        elif not isinstance(node, SCOPES):
+            deeper = wanted - {"break", "continue"} if isinstance(node, (ast.For, ast.While)) else wanted
+            yield from _within(file, list(ast.iter_child_nodes(node)), test, deeper)
+
+
+def _is_alike(loop: Loop) -> bool:
+    """Whether a loop runs as often on all ranks: for ever, over epochs, or over a range of literals."""
+    if isinstance(loop, ast.While):
+        return isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+    if "epoch" in ast.unparse(loop.target).lower():
+        return True
+    call = loop.iter
+    return (
+        isinstance(call, ast.Call)
+        and ast.unparse(call.func) == "range"
+        and all(isinstance(each, ast.Constant) for each in call.args)
+    )

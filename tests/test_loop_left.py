@@ -1,0 +1,115 @@
+"""Which way a rank took out of a loop: read off the source, and named only where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from helpers import Script
+
+from ddpdoctor.source.exits import Line, LoopLeft, loop_left
+
+SOURCES = {
+    "a return": """
+        def train():
+            for step in range(20):
+                if bad():
+                    return  # exit
+                work()  # inside
+        train()
+        dist.barrier()  # outside
+        """,
+    "a break, and the next epoch": """
+        def train():
+            for epoch in range(epochs):
+                dist.barrier()  # outside
+                for batch in loader:
+                    if bad(batch):
+                        break  # exit
+                    work(batch)  # inside
+        train()
+        """,
+    "an exception that the caller swallows": """
+        def train():
+            while True:
+                work()  # inside
+        try:
+            train()
+        except RuntimeError:  # exit
+            pass
+        dist.barrier()  # outside
+        """,
+}
+
+
+def read(path: str, mark: str) -> list[Line]:
+    """Return the stack of who is at the marked line: in train(), which the module calls, or in the module itself."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    at = next(number for number, line in enumerate(lines, 1) if f"# {mark}" in line)
+    called = next(number for number, line in enumerate(lines, 1) if line.strip() == "train()")
+    if lines[at - 1].startswith(" ") and at < called:
+        return [(path, at, "train"), (path, called, "<module>")]
+    return [(path, at, "<module>")]
+
+
+def left(script: Script, text: str, *, broken_off: bool = True, ended: bool = False) -> LoopLeft | None:
+    """Compare the two marked lines of a source."""
+    path = script(dedent(text))
+    return loop_left(read(path, "inside"), () if ended else read(path, "outside"), lambda *_: broken_off)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_only_way_out_is_named(script: Script, name: str) -> None:
+    """Its line, where the loop cannot have ended by itself."""
+    found = left(script, SOURCES[name])
+    line = next(number for number, each in enumerate(dedent(SOURCES[name]).splitlines(), 1) if "# exit" in each)
+
+    assert found is not None
+    assert found.only is not None
+    assert found.only.line == line
+
+
+def test_of_a_rank_that_has_ended_as_well(script: Script) -> None:
+    """It is past all lines of the script."""
+    found = left(script, SOURCES["a return"], ended=True)
+
+    assert found is not None
+    assert found.only is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("range(20)", "range(count)"),
+        ("work()  # inside", "if step:\n            work()  # inside"),
+        ("if bad():", "if other():\n            continue\n        if bad():"),
+        ("if bad():", "if other():\n            return\n        if bad():"),
+    ],
+    ids=["as many as there are", "a line under a condition", "a skipped step", "two ways"],
+)
+def test_several_ways_are_not_one(script: Script, old: str, new: str) -> None:
+    """What remains is listed, and nothing is taken for proven."""
+    text = dedent(SOURCES["a return"])
+    assert old in text
+    found = left(script, text.replace(old, new), broken_off=False)
+
+    assert found is not None
+    assert found.only is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("train()\ndist", "if ready():\n    train()\ndist"),
+        ("    for step", "    if ready():\n     for step"),
+        ("work()  # inside\n", "work()  # inside\n        dist.barrier()  # outside\n"),
+    ],
+    ids=["a call under a condition", "a loop under a condition", "in the loop itself"],
+)
+def test_nothing_is_said_of_a_rank_that_may_never_have_been_in_it(script: Script, old: str, new: str) -> None:
+    """It must have come past the loop, on the way that both went."""
+    text = dedent(SOURCES["a return"])
+    assert old in text
+
+    assert left(script, text.replace(old, new)) is None
