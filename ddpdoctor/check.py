@@ -102,12 +102,14 @@ if TYPE_CHECKING:
         ManualReduction,
         OptimizerSeen,
         OrderSeen,
+        ParametersHeld,
         PeerLost,
         Position,
         Progress,
         Sampler,
         Site,
         Stalled,
+        StepFingerprinted,
         StepSampled,
         SyncSkipped,
         Wrapped,
@@ -185,6 +187,7 @@ __all__ = [
     "OrderSeen",
     "Outcome",
     "Parameter",
+    "ParametersHeld",
     "PeerLost",
     "Place",
     "Position",
@@ -202,6 +205,7 @@ __all__ = [
     "Site",
     "Stalled",
     "StateDict",
+    "StepFingerprinted",
     "StepSampled",
     "Strip",
     "Stuck",
@@ -281,7 +285,8 @@ ROOMS = {
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "
-        "OrderSeen PeerLost Position Progress Sampler Site Stalled StepSampled SyncSkipped Wrapped Wrapping place"
+        "OrderSeen ParametersHeld PeerLost Position Progress Sampler Site Stalled StepFingerprinted StepSampled "
+        "SyncSkipped Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import NotRun
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.jobs.outcome import Raised
+from ddpdoctor.jobs.outcome import Outcome, Raised
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.settings import Settings
@@ -54,11 +56,30 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | 
     Raises:
         NotRun: the pool cannot run anything, or the script says that its fault does not come about here.
     """
+    found, outcomes = run_watched(script, checks, jobs, until)
+    for each in outcomes:
+        if isinstance(each, Raised) and each.message.startswith(NOT_SHOWN):
+            raise NotRun(each.message.removeprefix(NOT_SHOWN))
+    return found
+
+
+def run_watched(
+    script: Path,
+    checks: tuple[Check, ...],
+    jobs: Jobs,
+    until: Check | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[list[Found], tuple[Outcome, ...]]:
+    """Do the same with ``variables`` in the environment; give what the watch finds, and how each rank ended.
+
+    Raises:
+        NotRun: the pool cannot run anything.
+    """
     if problem := jobs.problem():
         raise NotRun(f"torch cannot be imported: {problem.strip().splitlines()[-1]}")
     with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder, ThreadPoolExecutor(1) as thread:
         settings = Settings(session=folder, hang_after=HANG_AFTER if until else NEVER)
-        environ: dict[str, str] = {}
+        environ = dict(variables)
         settings.export(environ)
         monitor = Monitor(settings, checks, lambda _: None)
         job = thread.submit(jobs.run_script, script, ranks=2, deadline=DEADLINE, environ=environ, around=AROUND)
@@ -69,10 +90,7 @@ def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | 
             wait([job], POLL)
         outcomes = job.result()
         monitor.end(0)
-    for each in outcomes:
-        if isinstance(each, Raised) and each.message.startswith(NOT_SHOWN):
-            raise NotRun(each.message.removeprefix(NOT_SHOWN))
-    return monitor.found
+    return monitor.found, outcomes
 
 
 def _result(check: Check, status: Status, found: list[Found], reason: str = "") -> Result:

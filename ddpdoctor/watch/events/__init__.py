@@ -10,6 +10,7 @@ from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, Pending, Position, Sibling, Stalled
+from ddpdoctor.watch.events.ledger import ParametersHeld, StepFingerprinted
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -55,6 +56,7 @@ __all__ = [
     "ManualReduction",
     "OptimizerSeen",
     "OrderSeen",
+    "ParametersHeld",
     "PeerLost",
     "Pending",
     "Position",
@@ -64,6 +66,7 @@ __all__ = [
     "Site",
     "Stalled",
     "Started",
+    "StepFingerprinted",
     "StepSampled",
     "SyncSkipped",
     "Wrapped",

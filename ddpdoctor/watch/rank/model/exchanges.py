@@ -1,0 +1,111 @@
+"""What Python gives to communications: counted always, and looked at while a sampled step is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.rank.model.fingerprints import is_dense
+from ddpdoctor.watch.rank.model.gradients import tensors_in
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
+
+MOST = 256  # communications of one step that are looked at
+LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
+REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One communication; ``norm`` is that of the one tensor it was given, ``norms`` those that it could be."""
+
+    operation: str
+    reduction: str
+    what: str
+    when: str
+    elements: int
+    site: Site | None
+    norm: Any = None
+    norms: tuple[tuple[str, Any], ...] = ()
+
+    def content(self) -> str:
+        """Say whether it was given gradients or parameters; reads from the device."""
+        if self.what or self.norm is None:
+            return self.what
+        norm = float(self.norm)
+        return next((what for what, each in self.norms if norm and abs(float(each) - norm) <= LIKE * norm), "")
+
+
+@dataclass(slots=True)
+class Window:
+    """The time from one step of an optimizer to its next one, which is sampled."""
+
+    parameters: tuple[Any, ...]
+    when: Callable[[], str]
+    site_of: Callable[[Site | None], Site | None]
+    seen: list[Exchange] = field(default_factory=list)
+
+    def communicated(self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None) -> None:
+        """Take note of a communication, before it begins."""
+        if len(self.seen) >= MOST:
+            return
+        elements = sum(each.numel() for each in tensors)
+        exchange = Exchange(operation, _reduction(args), "", self.when(), elements, self.site_of(site))
+        self.seen.append(exchange)
+        dense = [each for each in tensors if is_dense(each)]
+        if not dense:
+            return
+        addresses = {each.data_ptr() for each in dense}
+        gradients = [each.grad for each in self.parameters if each.grad is not None and is_dense(each.grad)]
+        if any(each.data_ptr() in addresses for each in gradients):
+            exchange.what = "gradient"
+        elif any(each.data_ptr() in addresses for each in self.parameters):
+            exchange.what = "parameter"
+        elif len(dense) == 1:
+            exchange.norm, exchange.norms = _norm(dense), tuple(self._alike(dense[0], gradients))
+
+    def _alike(self, tensor: Any, gradients: list[Any]) -> list[tuple[str, Any]]:
+        """Return the norms of what a tensor can be a copy of: all gradients, all parameters, or one of its size."""
+        found = []
+        for what, those in (("gradient", gradients), ("parameter", list(self.parameters))):
+            if sum(each.numel() for each in those) == tensor.numel():
+                found.append((what, _norm(those)))
+            found += [(what, _norm([each])) for each in those if each.numel() == tensor.numel()][:8]
+        return found
+
+
+@dataclass(slots=True)
+class Exchanges:
+    """All communications of a process: calls and elements by operation, and the windows that look at them now."""
+
+    sent: dict[str, list[int]] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
+
+    def communicated(self, operation: str, args: tuple[Any, ...], site: Site | None) -> None:
+        """Take note of a communication, before it begins."""
+        tensors = list(tensors_in(args[0])) if args else []
+        counts = self.sent.setdefault(operation, [0, 0])
+        counts[0] += 1
+        counts[1] += sum(each.numel() for each in tensors)
+        for window in self.windows:
+            window.communicated(operation, args, tensors, site)
+
+    def elements(self) -> int:
+        """Return how many elements were sent so far."""
+        return sum(elements for _, elements in self.sent.values())
+
+
+def _norm(tensors: Sequence[Any]) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return torch.stack([each.detach().float().norm() for each in tensors]).norm()
+
+
+def _reduction(args: tuple[Any, ...]) -> str:
+    import torch.distributed as dist
+
+    given = getattr(args[1], "reduceOp", None) if len(args) > 1 else None
+    return next((name for name in REDUCTIONS if given is not None and given == getattr(dist.ReduceOp, name)), "")
