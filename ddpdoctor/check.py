@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         EpochSet,
         EpochStarted,
         EvaluationBegan,
+        Exchange,
         Failed,
         FileRead,
         FileWritten,
@@ -155,6 +156,7 @@ __all__ = [
     "EpochStarted",
     "EvaluationBegan",
     "Evidence",
+    "Exchange",
     "Facet",
     "Fact",
     "Facts",
@@ -284,9 +286,9 @@ ROOMS = {
     "source.ranks": "rank_condition",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "
-        "OrderSeen ParametersHeld PeerLost Position Progress Sampler Site Stalled StepFingerprinted StepSampled "
-        "SyncSkipped Wrapped Wrapping place"
+        "EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction "
+        "OptimizerSeen OrderSeen ParametersHeld PeerLost Position Progress Sampler Site Stalled StepFingerprinted "
+        "StepSampled SyncSkipped Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

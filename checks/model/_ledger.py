@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ddpdoctor.check import Evidence, Joined, ParametersHeld, Place, StepFingerprinted, Training
+from ddpdoctor.check import Evidence, Exchange, Joined, ParametersHeld, Place, StepFingerprinted, Training
 
 Print = tuple[float, ...]
 EQUAL = 1e-3  # relative to the norm: what is equal is so to the last bit on like hardware
@@ -111,14 +111,20 @@ class Sheet:
         names = {name for each in self.ranks.values() for name, *_ in each.sent}
         return any(each.subgroups for each in self.ranks.values()) or bool(names & EXCLUSIVE)
 
-    def exchanged(self, what: str) -> list[tuple[str, str, str, int, str, int]]:
-        """List what the script gave gradients, or parameters, to: operation, reduction, when, calls, file, line."""
-        first = next(iter(self.ranks.values()))
-        return [
-            (operation, reduction, when, calls, file, line)
-            for operation, reduction, content, when, calls, _, file, line in first.exchanges
-            if content == what
-        ]
+    def exchanged(self, what: str) -> list[Exchange]:
+        """List what rank 0 gave gradients, or parameters, to."""
+        return [each for each in next(iter(self.ranks.values())).exchanges if each.what == what]
+
+
+def line_of(exchange: Exchange) -> Place:
+    """Return the line that exchanges."""
+    return Place(file=exchange.file, line=exchange.line)
+
+
+def caller_of(exchange: Exchange, step: Sheet) -> Place:
+    """Return the line, of the function that steps, that has come to an exchange."""
+    site = next(iter(step.ranks.values())).site
+    return Place(file=site.file, line=exchange.caller) if site and exchange.caller else line_of(exchange)
 
 
 def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:

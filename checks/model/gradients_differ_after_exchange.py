@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from ._ledger import NEVER, Line, Sheet, seen, sheets
+from ._ledger import NEVER, Line, Sheet, line_of, seen, sheets
 
 AILMENT = Ailment("DDP572", Severity.ERROR)
 SURE = 2
@@ -56,14 +56,14 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     if event.number < SURE or len(steps) < SURE or any(each.is_parallel_otherwise for each in steps):
         return
     last = steps[-1]
-    by_hand = [each for each in last.exchanged("gradient") if each[2] == "after backward"]
+    by_hand = [each for each in last.exchanged("gradient") if each.when == "after backward"]
     apart = _apart(last)
     if by_hand and apart and _apart(steps[-2]) and not any(line.own for line in apart if line.size > 1):
-        yield _changed(last, apart, Place(file=by_hand[0][4], line=by_hand[0][5]))
+        yield _changed(last, apart, line_of(by_hand[0]))
     elif by_hand and _shared(last):
         without = [each for each in steps[:-1] if _own(each)]
         if without:
-            yield _sometimes(last, without[-1], Place(file=by_hand[0][4], line=by_hand[0][5]))
+            yield _sometimes(last, without[-1], line_of(by_hand[0]))
 
 
 def _apart(step: Sheet) -> list[Line]:

@@ -13,7 +13,8 @@ ddpdoctor takes fingerprints of each parameter's gradient in sampled steps, on e
 on all ranks, and others on each rank its own, of parameters that were equal before the first step.
 
 Silent where there are groups of some ranks, or communications within a model (send, recv, all_to_all), for parameters
-that DDP was told to ignore, and for those that began differently: experts and shards belong to their rank.
+that DDP was told to ignore, and for those that began differently: experts and shards belong to their rank. A network
+whose optimizer does not take turns with that of a wrapped model is left alone: it is a copy that is tuned by itself.
 
 ## How to mend it
 
@@ -34,7 +35,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
-    Place,
+    ParametersHeld,
     Severity,
     StepFingerprinted,
     Training,
@@ -43,7 +44,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._ledger import NEVER, Line, Sheet, seen, sheets
+from ._ledger import NEVER, Line, Sheet, caller_of, seen, sheets
 from ._words import counted, listed
 
 AILMENT = Ailment("DDP570", Severity.ERROR)
@@ -57,24 +58,41 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     if event.number < SURE or len(steps) < SURE or any(each.is_parallel_otherwise for each in steps):
         return
     names, last = _in_both(steps[-2:]), steps[-1]
-    if not names or _in_both(steps[-3:-1]):
+    if not names or _was_told(steps, training):
         return
     shared = [line for line in last.lines if line.shared]
     wrapped = training.of(Wrapped, pid=event.pid)
-    if not (shared or wrapped):
+    if not shared and not (wrapped and _takes_turns(steps, training)):
         return
     line = max((each for each in last.lines if each.name in names), key=lambda each: each.size)
-    exchanged = [each for each in last.exchanged("gradient") if each[2] == "after backward"]
+    exchanged = [each for each in last.exchanged("gradient") if each.when == "after backward"]
     yield Finding(
         f"the gradients of {counted(len(names), 'parameter')} are not exchanged between the ranks: {listed(names, 6)}",
         (*seen(line, last), _others(shared, wrapped)),
         _by_hand() if exchanged else _wrap(),
-        Place(file=exchanged[0][4], line=exchanged[0][5]) if exchanged else place(last.held.site),
+        caller_of(exchanged[0], last) if exchanged else place(last.held.site),
     )
 
 
 def _left_out(step: Sheet) -> list[Line]:
     return [line for line in step.lines if line.tells and line.own and line.replica and line.managed == NEVER]
+
+
+def _was_told(steps: list[Sheet], training: Training) -> bool:
+    """Whether the step before has shown it already."""
+    return bool(_in_both(steps[-3:-1])) and (
+        any(line.shared for line in steps[-2].lines) or _takes_turns(steps[:-1], training)
+    )
+
+
+def _takes_turns(steps: list[Sheet], training: Training) -> bool:
+    """Whether an optimizer of wrapped parameters has stepped between these steps: a copy has its own time to train."""
+    first, last = (next(iter(each.ranks.values())) for each in (steps[0], steps[-1]))
+    wrapped = {
+        each.optimizer for each in training.of(ParametersHeld, pid=first.pid) if any(of != NEVER for of in each.managed)
+    }
+    others = training.of(StepFingerprinted, pid=first.pid)
+    return any(each.optimizer in wrapped and first.time < each.time < last.time for each in others)
 
 
 def _in_both(steps: list[Sheet]) -> list[str]:

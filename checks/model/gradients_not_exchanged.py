@@ -55,7 +55,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._ledger import NEVER, REDUCERS, WRAPPERS, Sheet, calls_in, last_steps, seen, sheets
+from ._ledger import NEVER, REDUCERS, WRAPPERS, Sheet, caller_of, calls_in, last_steps, line_of, seen, sheets
 
 AILMENT = Ailment("DDP569", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often
@@ -122,15 +122,15 @@ def _sends_as_much(steps: list[Sheet]) -> bool:
 
 
 def _misplaced(step: Sheet) -> Evidence:
-    operation, _, when, calls, file, line = step.exchanged("gradient")[0]
-    told = f"{operation}, {calls} times, {when} of step {step.number}"
-    return Evidence(f"{told}: the gradients that the step is given stay as they were", "", f"{file}:{line}")
+    first = step.exchanged("gradient")[0]
+    told = f"{first.operation}, {first.calls} times, {first.when} of step {step.number}"
+    return Evidence(f"{told}: the gradients that the step is given stay as they were", "", f"{first.file}:{first.line}")
 
 
 def _message(step: Sheet, *, misplaced: bool) -> str:
     if not misplaced:
         return f"the gradients of {len(step.ranks)} ranks are never exchanged: each trains a model of its own"
-    when = step.exchanged("gradient")[0][2]
+    when = step.exchanged("gradient")[0].when
     if when == "before backward":
         return (
             "gradients are reduced before backward, or after the step, and not in between: each rank steps with its own"
@@ -140,8 +140,8 @@ def _message(step: Sheet, *, misplaced: bool) -> str:
 
 def _place(step: Sheet, *, misplaced: bool, by_hand: bool) -> Place:
     if misplaced:
-        *_, file, line = step.exchanged("gradient")[0]
-        return Place(file=file, line=line)
+        first = step.exchanged("gradient")[0]
+        return caller_of(first, step) if first.when == "before backward" else line_of(first)
     return place(next(iter(step.ranks.values())).site if by_hand else step.held.site)
 
 

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, place, watch
 
-from ._ledger import Sheet, norms, sheets
+from ._ledger import Sheet, line_of, norms, sheets
 
 AILMENT = Ailment("DDP571", Severity.ERROR)
 SURE = 2
@@ -96,17 +96,16 @@ def _said(step: Sheet) -> tuple[str, Fix] | None:
     for rank in range(ranks):
         if all(line.times_own(0, of=rank) is not None for line in lines):
             return f"all ranks step with the gradients of rank {rank}: what the others compute is thrown away", REDUCE
-    for operation, reduction, when, *_ in step.exchanged("gradient"):
-        if reduction in ODD and when == "after backward" and _most(step, reduction):
-            return f"{operation} with {reduction} is no mean: gradients of {ranks} ranks are mixed up", MEAN
+    for each in step.exchanged("gradient"):
+        if each.reduction in ODD and each.when == "after backward" and _most(step, each.reduction):
+            return f"{each.operation} with {each.reduction} is no mean: gradients of {ranks} ranks are mixed up", MEAN
     return None
 
 
 def _most(step: Sheet, reduction: str) -> bool:
     """Whether a reduction was given most of the gradients, and not a flag."""
-    first = next(iter(step.ranks.values()))
-    given = [(elements, kind) for _, kind, what, _, _, elements, _, _ in first.exchanges if what == "gradient"]
-    return sum(elements for elements, kind in given if kind == reduction) >= HALF * step.elements
+    given = sum(each.elements for each in step.exchanged("gradient") if each.reduction == reduction)
+    return given >= HALF * step.elements
 
 
 def _all_are(values: list[float], wanted: float) -> bool:
@@ -130,7 +129,7 @@ def _says(step: Sheet, pattern: re.Pattern[str]) -> bool:
     """Whether the files in which the training steps and exchanges say something; those that cannot be read may."""
     first = next(iter(step.ranks.values()))
     files = {first.site.file if first.site else "", step.held.site.file if step.held.site else ""}
-    files |= {file for *_, file, _ in step.exchanged("gradient")}
+    files |= {each.file for each in step.exchanged("gradient")}
     try:
         return any(pattern.search(Path(file).read_text(encoding="utf-8")) for file in files)
     except (OSError, ValueError):
@@ -142,5 +141,5 @@ def _place(step: Sheet) -> Place:
         return Place(file=hooks[0][1], line=hooks[0][2])
     exchanged = step.exchanged("gradient")
     if exchanged:
-        return Place(file=exchanged[0][4], line=exchanged[0][5])
+        return line_of(exchanged[0])
     return place(next(iter(step.ranks.values())).site)

@@ -10,7 +10,7 @@ from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, Pending, Position, Sibling, Stalled
-from ddpdoctor.watch.events.ledger import ParametersHeld, StepFingerprinted
+from ddpdoctor.watch.events.ledger import Exchange, ParametersHeld, StepFingerprinted
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -45,6 +45,7 @@ __all__ = [
     "EpochStarted",
     "EvaluationBegan",
     "Event",
+    "Exchange",
     "Failed",
     "FileRead",
     "FileWritten",

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ddpdoctor.watch.events.base import Event
 
 Prints = tuple[tuple[float, ...] | None, ...]
 """By parameter: linear projections, then the norm that they are measured by; None where there is nothing."""
+
+
+class Exchange(NamedTuple):
+    """Communications of one line that were given the same: ``what`` is gradient, parameter, or empty where unknown.
+
+    ``when`` is ``before backward``, ``after backward`` or ``in the step``; ``caller`` is the line of the function that
+    steps, 0 where that did not call.
+    """
+
+    operation: str
+    reduction: str
+    what: str
+    when: str
+    calls: int
+    elements: int
+    file: str
+    line: int
+    caller: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +52,10 @@ class StepFingerprinted(Event):
 
     ``local`` is the gradient of this rank as its last backward had added it up, before anybody could exchange it;
     ``given`` what the step was given; ``values`` the parameter before the step; ``added`` how many backwards added to
-    the gradient since the step before. ``exchanges`` are the communications since the step before: operation, its
-    reduction, what it was given (``gradient``, ``parameter``, or empty), when (``before backward``, ``after backward``,
-    ``in the step``), how often, elements, file and line. ``sent`` counts all of this process so far: operation, calls,
-    elements. ``options`` are those of each group of parameters, ``evaluating`` names modules that hold these parameters
-    and are in evaluation mode. ``subgroups``: there are process groups of some ranks. ``hooks`` are communication hooks
-    of wrapped models: name, file and line.
+    the gradient since the step before. ``exchanges`` are the communications since the step before; ``sent`` counts all
+    of this process so far: operation, calls, elements. ``options`` are those of each group of parameters,
+    ``evaluating`` names modules that hold these parameters and are in evaluation mode. ``subgroups``: there are process
+    groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line.
     """
 
     optimizer: int
@@ -47,7 +64,7 @@ class StepFingerprinted(Event):
     given: Prints
     values: Prints
     added: tuple[int, ...]
-    exchanges: tuple[tuple[str, str, str, str, int, int, str, int], ...]
+    exchanges: tuple[Exchange, ...]
     sent: tuple[tuple[str, int, int], ...]
     options: tuple[tuple[tuple[str, str], ...], ...]
     evaluating: tuple[str, ...]

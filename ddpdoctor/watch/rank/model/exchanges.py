@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
 
 MOST = 256  # communications of one step that are looked at
+RUNS = 8
 LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
 REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
 
 
 @dataclass(slots=True)
-class Exchange:
-    """One communication; ``norm`` is that of the one tensor it was given, ``norms`` those that it could be."""
+class Sent:
+    """One communication; ``caller`` is the line of the function that steps.
+
+    ``norm`` is that of the one tensor it was given, ``norms`` those that it could be.
+    """
 
     operation: str
     reduction: str
@@ -27,6 +31,7 @@ class Exchange:
     when: str
     elements: int
     site: Site | None
+    caller: int
     norm: Any = None
     norms: tuple[tuple[str, Any], ...] = ()
 
@@ -44,15 +49,15 @@ class Window:
 
     parameters: tuple[Any, ...]
     when: Callable[[], str]
-    site_of: Callable[[Site | None], Site | None]
-    seen: list[Exchange] = field(default_factory=list)
+    caller: Callable[[], int]
+    seen: list[Sent] = field(default_factory=list)
 
     def communicated(self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None) -> None:
         """Take note of a communication, before it begins."""
         if len(self.seen) >= MOST:
             return
         elements = sum(each.numel() for each in tensors)
-        exchange = Exchange(operation, _reduction(args), "", self.when(), elements, self.site_of(site))
+        exchange = Sent(operation, _reduction(args), "", self.when(), elements, site, self.caller())
         self.seen.append(exchange)
         dense = [each for each in tensors if is_dense(each)]
         if not dense:
@@ -67,12 +72,10 @@ class Window:
             exchange.norm, exchange.norms = _norm(dense), tuple(self._alike(dense[0], gradients))
 
     def _alike(self, tensor: Any, gradients: list[Any]) -> list[tuple[str, Any]]:
-        """Return the norms of what a tensor can be a copy of: all gradients, all parameters, or one of its size."""
+        """Return the norms of what a tensor can be a copy of: those of its size together, in a row."""
         found = []
         for what, those in (("gradient", gradients), ("parameter", list(self.parameters))):
-            if sum(each.numel() for each in those) == tensor.numel():
-                found.append((what, _norm(those)))
-            found += [(what, _norm([each])) for each in those if each.numel() == tensor.numel()][:8]
+            found += [(what, _norm(run)) for run in _runs(those, tensor.numel())]
         return found
 
 
@@ -95,6 +98,19 @@ class Exchanges:
     def elements(self) -> int:
         """Return how many elements were sent so far."""
         return sum(elements for _, elements in self.sent.values())
+
+
+def _runs(tensors: list[Any], elements: int) -> list[list[Any]]:
+    """List what follows each other and has so many elements together, the first few."""
+    ends = {0: 0}
+    found = []
+    total = 0
+    for at, each in enumerate(tensors, start=1):
+        total += each.numel()
+        if total - elements in ends:
+            found.append(tensors[ends[total - elements] : at])
+        ends[total] = at
+    return found[:RUNS]
 
 
 def _norm(tensors: Sequence[Any]) -> Any:

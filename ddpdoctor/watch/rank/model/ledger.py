@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import ParametersHeld, Site, StepFingerprinted
+from ddpdoctor.watch.events import Exchange, ParametersHeld, Site, StepFingerprinted
 from ddpdoctor.watch.rank.data.described import has_subgroups
 from ddpdoctor.watch.rank.model.exchanges import Window
 from ddpdoctor.watch.rank.model.fingerprints import Fingerprints, is_dense, read
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
-from ddpdoctor.watch.user_frames import frames, is_users, site_of, user_site
+from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
@@ -49,10 +49,9 @@ class Account:
     around: Any = None
     """The code of the user's function that steps."""
 
-    def site_of(self, site: Site | None) -> Site | None:
-        """Return the line of the function that steps, where it has called the one at ``site``."""
-        around = (frame for frame in frames() if frame.f_code is self.around)
-        return next(map(site_of, around), site)
+    def caller(self) -> int:
+        """Return the line that the function that steps is at; 0 where it is not being executed."""
+        return next((frame.f_lineno for frame in frames() if frame.f_code is self.around), 0)
 
     def when(self) -> str:
         """Say where in a step the training is."""
@@ -130,7 +129,7 @@ class Ledger:
                 hook = functools.partial(self._added, weakref.ref(account), at)
                 account.hooks[at] = parameter.register_post_accumulate_grad_hook(hook)
         if account.window is None:
-            account.window = Window(account.parameters, account.when, account.site_of)
+            account.window = Window(account.parameters, account.when, account.caller)
             self.recorder.exchanges.windows.append(account.window)
         account.window.parameters = account.parameters
 
@@ -209,18 +208,16 @@ class Ledger:
         return tuple(found[:GROUPS])
 
 
-def _summed(window: Window | None) -> tuple[tuple[str, str, str, str, int, int, str, int], ...]:
+def _summed(window: Window | None) -> tuple[Exchange, ...]:
     """Add up the communications of one line that were given the same kind of thing."""
-    found: dict[tuple[str, str, str, str, str, int], list[int]] = {}
-    summed: list[tuple[str, str, str, str, int, int, str, int]] = []
+    found: dict[Exchange, list[int]] = {}
     for each in window.seen if window else ():
         file, line = (each.site.file, each.site.line) if each.site else ("", 0)
-        counts = found.setdefault((each.operation, each.reduction, each.content(), each.when, file, line), [0, 0])
+        alike = Exchange(each.operation, each.reduction, each.content(), each.when, 0, 0, file, line, each.caller)
+        counts = found.setdefault(alike, [0, 0])
         counts[0] += 1
         counts[1] += each.elements
-    for (operation, reduction, what, when, file, line), (calls, elements) in found.items():
-        summed.append((operation, reduction, what, when, calls, elements, file, line))
-    return tuple(summed)
+    return tuple(each._replace(calls=calls, elements=elements) for each, (calls, elements) in found.items())
 
 
 def _options(group: dict[str, Any]) -> tuple[tuple[str, str], ...]:
