@@ -18,6 +18,7 @@ Print = tuple[float, ...]
 EQUAL = 1e-3  # relative to the norm: what is equal is so to the last bit on like hardware
 LIKE = 2e-2  # of a mean that is rounded to 16 bits
 APART = 0.05  # gradients of different samples differ by much more
+NEAR = 3  # lines
 NEVER = -1  # ParametersHeld.managed of a parameter that no wrapped model has
 WRAPPERS = frozenset({"DDP", "DistributedDataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard"})
 REDUCERS = frozenset({"all_reduce", "all_reduce_coalesced", "reduce_scatter_tensor"})
@@ -159,6 +160,20 @@ def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     return Sheet(one, {rank: ranks[rank] for rank in order}, lines, sum(one.sizes))
 
 
+def of_all_ranks(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
+    """Return a step by rank, once all ranks have told it that are seen from here; empty before."""
+    since = [joined.time for joined in training.of(Joined, pid=event.pid) if joined.time <= event.time]
+    told = training.of(StepFingerprinted, optimizer=event.optimizer, number=event.number)
+    ranks = {each.rank: each for each in told if each.rank is not None and since and each.time >= since[-1]}
+    complete = len(ranks) >= max(len(training.by_rank(Joined)), 2)
+    return dict(sorted(ranks.items())) if complete else {}
+
+
+def built(event: StepFingerprinted, training: Training) -> ParametersHeld | None:
+    """Return what is known of the optimizer of a step."""
+    return _held(event, training)
+
+
 def sheets(event: StepFingerprinted, training: Training) -> list[Sheet]:
     """Return all steps of the same optimizer that were compared, up to this one, oldest first."""
     before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
@@ -218,18 +233,23 @@ def _ratio(seen: Print | None, of: Print | None) -> float | None:
     return factor if fits and factor > 0 else None
 
 
-def calls_in(step: Sheet, names: frozenset[str]) -> list[Place]:
-    """List the calls of these functions in the files that build the optimizer and step it."""
+def calls_in(step: Sheet, names: frozenset[str], about: str = "") -> list[Place]:
+    """List the calls of these functions in the files that build the optimizer and step it; ``about`` stands near."""
     files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
     found = []
     for file in sorted(files):
         try:
-            tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+            text = Path(file).read_text(encoding="utf-8")
+            tree = ast.parse(text)
         except (OSError, SyntaxError, ValueError):
             continue
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        lines = text.splitlines()
         found += [
-            Place(file=file, line=each.lineno) for each in calls if ast.unparse(each.func).rpartition(".")[2] in names
+            Place(file=file, line=each.lineno)
+            for each in calls
+            if ast.unparse(each.func).rpartition(".")[2] in names
+            and about in "\n".join(lines[max(each.lineno - 1 - NEAR, 0) : each.lineno + NEAR])
         ]
     return found
 

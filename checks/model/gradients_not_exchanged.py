@@ -99,7 +99,7 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     if proof is None or len({each.options for each in last.ranks.values()}) > 1:
         return
     line = max(last.lines_that_tell, key=lambda each: each.size)
-    reduces = bool(calls_in(last, REDUCERS)) and not calls_in(last, WRAPPERS)
+    reduces = bool(calls_in(last, REDUCERS, ".grad")) and not calls_in(last, WRAPPERS)
     by_hand = misplaced or reduces or bool(last.calls("broadcast"))
     yield Finding(
         _message(last, misplaced=misplaced),
@@ -160,6 +160,6 @@ def _one_training(steps: list[Sheet], training: Training) -> Evidence | None:
     writers = {each.rank for each in training.of(FileWritten) if each.steps}
     if writers == {0}:
         return Evidence("rank 0 alone saves a file", "", str(training.of(FileWritten, rank=0)[-1].site))
-    if written := [*calls_in(last, WRAPPERS), *calls_in(last, REDUCERS)]:
+    if written := [*calls_in(last, WRAPPERS), *calls_in(last, REDUCERS, ".grad")]:
         return Evidence("the script has a line that exchanges gradients", "one that is reached", str(written[0]))
     return None

@@ -1,81 +1,95 @@
-"""Linear fingerprints of tensors: a few numbers each, so that those of a sum are the sum of those."""
+"""Linear fingerprints of tensors: a few numbers each, so that those of a sum are the sum of those.
+
+A fold adds up all parts of a few thousand numbers that a tensor consists of: one pass over the tensor, and a small one
+is left. Random projections of many folds are then computed together.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-WIDTH = 8192  # to which a tensor is folded: a bank of random numbers of this length serves all of them
+WIDTH = 2048  # of a fold at most
 PROJECTIONS = 4
 SEED = 20_240_229
 DIGITS = 7  # of a float32
-
-
-class Fingerprint(NamedTuple):
-    """Random projections of a folded tensor, and the norm that they are measured by.
-
-    A fold adds up all parts of WIDTH numbers that a tensor consists of: it is linear too, and one pass over the tensor.
-    """
-
-    projections: tuple[float, ...]
-    norm: float
-
-
-class Fingerprints:
-    """Takes fingerprints of tensors on whatever device they are; draws from a generator of its own alone."""
-
-    def __init__(self) -> None:
-        """Begin without random numbers: nothing is on a device before it is needed."""
-        self._banks: dict[Any, Any] = {}
-
-    def take(self, tensor: Any) -> Any:
-        """Return projections and norm of a dense tensor, in one small tensor on its device; nothing is waited for."""
-        import torch
-
-        with torch.no_grad():
-            flat = tensor.detach().reshape(-1)
-            whole = flat.numel() // WIDTH * WIDTH
-            fold = flat[whole:].to(torch.float32)
-            if whole:
-                body = flat[:whole].view(-1, WIDTH).sum(0, dtype=torch.float32)
-                body[: fold.numel()] += fold
-                fold = body
-            bank = self._bank(fold.device)[:, : fold.numel()]
-            return torch.cat([(bank * fold).sum(1), fold.norm().view(1)])
-
-    def _bank(self, device: Any) -> Any:
-        import torch
-
-        if device not in self._banks:
-            own = torch.Generator().manual_seed(SEED)
-            self._banks[device] = torch.randn(PROJECTIONS, WIDTH, generator=own, dtype=torch.float32).to(device)
-        return self._banks[device]
+ROWS = 512  # folds that are projected at a time
 
 
 def is_dense(tensor: Any) -> bool:
-    """Whether a tensor is one that ranks hold whole and each for itself: no DTensor, not sparse, not shared memory."""
+    """Whether a tensor is one that can be folded, and that a rank holds whole: no DTensor, not sparse."""
     import torch
 
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
         and tensor.is_floating_point()
-        and tensor.device.type != "meta"
+        and not tensor.is_meta
         and tensor.numel() > 0
-        and not (tensor.device.type == "cpu" and tensor.is_shared())
     )
 
 
-def read(taken: Sequence[Any]) -> list[tuple[float, ...] | None]:
-    """Read fingerprints from their devices, all of a device at once; None stays None."""
+def is_shared(parameter: Any) -> bool:
+    """Whether a parameter lies in memory that processes share."""
+    return bool(parameter.device.type == "cpu" and parameter.is_shared())
+
+
+def fold(tensor: Any) -> Any:
+    """Return the fold of a dense tensor, on its device and in memory of its own; nothing is waited for."""
     import torch
 
-    found: list[tuple[float, ...] | None] = [None] * len(taken)
+    flat = tensor.detach().reshape(-1)
+    width = _width(flat.numel())
+    if width == flat.numel():
+        return flat.to(torch.float32, copy=True)
+    rest = flat.numel() % width
+    folded = flat[: flat.numel() - rest].view(-1, width).sum(0, dtype=torch.float32)
+    if rest:
+        folded[:rest] += flat[-rest:]
+    return folded
+
+
+@functools.cache
+def _width(numbers: int) -> int:
+    """Return the width to which so many numbers are folded, without a rest if there is such a one."""
+    if numbers <= WIDTH:
+        return numbers
+    return next((width for width in range(WIDTH, WIDTH // 4, -1) if numbers % width == 0), WIDTH)
+
+
+def read(folds: Sequence[Any]) -> list[tuple[float, ...] | None]:
+    """Return of each fold its random projections, then the norm that they are measured by; None stays None.
+
+    The projections are the same in all processes; the generator that they are drawn from is of their own.
+    """
+    found: list[tuple[float, ...] | None] = [None] * len(folds)
     by_device: dict[Any, list[int]] = {}
-    for at, each in enumerate(taken):
+    for at, each in enumerate(folds):
         if each is not None:
             by_device.setdefault(each.device, []).append(at)
-    for places in by_device.values():
-        for at, values in zip(places, torch.stack([taken[each] for each in places]).tolist(), strict=True):
-            found[at] = tuple(float(f"{value:.{DIGITS}g}") for value in values)
+    for device, places in by_device.items():
+        for begin in range(0, len(places), ROWS):
+            part = places[begin : begin + ROWS]
+            rows = _projected([folds[at] for at in part], _bank(device)).tolist()
+            for at, values in zip(part, rows, strict=True):
+                found[at] = tuple(float(f"{value:.{DIGITS}g}") for value in values)
     return found
+
+
+def _projected(folds: list[Any], bank: Any) -> Any:
+    import torch
+
+    with torch.no_grad():
+        padded = torch.zeros(len(folds), WIDTH, device=bank.device)
+        rows = [row[: each.numel()] for row, each in zip(padded.unbind(), folds, strict=True)]
+        torch._foreach_copy_(rows, folds)
+        return torch.stack([*((padded * each).sum(1) for each in bank), padded.norm(dim=1)], 1)
+
+
+@functools.cache
+def _bank(device: Any) -> Any:
+    import torch
+
+    own = torch.Generator().manual_seed(SEED)
+    return torch.randn(PROJECTIONS, WIDTH, generator=own, dtype=torch.float32, device="cpu").to(device)

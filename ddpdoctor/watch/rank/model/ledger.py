@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Exchange, ParametersHeld, Site, StepFingerprinted
 from ddpdoctor.watch.rank.data.described import has_subgroups
 from ddpdoctor.watch.rank.model.exchanges import Window
-from ddpdoctor.watch.rank.model.fingerprints import Fingerprints, is_dense, read
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.user_frames import frames, is_users, user_site
@@ -66,7 +67,6 @@ class Ledger:
 
     recorder: ProcessWithModels
     accounts: dict[int, Account] = field(default_factory=dict)
-    prints: Fingerprints = field(default_factory=Fingerprints)
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -82,8 +82,8 @@ class Ledger:
             started = time.perf_counter()
             self._look(account, optimizer)
             account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
-            account.values = self._take(account.parameters)
-            account.given = self._take([each.grad for each in account.parameters])
+            account.values = _folds(account.parameters)
+            account.given = _folds([each.grad for each in account.parameters])
             self._cost(started)
 
     def after_step(self, optimizer: Any, *, closure: bool) -> None:
@@ -93,7 +93,7 @@ class Ledger:
         if account.values:
             started = time.perf_counter()
             if closure or self.recorder.exchanges.elements() > account.sent:
-                account.given = self._take([each.grad for each in account.parameters])
+                account.given = _folds([each.grad for each in account.parameters])
             self._tell(account, optimizer)
             self._cost(started)
         if account.hooks:
@@ -125,7 +125,8 @@ class Ledger:
         groups = getattr(optimizer, "param_groups", ())
         account.parameters = tuple(each for group in groups for each in group["params"])[:MOST]
         for at, parameter in enumerate(account.parameters):
-            if at not in account.hooks and parameter.requires_grad and parameter.is_leaf and is_dense(parameter):
+            wanted = at not in account.hooks and parameter.requires_grad and parameter.is_leaf
+            if wanted and is_dense(parameter) and not is_shared(parameter):
                 hook = functools.partial(self._added, weakref.ref(account), at)
                 account.hooks[at] = parameter.register_post_accumulate_grad_hook(hook)
         if account.window is None:
@@ -147,11 +148,8 @@ class Ledger:
 
     def _note(self, account: Account | None, at: int, parameter: Any) -> None:
         if account is not None and at in account.hooks and is_dense(parameter.grad) and not _is_captured():
-            account.local[at] = self.prints.take(parameter.grad)
+            account.local[at] = fold(parameter.grad)
             account.added[at] = account.added.get(at, 0) + 1
-
-    def _take(self, tensors: Any) -> list[Any]:
-        return [self.prints.take(each) if each is not None and is_dense(each) else None for each in tensors]
 
     def _look(self, account: Account, optimizer: Any) -> None:
         """Tell whose parameters an optimizer holds, if that was not told."""
@@ -203,9 +201,13 @@ class Ledger:
         for model in self.recorder.models.alive():
             wrapper = model.wrapper()
             for name, module in wrapper.module.named_modules() if wrapper is not None else ():
-                if not module.training and any(id(each) in ours for each in module.parameters()):
+                if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
                     found.append(name or type(module).__name__)
         return tuple(found[:GROUPS])
+
+
+def _folds(tensors: Iterable[Any]) -> list[Any]:
+    return [fold(each) if each is not None and is_dense(each) else None for each in tensors]
 
 
 def _summed(window: Window | None) -> tuple[Exchange, ...]:
@@ -234,10 +236,8 @@ def _constant(parameters: tuple[Any, ...]) -> list[bool]:
     import torch
 
     with torch.no_grad():
-        flags = [
-            (each.detach() == each.detach().reshape(-1)[:1]).all() if is_dense(each) else None for each in parameters
-        ]
-    return [flag is not None and bool(flag) for flag in flags]
+        flags = {at: (each == each.reshape(-1)[:1]).all() for at, each in enumerate(parameters) if is_dense(each)}
+    return [bool(flags.get(at, False)) for at in range(len(parameters))]
 
 
 def _is_captured() -> bool:
