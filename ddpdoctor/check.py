@@ -110,6 +110,7 @@ if TYPE_CHECKING:
         Sampler,
         Site,
         Stalled,
+        Started,
         StepFingerprinted,
         StepSampled,
         SyncSkipped,
@@ -206,6 +207,7 @@ __all__ = [
     "Shares",
     "Site",
     "Stalled",
+    "Started",
     "StateDict",
     "StepFingerprinted",
     "StepSampled",
@@ -287,8 +289,8 @@ ROOMS = {
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction "
-        "OptimizerSeen OrderSeen ParametersHeld PeerLost Position Progress Sampler Site Stalled StepFingerprinted "
-        "StepSampled SyncSkipped Wrapped Wrapping place"
+        "OptimizerSeen OrderSeen ParametersHeld PeerLost Position Progress Sampler Site Stalled Started "
+        "StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

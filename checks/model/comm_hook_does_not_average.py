@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ended, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from ._ledger import NEVER, Sheet, last_steps, seen, sheets
+from .._ledger import NEVER, Sheet, last_steps, seen, sheets
 
 AILMENT = Ailment("DDP574", Severity.ERROR)
 SURE = 30

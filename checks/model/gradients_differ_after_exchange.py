@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from ._ledger import NEVER, Line, Sheet, line_of, seen, sheets
+from .._ledger import NEVER, Line, Sheet, line_of, seen, sheets
 
 AILMENT = Ailment("DDP572", Severity.ERROR)
 SURE = 2

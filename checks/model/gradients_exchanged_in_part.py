@@ -44,7 +44,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._ledger import NEVER, Line, Sheet, caller_of, seen, sheets
+from .._ledger import NEVER, Line, Sheet, caller_of, seen, sheets
 from ._words import counted, listed
 
 AILMENT = Ailment("DDP570", Severity.ERROR)

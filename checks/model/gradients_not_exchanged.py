@@ -55,7 +55,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._ledger import NEVER, REDUCERS, WRAPPERS, Sheet, caller_of, calls_in, last_steps, line_of, seen, sheets
+from .._ledger import NEVER, REDUCERS, WRAPPERS, Sheet, caller_of, calls_in, last_steps, line_of, seen, sheets
 
 AILMENT = Ailment("DDP569", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, place, watch
 
-from ._ledger import Sheet, line_of, norms, sheets
+from .._ledger import Sheet, line_of, norms, sheets
 
 AILMENT = Ailment("DDP571", Severity.ERROR)
 SURE = 2

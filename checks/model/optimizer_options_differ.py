@@ -33,7 +33,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from ._ledger import NEVER, built, of_all_ranks, sheet
+from .._ledger import NEVER, built, of_all_ranks, sheet
 
 AILMENT = Ailment("DDP575", Severity.ERROR)
 ATTENDED = {"foreach", "fused", "capturable", "differentiable"}  # how it computes, and not what

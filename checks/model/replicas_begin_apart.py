@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from ._ledger import NEVER, Sheet, sheets, starts_apart
+from .._ledger import NEVER, Sheet, sheets, starts_apart
 from ._words import counted, listed
 
 AILMENT = Ailment("DDP573", Severity.ERROR)

@@ -7,6 +7,7 @@ given the mean, a multiple of it, another rank's gradient or its own.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ EQUAL = 1e-3  # relative to the norm: what is equal is so to the last bit on lik
 LIKE = 2e-2  # of a mean that is rounded to 16 bits
 APART = 0.05  # gradients of different samples differ by much more
 NEAR = 3  # lines
+PARALLEL = 0.95  # cosine
 NEVER = -1  # ParametersHeld.managed of a parameter that no wrapped model has
 WRAPPERS = frozenset({"DDP", "DistributedDataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard"})
 REDUCERS = frozenset({"all_reduce", "all_reduce_coalesced", "reduce_scatter_tensor"})
@@ -52,6 +54,10 @@ class Line:
     def tells(self) -> bool:
         """Whether the ranks have computed different gradients, so that an exchange shows."""
         return self.known and not _equal(self.local, APART)
+
+    def computes_alike(self, tolerance: float) -> bool:
+        """Whether all ranks have computed the same gradient."""
+        return self.known and _equal(self.local, tolerance)
 
     @cached_property
     def shared(self) -> bool:
@@ -204,6 +210,22 @@ def _replicas(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> list[
     return [same and (whole or not constant) for same, constant in zip(equal, held.constant, strict=True)]
 
 
+def begin_alike(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> bool:
+    """Whether all ranks have begun with the same weights, of which some say so."""
+    return all(len(each.values) == len(held.names) for each in start) and all(_replicas(held, start))
+
+
+def same_direction(one: Sheet, other: Sheet) -> bool:
+    """Whether the gradients that rank 0 has computed point the same way in two steps, as those of one batch do."""
+    pairs = [(a.local[0], b.local[0]) for a, b in zip(one.lines, other.lines, strict=False) if a.known and b.known]
+    ours = [value for each, _ in pairs if each for value in each[:-1]]
+    theirs = [value for _, each in pairs if each for value in each[:-1]]
+    if len(ours) != len(theirs) or not any(ours) or not any(theirs):
+        return True
+    product = sum(a * b for a, b in zip(ours, theirs, strict=True))
+    return product > PARALLEL * math.hypot(*ours) * math.hypot(*theirs)
+
+
 def starts_apart(one: Sheet) -> list[str]:
     """Name the parameters that were different on the ranks before the first step."""
     return [line.name for line, constant in zip(one.lines, one.held.constant, strict=True)
@@ -236,6 +258,11 @@ def _ratio(seen: Print | None, of: Print | None) -> float | None:
 def calls_in(step: Sheet, names: frozenset[str], about: str = "") -> list[Place]:
     """List the calls of these functions in the files that build the optimizer and step it; ``about`` stands near."""
     files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
+    return calls_of(files, names, about)
+
+
+def calls_of(files: set[str], names: frozenset[str], about: str = "") -> list[Place]:
+    """List the calls of these functions in some files, as far as they can be read."""
     found = []
     for file in sorted(files):
         try:
