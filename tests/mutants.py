@@ -25,7 +25,7 @@ from helpers import CHECKS
 
 from ddpdoctor.jobs.outcome import Returned
 from ddpdoctor.jobs.pool import Jobs
-from ddpdoctor.selftest.trainings import run_watched
+from ddpdoctor.watch.pooled import Launch, watch_in_pool
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.dispatcher import Found
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TRAININGS = Path(__file__).parent / "trainings"
 HEAD = (TRAININGS / "head.txt").read_text(encoding="utf-8")
 MARK = "# mutant "
+NEVER = 100.0  # seconds that a busy machine can hold a rank up for
 NEAR = 3  # lines between the one that was changed and the one that a finding names
 
 
@@ -113,7 +114,8 @@ def run(text: str, jobs: Jobs) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(text, encoding="utf-8")
-        found, outcomes = run_watched(script, CHECKS, jobs, variables={"RESULT": f"{folder}/result"})
+        launch = Launch(script=script, argv=(f"{folder}/result",), hang_after=NEVER)
+        outcomes, found = watch_in_pool(launch, CHECKS, jobs, lambda _: False)
         errors = [str(each) for each in outcomes if not isinstance(each, Returned)]
         paths = [Path(f"{folder}/result.{rank}") for rank in range(2)]
         result = [torch.load(path).tolist() for path in paths if path.exists()]

@@ -10,7 +10,7 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.jobs.outcome import Returned
-from ddpdoctor.selftest.trainings import run_watched
+from ddpdoctor.watch.pooled import Launch, watch_in_pool
 
 if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
@@ -312,7 +312,8 @@ def test_nothing_is_found(name: str, jobs: Jobs, tmp_path: Path) -> None:
     prepared = "torch.manual_seed(0)\nsame = net()\ntorch.manual_seed(1 + rank)\n"
     script.write_text(HEAD + prepared + body + END, encoding="utf-8")
 
-    found, outcomes = run_watched(script, CHECKS, jobs)
+    launch = Launch(script=script, hang_after=100.0)
+    outcomes, found = watch_in_pool(launch, CHECKS, jobs, lambda _: False)
 
     assert [str(each) for each in outcomes if not isinstance(each, Returned)] == []
     assert [(each.check.slug, each.finding.message) for each in found] == []

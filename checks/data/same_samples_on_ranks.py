@@ -61,7 +61,9 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         return
     if all(same_direction(*pair) for pair in itertools.pairwise(steps)):
         return
-    if training.of(Wrapped) and training.of(OrderSeen, trained=True):
+    if any(map(_exchanges_in_backward, steps)):
+        return
+    if any(training.of(Wrapped)) and any(training.of(OrderSeen, trained=True)):
         return
     last = steps[-1]
     line = max((each for each in last.lines if each.known), key=lambda each: each.size)
@@ -80,6 +82,12 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         ),
         place(event.site),
     )  # fmt: skip
+
+
+def _exchanges_in_backward(step: Sheet) -> bool:
+    """Whether hooks of the script's own may have exchanged gradients before they were looked at."""
+    first = next(iter(step.ranks.values()))
+    return not first.hooks and any(each.when == "in backward" for each in first.exchanges)
 
 
 def _same(step: Sheet) -> bool:

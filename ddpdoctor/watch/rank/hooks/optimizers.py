@@ -80,7 +80,11 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
+            recorder.exchanges.in_backward = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                recorder.exchanges.in_backward = False
             if recorder.is_rank and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
             return result

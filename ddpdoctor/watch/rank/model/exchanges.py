@@ -52,12 +52,15 @@ class Window:
     caller: Callable[[], int]
     seen: list[Sent] = field(default_factory=list)
 
-    def communicated(self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None) -> None:
+    def communicated(
+        self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
+    ) -> None:
         """Take note of a communication, before it begins."""
         if len(self.seen) >= MOST:
             return
         elements = sum(each.numel() for each in tensors)
-        exchange = Sent(operation, _reduction(args), "", self.when(), elements, site, self.caller())
+        when = "in backward" if in_backward else self.when()
+        exchange = Sent(operation, _reduction(args), "", when, elements, site, self.caller())
         self.seen.append(exchange)
         dense = [each for each in tensors if is_dense(each)]
         if not dense:
@@ -81,10 +84,14 @@ class Window:
 
 @dataclass(slots=True)
 class Exchanges:
-    """All communications of a process: calls and elements by operation, and the windows that look at them now."""
+    """All communications of a process: calls and elements by operation, and the windows that look at them now.
+
+    ``in_backward``: torch is computing gradients, and what communicates is a hook.
+    """
 
     sent: dict[str, list[int]] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
+    in_backward: bool = False
 
     def communicated(self, operation: str, args: tuple[Any, ...], site: Site | None) -> None:
         """Take note of a communication, before it begins."""
@@ -93,7 +100,7 @@ class Exchanges:
         counts[0] += 1
         counts[1] += sum(each.numel() for each in tensors)
         for window in self.windows:
-            window.communicated(operation, args, tensors, site)
+            window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
 
     def elements(self) -> int:
         """Return how many elements were sent so far."""
