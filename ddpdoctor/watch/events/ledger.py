@@ -14,8 +14,8 @@ Prints = tuple[tuple[float, ...] | None, ...]
 class Exchange(NamedTuple):
     """Communications of one line that were given the same: ``what`` is gradient, parameter, or empty where unknown.
 
-    ``when`` is ``before backward``, ``in backward``, ``after backward`` or ``in the step``; ``caller`` is the line of the function that
-    steps, 0 where that did not call.
+    ``when`` is ``before backward``, ``in backward``, ``after backward`` or ``in the step``; ``caller`` is the line of
+    the function that steps, 0 where that did not call.
     """
 
     operation: str
