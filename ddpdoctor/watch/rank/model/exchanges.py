@@ -43,7 +43,7 @@ class Sent:
         return next((what for what, each in self.norms if norm and abs(float(each) - norm) <= LIKE * norm), "")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # tensors have another notion of equality
 class Window:
     """The time from one step of an optimizer to its next one, which is sampled."""
 

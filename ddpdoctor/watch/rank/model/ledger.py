@@ -29,7 +29,7 @@ MOST = 2000  # parameters of an optimizer
 GROUPS = 20  # of parameters, whose options are told
 
 
-@dataclass  # without slots: hooks hold it weakly
+@dataclass(eq=False)  # without slots: hooks hold it weakly
 class Account:
     """What is known of one optimizer; ``local`` and ``added`` since its last step, where the next one is sampled."""
 
