@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         EpochStarted,
         ErrorSeen,
         EvaluationBegan,
+        Exchange,
         Failed,
         FileRead,
         FileWritten,
@@ -107,12 +108,15 @@ if TYPE_CHECKING:
         ManualReduction,
         OptimizerSeen,
         OrderSeen,
+        ParametersHeld,
         PeerLost,
         Position,
         Progress,
         Sampler,
         Site,
         Stalled,
+        Started,
+        StepFingerprinted,
         StepSampled,
         SyncSkipped,
         Wrapped,
@@ -160,6 +164,7 @@ __all__ = [
     "ErrorSeen",
     "EvaluationBegan",
     "Evidence",
+    "Exchange",
     "Facet",
     "Fact",
     "Facts",
@@ -196,6 +201,7 @@ __all__ = [
     "OrderSeen",
     "Outcome",
     "Parameter",
+    "ParametersHeld",
     "PeerLost",
     "Place",
     "Position",
@@ -212,7 +218,9 @@ __all__ = [
     "Shares",
     "Site",
     "Stalled",
+    "Started",
     "StateDict",
+    "StepFingerprinted",
     "StepSampled",
     "Strip",
     "Stuck",
@@ -294,10 +302,11 @@ ROOMS = {
     "source.exits": "LoopLeft loop_left",
     "source.ranks": "rank_condition",
     "watch.events": (
-        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted ErrorSeen "
-        "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining LauncherWaits Loaded "
-        "ManualReduction OptimizerSeen OrderSeen PeerLost Position Progress Sampler Site Stalled "
-        "StepSampled SyncSkipped Wrapped Wrapping place"
+        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
+        "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
+        "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
+        "Progress Sampler Site Stalled Started StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping "
+        "place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

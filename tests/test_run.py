@@ -106,7 +106,10 @@ class TestRun:
         assert done.returncode == 0, done.stderr
         assert sorted(done.stdout.splitlines()) == ["rank 0 is done", "rank 1 is done"]
         assert [line for line in done.stderr.splitlines() if "ddpdoctor" in line] == [
-            "ddpdoctor: Nothing wrong was found. Watched 2 ranks, 24 steps of each."
+            (
+                "ddpdoctor: Nothing wrong was found. Watched 2 ranks, 24 steps of each. "
+                "Compared 4 steps, 2 parameters: gradients equal, weights equal; 3 passes over loaders."
+            )
         ]
 
     def test_a_command_that_trains_nothing_is_not_called_healthy(self, ddpdoctor: Run) -> None:

@@ -28,7 +28,7 @@ from ddpdoctor.watch.events import (
     Started,
 )
 from ddpdoctor.watch.monitor import flight
-from ddpdoctor.watch.rank.model.steps import is_sampled
+from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.settings import VARIABLE, Rehearsal, Settings, inherited
 from ddpdoctor.watch.training import Training

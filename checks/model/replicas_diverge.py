@@ -4,22 +4,22 @@
 
 DDP gives all ranks the weights of rank 0 when it wraps the model, and the same gradients in each backward. Nothing
 keeps the copies equal but that every rank does the same with them: weights written on some ranks after wrapping (a
-checkpoint that only rank 0 loads, an initialisation after wrapping), different learning rates, optimizer states loaded
-on some ranks, gradients changed after backward on each rank for itself. Nothing fails; gradients are then averages
-over different models.
+checkpoint that only rank 0 loads, an initialisation after wrapping), optimizer states loaded on some ranks, gradients
+changed after backward on each rank for itself. Nothing fails; gradients are then averages over different models.
 
 ## How to be sure
 
 ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 10,
-30, 100, ... and names the first parameter and the first of these steps. What explains it (learning rates, loads after
-wrapping, gradients that differ) is told with it.
+30, 100, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
+gradients that differ) is told with it.
 
 ## How to mend it
 
 Do the same on every rank; load before wrapping, or on all ranks.
 
-Silent where the forward goes past the wrapper, no_sync never ends or the model changed after wrapping (checks of their
-own), and where a communication hook or the script itself exchanges gradients or parameters.
+Silent where the forward goes past the wrapper, no_sync never ends, the model changed after wrapping or the optimizers
+have different options (checks of their own), and where a communication hook or the script itself exchanges gradients
+or parameters.
 
 ## Versions and sources
 
@@ -39,6 +39,7 @@ from ddpdoctor.check import (
     Fix,
     Loaded,
     Severity,
+    StepFingerprinted,
     StepSampled,
     Training,
     place,
@@ -70,7 +71,19 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     past = list(earlier(event, training))
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
+    if _options_differ(step, training):
+        return  # a check of its own
     yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
+
+
+def _options_differ(step: Step, training: Training) -> bool:
+    """Whether the optimizers of the ranks have other options, here or in a compared step before."""
+    optimizer = next(iter(step.ranks.values())).optimizer
+    told: dict[int, set[object]] = {}
+    for each in training.of(StepFingerprinted, optimizer=optimizer):
+        told.setdefault(each.number, set()).add(each.options)
+    rates = {each.rates for each in step.ranks.values()}
+    return len(rates) > 1 or any(len(options) > 1 for options in told.values())
 
 
 def _explained(step: Step) -> bool:
@@ -114,14 +127,9 @@ def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
     evidence = [apart.evidence("parameter", step)]
     if past:
         evidence.append(Evidence("all parameters were equal", "", past[0].when))
-    rates = {rank: each.rates for rank, each in step.ranks.items()}
     unequal = next(((found, each) for each in (*past, step) if (found := gradients_apart(each))), None)
     ambiguity = None
-    if len({*rates.values()}) > 1:
-        told = ", ".join(f"{rate[0]:g} on rank {rank}" for rank, rate in rates.items() if rate)
-        evidence.append(Evidence(f"learning rate {told}", "the same on all ranks", "optimizer.param_groups"))
-        fix = Fix("give every rank the same learning rate", diff="-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size")
-    elif unequal is not None:
+    if unequal is not None:
         evidence.append(unequal[0].evidence("the gradient of", unequal[1]))
         fix = Fix("leave gradients as DDP averaged them, or change them alike on every rank")
         ambiguity = Ambiguity(

@@ -16,6 +16,7 @@ from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, result_text
 from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
+from ddpdoctor.watch.compared import compared_text
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -65,7 +66,8 @@ def watched_text(monitor: Monitor, style: Style = PLAIN) -> str:
     ranks = monitor.counts.values()
     if monitor.joined:
         steps = int(max(each["steps"] for each in ranks))
-        seen = f"Watched {number_of(len(ranks), 'rank')}, {number_of(steps, 'step')} of each."
+        watched = f"Watched {number_of(len(ranks), 'rank')}, {number_of(steps, 'step')} of each."
+        seen = f"{watched} {compared_text(monitor.trainings)}".rstrip()
     else:
         seen = "No process of this command joined a process group: there was no rank to watch."
     said = f"{verdict(Report(found_results(monitor)))} " if monitor.joined or monitor.found else ""

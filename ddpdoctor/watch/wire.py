@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ddpdoctor.watch import events
-from ddpdoctor.watch.events import Event, Sampler, Site
+from ddpdoctor.watch.events import Event, Exchange, Sampler, Site
 
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 
@@ -30,6 +30,8 @@ def unpacked(parts: list[Any]) -> Event:
     for name in ("site", "reader"):
         if values.get(name) is not None:
             values[name] = Site(*values[name])
+    if "exchanges" in values:
+        values["exchanges"] = tuple(Exchange(*each) for each in values["exchanges"])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

@@ -10,6 +10,7 @@ from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled
+from ddpdoctor.watch.events.ledger import Exchange, ParametersHeld, StepFingerprinted
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -46,6 +47,7 @@ __all__ = [
     "ErrorSeen",
     "EvaluationBegan",
     "Event",
+    "Exchange",
     "Failed",
     "FileRead",
     "FileWritten",
@@ -58,6 +60,7 @@ __all__ = [
     "ManualReduction",
     "OptimizerSeen",
     "OrderSeen",
+    "ParametersHeld",
     "PeerLost",
     "Pending",
     "Position",
@@ -67,6 +70,7 @@ __all__ = [
     "Site",
     "Stalled",
     "Started",
+    "StepFingerprinted",
     "StepSampled",
     "SyncSkipped",
     "Wrapped",

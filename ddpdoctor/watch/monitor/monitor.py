@@ -138,6 +138,11 @@ class Monitor:
         return self._dispatcher.trainings.all
 
     @property
+    def trainings(self) -> tuple[Training, ...]:
+        """The trainings of the command, each with what its ranks have told."""
+        return tuple(self._dispatcher.trainings)
+
+    @property
     def joined(self) -> bool:
         """Whether a rank has joined a process group."""
         return bool(self.training.of(Joined))

@@ -20,6 +20,8 @@ from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
 from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.failures import Failures, FindOut
+from ddpdoctor.watch.rank.model.exchanges import Exchanges
+from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
@@ -49,6 +51,8 @@ class Recorder:
         self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
         self.models = Models(self)
+        self.exchanges = Exchanges()
+        self.ledger = Ledger(self)
         self.feed = Feed()
         self.handles = Handles(self)
         self.failures = Failures(self)
@@ -204,6 +208,7 @@ class Recorder:
         self._writer, self._answers, self.rank = None, None, None
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed = Models(self), Feed()
+        self.exchanges, self.ledger = Exchanges(), Ledger(self)
         self.handles, self.failures = Handles(self), Failures(self)
 
     def ends(self) -> None:

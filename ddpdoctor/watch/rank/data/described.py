@@ -47,10 +47,23 @@ def subgroups() -> bool:
     """Whether there are process groups of some ranks, within which data may be shared on purpose."""
     import torch.distributed.distributed_c10d as c10d
 
+    return any(1 < size < c10d.get_world_size() for size in _group_sizes())
+
+
+def has_subgroups() -> bool:
+    """Whether there are process groups of some ranks, or of one: models may be exchanged within them on purpose."""
+    import torch.distributed.distributed_c10d as c10d
+
+    return any(size < c10d.get_world_size() for size in _group_sizes())
+
+
+def _group_sizes() -> list[int]:
+    import torch.distributed.distributed_c10d as c10d
+
     if not c10d.is_initialized():
-        return False
+        return []
     members = getattr(c10d._world, "pg_group_ranks", {}).values()  # noqa: SLF001 - torch lists its groups nowhere else
-    return any(1 < len(ranks) < c10d.get_world_size() for ranks in members)
+    return [len(ranks) for ranks in members]
 
 
 def sampler_of(recorder: Process, loader: Any) -> Sampler:

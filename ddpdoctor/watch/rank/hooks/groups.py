@@ -106,6 +106,7 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
     recorder.models.communicated(operation, args, early=recorder.early)
+    recorder.exchanges.communicated(operation, args, site)
 
 
 def _shapes(given: Any) -> str:

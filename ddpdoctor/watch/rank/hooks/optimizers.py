@@ -30,12 +30,15 @@ def hook(recorder: Recorder) -> list[Any]:
             recorder.count(event_log.STEPS)
             if not has_closure(args, kwargs):
                 recorder.safely(lambda: optimizers.step(optimizer, closure=False))
+            recorder.safely(recorder.ledger.before_step, optimizer)
             recorder.obey()
             recorder.enough_steps()
 
     def after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if recorder.is_rank and has_closure(args, kwargs):  # before the step its gradients were not there yet
             recorder.safely(lambda: optimizers.step(optimizer, closure=True))
+        if recorder.is_rank:
+            recorder.safely(lambda: recorder.ledger.after_step(optimizer, closure=has_closure(args, kwargs)))
 
     return [
         Removable(register_optimizer_step_pre_hook(before_step)),
@@ -65,7 +68,9 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def add_param_group(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             recorder.safely(optimizers.built.add, optimizer)
-            return original(optimizer, *args, **kwargs)
+            original(optimizer, *args, **kwargs)
+            if recorder.is_rank:
+                recorder.safely(recorder.ledger.built, optimizer)
 
         return add_param_group
 
@@ -75,7 +80,11 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
+            recorder.exchanges.in_backward = True
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                recorder.exchanges.in_backward = False
             if recorder.is_rank and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
             return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EvaluationBegan, SyncSkipped, Wrapped
@@ -12,6 +12,9 @@ from ddpdoctor.watch.rank.model.gradients import norms, tensors_in
 from ddpdoctor.watch.rank.model.wrapped_model import Model
 from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import calling_package
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.model.exchanges import Exchanges
 
 NAMES = 2000  # names that an event carries: more would cost time, and nobody reads them
 EVALUATIONS = 3  # that are compared
@@ -163,3 +166,4 @@ class ProcessWithModels(Process, Protocol):
     """A watched process and its wrapped models."""
 
     models: Models
+    exchanges: Exchanges

@@ -12,6 +12,7 @@ from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled
 from ddpdoctor.watch.rank.model.bypass_finder import spot
 from ddpdoctor.watch.rank.model.gradients import ByHand, median, norms
 from ddpdoctor.watch.rank.model.models import NAMES
+from ddpdoctor.watch.rank.model.sampled import is_sampled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
@@ -55,7 +56,8 @@ class Optimizers:
         """Take note of a step that is about to be made, or that was just made with a closure."""
         held = self.stepped.get(id(optimizer))
         if held is None or held.optimizer() is not optimizer:
-            held = self.stepped[id(optimizer)] = Held(len(self.stepped), weakref.ref(optimizer), -1)
+            number = self.recorder.number("optimizer", optimizer)
+            held = self.stepped[id(optimizer)] = Held(number, weakref.ref(optimizer), -1)
             self.built.add(optimizer)
         if held.made != self.recorder.models.made:
             self._look(held, optimizer)
@@ -156,12 +158,6 @@ class Optimizers:
             for name, parameter in model.parameters().items()
             if parameter.requires_grad and id(parameter) not in held and parameter.grad is not None
         )
-
-
-def is_sampled(step: int) -> bool:
-    """Whether a step is compared: the first three, then 10, 30, 100, 300, ... : the same on each rank."""
-    text = str(step)
-    return step <= 3 or (text[0] in "13" and not text[1:].strip("0"))  # noqa: PLR2004 - as said
 
 
 def _frozen(parameters: tuple[Any, ...], models: list[Model]) -> tuple[str, ...]:

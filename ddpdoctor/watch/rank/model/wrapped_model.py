@@ -72,5 +72,14 @@ class Model:
 
     def hook(self) -> str:
         """Return the name of the communication hook that stands in for DDP's average; empty where there is none."""
-        hooks = getattr(self.wrapper(), "_comm_hooks", ())
-        return ", ".join(getattr(each, "__name__", type(each).__name__) for each, _ in hooks)
+        return ", ".join(name for name, *_ in self.hook_sites())
+
+    def hook_sites(self) -> tuple[tuple[str, str, int], ...]:
+        """Return name, file and line of each communication hook; no file of one that Python has not compiled."""
+        hooks = [each for each, _ in getattr(self.wrapper(), "_comm_hooks", ())]
+        codes = [getattr(each, "__code__", None) for each in hooks]
+        return tuple(
+            (getattr(each, "__name__", type(each).__name__), getattr(code, "co_filename", ""),
+             getattr(code, "co_firstlineno", 0))
+            for each, code in zip(hooks, codes, strict=True)
+        )  # fmt: skip

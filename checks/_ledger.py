@@ -1,0 +1,297 @@
+"""The ledger of gradients, read: what became of each parameter's gradient between backward and the optimizer's step.
+
+Fingerprints are linear, so that the mean of the ranks' is that of their mean: a few numbers tell whether a rank was
+given the mean, a multiple of it, another rank's gradient or its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ddpdoctor.check import Evidence, Exchange, Joined, ParametersHeld, Place, StepFingerprinted, Training
+
+Print = tuple[float, ...]
+EQUAL = 1e-3  # relative to the norm: what is equal is so to the last bit on like hardware
+LIKE = 2e-2  # of a mean that is rounded to 16 bits
+APART = 0.05  # gradients of different samples differ by much more
+NEAR = 3  # lines
+PARALLEL = 0.95  # cosine
+NEVER = -1  # ParametersHeld.managed of a parameter that no wrapped model has
+WRAPPERS = frozenset({"DDP", "DistributedDataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard"})
+REDUCERS = frozenset({"all_reduce", "all_reduce_coalesced", "reduce_scatter_tensor"})
+EXCLUSIVE = {"send", "recv", "all_to_all", "all_to_all_single"}
+"""Operations of parallelism within a model, and of gossip: gradients that differ are no fault there."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One parameter in one step, by rank in ascending order."""
+
+    name: str
+    size: int
+    managed: int
+    replica: bool
+    local: tuple[Print | None, ...]
+    given: tuple[Print | None, ...]
+    added: int
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether each rank has a gradient that is not zero, and was seen to compute it."""
+        return all(each is not None and each[-1] > 0 for each in (*self.local, *self.given))
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether the ranks' optimizers are given different gradients."""
+        return self.known and not _equal(self.given, EQUAL)
+
+    @cached_property
+    def tells(self) -> bool:
+        """Whether the ranks have computed different gradients, so that an exchange shows."""
+        return self.known and not _equal(self.local, APART)
+
+    def computes_alike(self, tolerance: float) -> bool:
+        """Whether all ranks have computed the same gradient."""
+        return self.known and _equal(self.local, tolerance)
+
+    @cached_property
+    def shared(self) -> bool:
+        """Whether all ranks are given the same, though they have computed different ones."""
+        return self.tells and not self.apart
+
+    @cached_property
+    def mean(self) -> Print:
+        """The fingerprint of the mean of what the ranks have computed."""
+        local = [each for each in self.local if each is not None]
+        return tuple(sum(values) / len(local) for values in zip(*local, strict=True))
+
+    def times_mean(self, rank: int) -> float | None:
+        """Return which multiple of the mean a rank was given; None where it is none."""
+        return _ratio(self.given[rank], self.mean)
+
+    def times_own(self, rank: int, of: int | None = None) -> float | None:
+        """Return which multiple of its own gradient, or of another rank's, a rank was given; None where it is none."""
+        return _ratio(self.given[rank], self.local[rank if of is None else of])
+
+    @property
+    def own(self) -> bool:
+        """Whether each rank was given what it has computed itself, or a multiple of it."""
+        return self.apart and all(self.times_own(rank) is not None for rank in range(len(self.given)))
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One step of an optimizer, on all ranks of the job."""
+
+    held: ParametersHeld
+    ranks: dict[int, StepFingerprinted]
+    lines: tuple[Line, ...]
+    elements: int
+
+    @property
+    def number(self) -> int:
+        """The step's number, from 1."""
+        return next(iter(self.ranks.values())).number
+
+    @property
+    def lines_that_tell(self) -> list[Line]:
+        """The parameters whose gradients the ranks have computed differently."""
+        return [line for line in self.lines if line.tells]
+
+    def calls(self, operation: str) -> int:
+        """Return how often rank 0 has called an operation so far."""
+        return sum(calls for name, calls, _ in next(iter(self.ranks.values())).sent if name == operation)
+
+    @property
+    def sent(self) -> int:
+        """How many elements a rank has sent so far."""
+        return max(sum(elements for *_, elements in each.sent) for each in self.ranks.values())
+
+    @property
+    def is_parallel_otherwise(self) -> bool:
+        """Whether there are subgroups of ranks, or communications within a model: gradients may then differ."""
+        names = {name for each in self.ranks.values() for name, *_ in each.sent}
+        return any(each.subgroups for each in self.ranks.values()) or bool(names & EXCLUSIVE)
+
+    def exchanged(self, what: str) -> list[Exchange]:
+        """List what rank 0 gave gradients, or parameters, to."""
+        return [each for each in next(iter(self.ranks.values())).exchanges if each.what == what]
+
+
+def line_of(exchange: Exchange) -> Place:
+    """Return the line that exchanges."""
+    return Place(file=exchange.file, line=exchange.line)
+
+
+def caller_of(exchange: Exchange, step: Sheet) -> Place:
+    """Return the line, of the function that steps, that has come to an exchange."""
+    site = next(iter(step.ranks.values())).site
+    return Place(file=site.file, line=exchange.caller) if site and exchange.caller else line_of(exchange)
+
+
+def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
+    """Return a step once all ranks of the job have told it; None before, and where they hold different things."""
+    since = [joined.time for joined in training.of(Joined, pid=event.pid) if joined.time <= event.time]
+    if not since:
+        return None
+    told = training.of(StepFingerprinted, optimizer=event.optimizer, number=event.number)
+    ranks = {each.rank: each for each in told if each.rank is not None and each.time >= since[-1]}
+    first = training.of(StepFingerprinted, optimizer=event.optimizer, number=1)
+    start = {each.rank: each for each in first if each.rank in ranks and each.time >= since[-1]}
+    held = {rank: _held(each, training) for rank, each in ranks.items()}
+    if len(ranks) < training.world_size or len(ranks) < 2 or len(start) < len(ranks):  # noqa: PLR2004 - nobody else
+        return None
+    one = next(iter(held.values()))
+    if one is None or any(each is None or each.sizes != one.sizes for each in held.values()):
+        return None
+    order = sorted(ranks)
+    replicas = _replicas(one, [start[rank] for rank in order])
+    lines = tuple(
+        Line(
+            name,
+            one.sizes[at],
+            one.managed[at],
+            replicas[at],
+            tuple(ranks[rank].local[at] for rank in order),
+            tuple(ranks[rank].given[at] for rank in order),
+            ranks[order[0]].added[at],
+        )
+        for at, name in enumerate(one.names)
+    )
+    return Sheet(one, {rank: ranks[rank] for rank in order}, lines, sum(one.sizes))
+
+
+def of_all_ranks(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
+    """Return a step by rank, once all ranks have told it that are seen from here; empty before."""
+    since = [joined.time for joined in training.of(Joined, pid=event.pid) if joined.time <= event.time]
+    told = training.of(StepFingerprinted, optimizer=event.optimizer, number=event.number)
+    ranks = {each.rank: each for each in told if each.rank is not None and since and each.time >= since[-1]}
+    complete = len(ranks) >= max(len(training.by_rank(Joined)), 2)
+    return dict(sorted(ranks.items())) if complete else {}
+
+
+def built(event: StepFingerprinted, training: Training) -> ParametersHeld | None:
+    """Return what is known of the optimizer of a step."""
+    return _held(event, training)
+
+
+def sheets(event: StepFingerprinted, training: Training) -> list[Sheet]:
+    """Return all steps of the same optimizer that were compared, up to this one, oldest first."""
+    before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
+    found = [sheet(each, training) for each in (*reversed(before), event)]
+    return [each for each in found if each is not None]
+
+
+def last_steps(training: Training) -> Iterator[StepFingerprinted]:
+    """Yield the last compared step of each optimizer."""
+    last = {each.optimizer: each for each in training.of(StepFingerprinted)}
+    yield from last.values()
+
+
+def _held(event: StepFingerprinted, training: Training) -> ParametersHeld | None:
+    told = training.of(ParametersHeld, pid=event.pid, optimizer=event.optimizer)
+    fitting = [each for each in told if len(each.names) == len(event.given) and each.time <= event.time]
+    return fitting[-1] if fitting else None
+
+
+def _replicas(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> list[bool]:
+    """Say which parameters were the same on all ranks before the first step.
+
+    One whose elements are all equal tells only together with others: a bias begins as zeros in shards as well.
+    """
+    equal = [_equal([each.values[at] for each in start], EQUAL) for at in range(len(held.names))]
+    telling = [same for same, constant in zip(equal, held.constant, strict=True) if not constant]
+    whole = bool(telling) and all(telling)
+    return [same and (whole or not constant) for same, constant in zip(equal, held.constant, strict=True)]
+
+
+def begin_alike(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> bool:
+    """Whether all ranks have begun with the same weights, of which some say so."""
+    return all(len(each.values) == len(held.names) for each in start) and all(_replicas(held, start))
+
+
+def same_direction(one: Sheet, other: Sheet) -> bool:
+    """Whether the gradients that rank 0 has computed point the same way in two steps, as those of one batch do."""
+    pairs = [(a.local[0], b.local[0]) for a, b in zip(one.lines, other.lines, strict=False) if a.known and b.known]
+    ours = [value for each, _ in pairs if each for value in each[:-1]]
+    theirs = [value for _, each in pairs if each for value in each[:-1]]
+    if len(ours) != len(theirs) or not any(ours) or not any(theirs):
+        return True
+    product = sum(a * b for a, b in zip(ours, theirs, strict=True))
+    return product > PARALLEL * math.hypot(*ours) * math.hypot(*theirs)
+
+
+def starts_apart(one: Sheet) -> list[str]:
+    """Name the parameters that were different on the ranks before the first step."""
+    return [line.name for line, constant in zip(one.lines, one.held.constant, strict=True)
+            if not (line.replica or constant)]  # fmt: skip
+
+
+def _equal(prints: Sequence[Print | None], tolerance: float) -> bool:
+    """Whether fingerprints are equal, measured by the largest norm."""
+    known = [each for each in prints if each is not None]
+    if len(known) < len(prints) or any(len(each) != len(known[0]) for each in known):
+        return False
+    scale = max(each[-1] for each in known)
+    return all(max(values) - min(values) <= tolerance * scale for values in zip(*known, strict=True))
+
+
+def _ratio(seen: Print | None, of: Print | None) -> float | None:
+    """Return by which factor one fingerprint is the other one; None where no factor fits."""
+    if seen is None or of is None:
+        return None
+    ours, theirs = seen[:-1], of[:-1]
+    square = sum(each * each for each in theirs)
+    if not square:
+        return None
+    factor = sum(a * b for a, b in zip(ours, theirs, strict=True)) / square
+    size = max(map(abs, ours))
+    fits = all(abs(a - factor * b) <= LIKE * size for a, b in zip(ours, theirs, strict=True))
+    return factor if fits and factor > 0 else None
+
+
+def calls_in(step: Sheet, names: frozenset[str], about: str = "") -> list[Place]:
+    """List the calls of these functions in the files that build the optimizer and step it; ``about`` stands near."""
+    files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
+    return calls_of(files, names, about)
+
+
+def calls_of(files: set[str], names: frozenset[str], about: str = "") -> list[Place]:
+    """List the calls of these functions in some files, as far as they can be read."""
+    found = []
+    for file in sorted(files):
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+            tree = ast.parse(text)
+        except (OSError, SyntaxError, ValueError):
+            continue
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        lines = text.splitlines()
+        found += [
+            Place(file=file, line=each.lineno)
+            for each in calls
+            if ast.unparse(each.func).rpartition(".")[2] in names
+            and about in "\n".join(lines[max(each.lineno - 1 - NEAR, 0) : each.lineno + NEAR])
+        ]
+    return found
+
+
+def norms(line: Line, prints: Sequence[Print | None]) -> str:
+    """Say how large a gradient is on each rank."""
+    return f"{line.name}: " + ", ".join(
+        f"{each[-1]:.4g} on rank {rank}" for rank, each in enumerate(prints[:8]) if each
+    )
+
+
+def seen(line: Line, step: Sheet) -> tuple[Evidence, Evidence]:
+    """Return what the ranks have computed of a gradient, and what their optimizers were given."""
+    where = f"rank 0 to {len(step.ranks) - 1}, step {step.number}"
+    return (
+        Evidence(f"gradient that backward left, {norms(line, line.local)}", "", where),
+        Evidence(f"gradient that the step is given, {norms(line, line.given)}", "the same on all ranks", where),
+    )

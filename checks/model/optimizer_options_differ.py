@@ -1,0 +1,76 @@
+"""The optimizers of the ranks have different options, for parameters whose gradients are averaged.
+
+## What happens
+
+The ranks are given the same gradients, and make different steps with them: a learning rate that is scaled with the rank
+instead of the number of ranks, a scheduler that only rank 0 steps, or that looks at each rank's own validation loss, a
+weight decay that was set on one rank. The replicas drift apart, without an error, and one of them is saved.
+
+## How to be sure
+
+ddpdoctor compares the options of each group of parameters between the ranks in sampled steps: learning rate, momentum,
+weight decay and whatever else are plain values there.
+
+Silent where there are groups of some ranks, and where gradients are not exchanged: trainings of their own have options
+of their own.
+
+## How to mend it
+
+Compute the learning rate from what is equal on all ranks; step each scheduler on all ranks; average the number that a
+scheduler looks at:
+
+    dist.all_reduce(loss)
+    scheduler.step(loss / dist.get_world_size())
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.optim".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
+
+from .._ledger import NEVER, built, of_all_ranks, sheet
+
+AILMENT = Ailment("DDP575", Severity.ERROR)
+ATTENDED = {"foreach", "fused", "capturable", "differentiable"}  # how it computes, and not what
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Compare the options of one step, once all ranks that are seen have told it."""
+    ranks = of_all_ranks(event, training)
+    held = built(event, training)
+    if held is None or any(each.subgroups for each in ranks.values()):
+        return
+    averaged = any(number != NEVER for number in held.managed)
+    if not averaged:
+        step = sheet(event, training)
+        averaged = step is not None and any(line.shared for line in step.lines)
+    differ = _differing(list(ranks.values())) if averaged else None
+    if differ is None:
+        return
+    group, name = differ
+    told = {rank: dict(each.options[group]).get(name, "none") for rank, each in ranks.items()}
+    shown = ", ".join(f"{value} on rank {rank}" for rank, value in list(told.items())[:8])
+    yield Finding(
+        f"{name} of {held.kind} differs between the ranks, which step with the same gradients: the replicas diverge",
+        (
+            Evidence(f"{name}: {shown}", "the same on all ranks", f"group {group} of {held.kind}, step {event.number}"),
+            Evidence(f"{held.kind} holds {len(held.names)} parameters", "", str(held.site)),
+        ),
+        Fix(f"give every rank the same {name}", diff="-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size"),
+        place(held.site if event.number == 1 else event.site),
+    )
+
+
+def _differing(steps: list[StepFingerprinted]) -> tuple[int, str] | None:
+    """Find the first group and option that are not the same on all ranks."""
+    for group, options in enumerate(zip(*(each.options for each in steps), strict=False)):
+        for name in dict(options[0]):
+            if name not in ATTENDED and len({dict(each).get(name) for each in options}) > 1:
+                return group, name
+    return None

@@ -1,0 +1,70 @@
+"""What a watch has compared between ranks, in one clause: so that its silence means something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddpdoctor.report.verdict import number_of
+from ddpdoctor.watch.events import EpochStarted, StepFingerprinted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ddpdoctor.watch.training import Training
+
+EQUAL = 1e-3  # of the norm
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an optimizer, of all ranks that were seen."""
+
+    ranks: tuple[StepFingerprinted, ...]
+
+    def is_equal(self, what: str) -> bool:
+        """Whether the ranks' fingerprints are the same."""
+        columns = zip(*(getattr(each, what) for each in self.ranks), strict=False)
+        return all(_alike(column) for column in columns)
+
+
+def compared_text(trainings: Iterable[Training]) -> str:
+    """Say which steps of how many ranks were compared, and whether gradients and weights were equal."""
+    trainings = tuple(trainings)
+    steps = [step for training in trainings for step in _steps(training)]
+    if not steps:
+        return "No step could be compared between ranks."
+    parameters = number_of(max(len(each.given) for step in steps for each in step.ranks), "parameter")
+    told = [f"{what} {_verdict(steps, name)}" for what, name in (("gradients", "given"), ("weights", "values"))]
+    passes = sum(_passes(training) for training in trainings)
+    data = f"; {passes} pass{'' if passes == 1 else 'es'} over loaders" if passes else ""
+    return f"Compared {number_of(len(steps), 'step')}, {parameters}: {', '.join(told)}{data}."
+
+
+def _passes(training: Training) -> int:
+    """Count the passes over loaders of the rank that has made most."""
+    told = training.of(EpochStarted)
+    return max((sum(each.rank == rank for each in told) for rank in {each.rank for each in told}), default=0)
+
+
+def _verdict(steps: list[Step], name: str) -> str:
+    equal = sum(step.is_equal(name) for step in steps)
+    if equal == len(steps):
+        return "equal"
+    return f"different in {len(steps) - equal}" if equal else "different"
+
+
+def _steps(training: Training) -> list[Step]:
+    found: dict[tuple[int, int], dict[int, StepFingerprinted]] = {}
+    for event in training.of(StepFingerprinted):
+        if event.rank is not None:
+            found.setdefault((event.optimizer, event.number), {})[event.rank] = event
+    return [Step(tuple(ranks.values())) for ranks in found.values() if len(ranks) > 1]
+
+
+def _alike(prints: tuple[tuple[float, ...] | None, ...]) -> bool:
+    known = [each for each in prints if each is not None]
+    if len(known) < len(prints):
+        return not known
+    scale = max(each[-1] for each in known)
+    return all(max(values) - min(values) <= EQUAL * scale for values in zip(*known, strict=True))

@@ -1,0 +1,72 @@
+"""What the ledger of gradients tells of a sampled step: fingerprints that the monitor compares between ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ddpdoctor.watch.events.base import Event
+
+Prints = tuple[tuple[float, ...] | None, ...]
+"""By parameter: linear projections, then the norm that they are measured by; None where there is nothing."""
+
+
+class Exchange(NamedTuple):
+    """Communications of one line that were given the same: ``what`` is gradient, parameter, or empty where unknown.
+
+    ``when`` is ``before backward``, ``in backward``, ``after backward`` or ``in the step``; ``caller`` is the line of
+    the function that steps, 0 where that did not call.
+    """
+
+    operation: str
+    reduction: str
+    what: str
+    when: str
+    calls: int
+    elements: int
+    file: str
+    line: int
+    caller: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParametersHeld(Event):
+    """What an optimizer holds, told before its first sampled step and again where that changed; by parameter.
+
+    ``names`` are as DDP has them, else with the variable that holds the module first. ``managed`` is the number of the
+    wrapped model that reduces the parameter, -1 for none; ``constant`` says that all its elements are equal, as those
+    of biases often are at first. ``site`` is where the optimizer was built.
+    """
+
+    optimizer: int
+    kind: str
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    managed: tuple[int, ...]
+    constant: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFingerprinted(Event):
+    """A sampled step of an optimizer, by parameter in the order of ParametersHeld.
+
+    ``local`` is the gradient of this rank as its last backward had added it up, before anybody could exchange it;
+    ``given`` what the step was given; ``values`` the parameter before the step; ``added`` how many backwards added to
+    the gradient since the step before. ``exchanges`` are the communications since the step before; ``sent`` counts all
+    of this process so far: operation, calls, elements. ``options`` are those of each group of parameters,
+    ``evaluating`` names modules that hold these parameters and are in evaluation mode. ``subgroups``: there are process
+    groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line.
+    """
+
+    optimizer: int
+    number: int
+    local: Prints
+    given: Prints
+    values: Prints
+    added: tuple[int, ...]
+    exchanges: tuple[Exchange, ...]
+    sent: tuple[tuple[str, int, int], ...]
+    options: tuple[tuple[tuple[str, str], ...], ...]
+    evaluating: tuple[str, ...]
+    subgroups: bool
+    hooks: tuple[tuple[str, str, int], ...]

@@ -1,0 +1,134 @@
+"""What Python gives to communications: counted always, and looked at while a sampled step is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.rank.model.fingerprints import is_dense
+from ddpdoctor.watch.rank.model.gradients import tensors_in
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
+
+MOST = 256  # communications of one step that are looked at
+RUNS = 8
+LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
+REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
+
+
+@dataclass(slots=True)
+class Sent:
+    """One communication; ``caller`` is the line of the function that steps.
+
+    ``norm`` is that of the one tensor it was given, ``norms`` those that it could be.
+    """
+
+    operation: str
+    reduction: str
+    what: str
+    when: str
+    elements: int
+    site: Site | None
+    caller: int
+    norm: Any = None
+    norms: tuple[tuple[str, Any], ...] = ()
+
+    def content(self) -> str:
+        """Say whether it was given gradients or parameters; reads from the device."""
+        if self.what or self.norm is None:
+            return self.what
+        norm = float(self.norm)
+        return next((what for what, each in self.norms if norm and abs(float(each) - norm) <= LIKE * norm), "")
+
+
+@dataclass(slots=True, eq=False)  # tensors have another notion of equality
+class Window:
+    """The time from one step of an optimizer to its next one, which is sampled."""
+
+    parameters: tuple[Any, ...]
+    when: Callable[[], str]
+    caller: Callable[[], int]
+    seen: list[Sent] = field(default_factory=list)
+
+    def communicated(
+        self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
+    ) -> None:
+        """Take note of a communication, before it begins."""
+        if len(self.seen) >= MOST:
+            return
+        elements = sum(each.numel() for each in tensors)
+        when = "in backward" if in_backward else self.when()
+        exchange = Sent(operation, _reduction(args), "", when, elements, site, self.caller())
+        self.seen.append(exchange)
+        dense = [each for each in tensors if is_dense(each)]
+        if not dense:
+            return
+        addresses = {each.data_ptr() for each in dense}
+        gradients = [each.grad for each in self.parameters if each.grad is not None and is_dense(each.grad)]
+        if any(each.data_ptr() in addresses for each in gradients):
+            exchange.what = "gradient"
+        elif any(each.data_ptr() in addresses for each in self.parameters):
+            exchange.what = "parameter"
+        elif len(dense) == 1:
+            exchange.norm, exchange.norms = _norm(dense), tuple(self._alike(dense[0], gradients))
+
+    def _alike(self, tensor: Any, gradients: list[Any]) -> list[tuple[str, Any]]:
+        """Return the norms of what a tensor can be a copy of: those of its size together, in a row."""
+        found = []
+        for what, those in (("gradient", gradients), ("parameter", list(self.parameters))):
+            found += [(what, _norm(run)) for run in _runs(those, tensor.numel())]
+        return found
+
+
+@dataclass(slots=True)
+class Exchanges:
+    """All communications of a process: calls and elements by operation, and the windows that look at them now.
+
+    ``in_backward``: torch is computing gradients, and what communicates is a hook.
+    """
+
+    sent: dict[str, list[int]] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
+    in_backward: bool = False
+
+    def communicated(self, operation: str, args: tuple[Any, ...], site: Site | None) -> None:
+        """Take note of a communication, before it begins."""
+        tensors = list(tensors_in(args[0])) if args else []
+        counts = self.sent.setdefault(operation, [0, 0])
+        counts[0] += 1
+        counts[1] += sum(each.numel() for each in tensors)
+        for window in self.windows:
+            window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
+
+    def elements(self) -> int:
+        """Return how many elements were sent so far."""
+        return sum(elements for _, elements in self.sent.values())
+
+
+def _runs(tensors: list[Any], elements: int) -> list[list[Any]]:
+    """List what follows each other and has so many elements together, the first few."""
+    ends = {0: 0}
+    found = []
+    total = 0
+    for at, each in enumerate(tensors, start=1):
+        total += each.numel()
+        if total - elements in ends:
+            found.append(tensors[ends[total - elements] : at])
+        ends[total] = at
+    return found[:RUNS]
+
+
+def _norm(tensors: Sequence[Any]) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return torch.stack([each.detach().float().norm() for each in tensors]).norm()
+
+
+def _reduction(args: tuple[Any, ...]) -> str:
+    import torch.distributed as dist
+
+    given = getattr(args[1], "reduceOp", None) if len(args) > 1 else None
+    return next((name for name in REDUCTIONS if given is not None and given == getattr(dist.ReduceOp, name)), "")

@@ -1,0 +1,247 @@
+"""The ledger of gradients: what each rank computes, and what each rank's optimizer is given, in sampled steps.
+
+It looks at every parameter that any optimizer holds, whoever exchanges its gradient. Between samples a step costs a
+look-up and an addition. Nothing is drawn from the user's generators, and nothing is communicated.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import Exchange, ParametersHeld, Site, StepFingerprinted
+from ddpdoctor.watch.rank.data.described import has_subgroups
+from ddpdoctor.watch.rank.model.exchanges import Window
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
+from ddpdoctor.watch.rank.model.parameter_names import names_of
+from ddpdoctor.watch.rank.model.sampled import is_sampled
+from ddpdoctor.watch.user_frames import frames, is_users, user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.model.models import ProcessWithModels
+
+MOST = 2000  # parameters of an optimizer
+GROUPS = 20  # of parameters, whose options are told
+
+
+@dataclass(eq=False)  # without slots: hooks hold it weakly
+class Account:
+    """What is known of one optimizer; ``local`` and ``added`` since its last step, where the next one is sampled."""
+
+    number: int
+    optimizer: weakref.ref[Any]
+    site: Site | None
+    parameters: tuple[Any, ...] = ()
+    held: tuple[tuple[str, ...], tuple[int, ...]] = ((), ())
+    steps: int = 0
+    sent: int = 0
+    stepping: bool = False
+    hooks: dict[int, Any] = field(default_factory=dict)
+    local: dict[int, Any] = field(default_factory=dict)
+    added: dict[int, int] = field(default_factory=dict)
+    given: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    window: Window | None = None
+    around: Any = None
+    """The code of the user's function that steps."""
+
+    def caller(self) -> int:
+        """Return the line that the function that steps is at; 0 where it is not being executed."""
+        return next((frame.f_lineno for frame in frames() if frame.f_code is self.around), 0)
+
+    def when(self) -> str:
+        """Say where in a step the training is."""
+        if self.stepping:
+            return "in the step"
+        return "after backward" if self.added else "before backward"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The accounts of all optimizers of a process, by identity."""
+
+    recorder: ProcessWithModels
+    accounts: dict[int, Account] = field(default_factory=dict)
+
+    def built(self, optimizer: Any) -> None:
+        """Begin to look, when an optimizer is given parameters."""
+        self._arm(self._of(optimizer))
+
+    def before_step(self, optimizer: Any) -> None:
+        """Look at a sampled step right before it is made."""
+        account = self._of(optimizer)
+        account.steps += 1
+        account.stepping = True
+        account.sent = self.recorder.exchanges.elements()
+        if is_sampled(account.steps) and not _is_captured():
+            started = time.perf_counter()
+            self._look(account, optimizer)
+            account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
+            account.values = _folds(account.parameters)
+            account.given = _folds([each.grad for each in account.parameters])
+            self._cost(started)
+
+    def after_step(self, optimizer: Any, *, closure: bool) -> None:
+        """Tell of a sampled step; look again where gradients came, or were exchanged, in the step itself."""
+        account = self._of(optimizer)
+        account.stepping = False
+        if account.values:
+            started = time.perf_counter()
+            if closure or self.recorder.exchanges.elements() > account.sent:
+                account.given = _folds([each.grad for each in account.parameters])
+            self._tell(account, optimizer)
+            self._cost(started)
+        if account.hooks:
+            self._disarm(account)
+        if is_sampled(account.steps + 1):
+            self._arm(account)
+
+    def _cost(self, started: float) -> None:
+        self.recorder.writer.counters[event_log.SAMPLING_MICROSECONDS] += int((time.perf_counter() - started) * 1e6)
+
+    def _of(self, optimizer: Any) -> Account:
+        account = self.accounts.get(id(optimizer))
+        if account is None or account.optimizer() is not optimizer:
+            number, key = self.recorder.number("optimizer", optimizer), id(optimizer)
+            alive = weakref.ref(optimizer, lambda gone: self._close(key, gone))
+            account = self.accounts[key] = Account(number, alive, user_site())
+        return account
+
+    def _close(self, key: int, gone: Any) -> None:
+        """Let go of what an optimizer held that is no more."""
+        account = self.accounts.get(key)
+        if account is not None and account.optimizer is gone:
+            del self.accounts[key]
+            self._disarm(account)
+
+    def _arm(self, account: Account) -> None:
+        """Be told of each gradient that a backward adds up, before anybody else hears of it."""
+        optimizer = account.optimizer()
+        groups = getattr(optimizer, "param_groups", ())
+        account.parameters = tuple(each for group in groups for each in group["params"])[:MOST]
+        for at, parameter in enumerate(account.parameters):
+            wanted = at not in account.hooks and parameter.requires_grad and parameter.is_leaf
+            if wanted and is_dense(parameter) and not is_shared(parameter):
+                hook = functools.partial(self._added, weakref.ref(account), at)
+                account.hooks[at] = parameter.register_post_accumulate_grad_hook(hook)
+        if account.window is None:
+            account.window = Window(account.parameters, account.when, account.caller)
+            self.recorder.exchanges.windows.append(account.window)
+        account.window.parameters = account.parameters
+
+    def _disarm(self, account: Account) -> None:
+        for hook in account.hooks.values():
+            hook.remove()
+        if account.window in self.recorder.exchanges.windows:
+            self.recorder.exchanges.windows.remove(account.window)
+        account.window = None
+        for each in (account.hooks, account.local, account.added, account.given, account.values):
+            each.clear()
+
+    def _added(self, account: weakref.ref[Account], at: int, parameter: Any) -> None:
+        self.recorder.safely(self._note, account(), at, parameter)
+
+    def _note(self, account: Account | None, at: int, parameter: Any) -> None:
+        if account is not None and at in account.hooks and is_dense(parameter.grad) and not _is_captured():
+            account.local[at] = fold(parameter.grad)
+            account.added[at] = account.added.get(at, 0) + 1
+
+    def _look(self, account: Account, optimizer: Any) -> None:
+        """Tell whose parameters an optimizer holds, if that was not told."""
+        groups = optimizer.param_groups
+        account.parameters = tuple(each for group in groups for each in group["params"])[:MOST]
+        owners = [self.recorder.models.of(each) for each in account.parameters]
+        managed = tuple(owner[0].number if owner else -1 for owner in owners)
+        known = {id(each): owner[1] for each, owner in zip(account.parameters, owners, strict=True) if owner}
+        if account.held[1] == managed and account.held[0]:
+            return
+        names = names_of(account.parameters, known)
+        account.held = names, managed
+        self.recorder.emit(
+            ParametersHeld,
+            optimizer=account.number,
+            kind=type(optimizer).__name__,
+            names=names,
+            sizes=tuple(each.numel() for each in account.parameters),
+            managed=managed,
+            constant=tuple(_constant(account.parameters)),
+            site=account.site,
+        )
+
+    def _tell(self, account: Account, optimizer: Any) -> None:
+        count = len(account.parameters)
+        local = [account.local.get(at) for at in range(count)]
+        prints = read([*local, *account.given[:count], *account.values[:count]])
+        exchanges = self.recorder.exchanges
+        self.recorder.emit(
+            StepFingerprinted,
+            optimizer=account.number,
+            number=account.steps,
+            local=tuple(prints[:count]),
+            given=tuple(prints[count : 2 * count]),
+            values=tuple(prints[2 * count :]),
+            added=tuple(account.added.get(at, 0) for at in range(count)),
+            exchanges=_summed(account.window),
+            sent=tuple((operation, *counts) for operation, counts in exchanges.sent.items()),
+            options=tuple(map(_options, optimizer.param_groups[:GROUPS])),
+            evaluating=self._evaluating(account),
+            subgroups=has_subgroups(),
+            hooks=tuple(hook for model in self.recorder.models.alive() for hook in model.hook_sites()),
+        )
+
+    def _evaluating(self, account: Account) -> tuple[str, ...]:
+        """Name the modules of wrapped models that hold these parameters and are in evaluation mode."""
+        ours = set(map(id, account.parameters))
+        found = []
+        for model in self.recorder.models.alive():
+            wrapper = model.wrapper()
+            for name, module in wrapper.module.named_modules() if wrapper is not None else ():
+                if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
+                    found.append(name or type(module).__name__)
+        return tuple(found[:GROUPS])
+
+
+def _folds(tensors: Iterable[Any]) -> list[Any]:
+    return [fold(each) if each is not None and is_dense(each) else None for each in tensors]
+
+
+def _summed(window: Window | None) -> tuple[Exchange, ...]:
+    """Add up the communications of one line that were given the same kind of thing."""
+    found: dict[Exchange, list[int]] = {}
+    for each in window.seen if window else ():
+        file, line = (each.site.file, each.site.line) if each.site else ("", 0)
+        alike = Exchange(each.operation, each.reduction, each.content(), each.when, 0, 0, file, line, each.caller)
+        counts = found.setdefault(alike, [0, 0])
+        counts[0] += 1
+        counts[1] += each.elements
+    return tuple(each._replace(calls=calls, elements=elements) for each, (calls, elements) in found.items())
+
+
+def _options(group: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the options of a group of parameters that are plain values: a tensor lies on a device."""
+    return tuple(
+        (name, repr(value))
+        for name, value in sorted(group.items())
+        if name != "params" and isinstance(value, (bool, int, float, str, tuple)) and not name.startswith("initial_")
+    )
+
+
+def _constant(parameters: tuple[Any, ...]) -> list[bool]:
+    """Say of each parameter whether all of its elements are equal."""
+    import torch
+
+    with torch.no_grad():
+        flags = {at: (each == each.reshape(-1)[:1]).all() for at, each in enumerate(parameters) if is_dense(each)}
+    return [bool(flags.get(at, False)) for at in range(len(parameters))]
+
+
+def _is_captured() -> bool:
+    """Whether a CUDA graph is being made, in which nothing can be read."""
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

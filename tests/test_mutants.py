@@ -1,0 +1,63 @@
+"""Healthy trainings of many kinds are silent; mutants of them, one line away, are named once and at their line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from mutants import NEAR, run, trainings
+
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
+
+TRAININGS = {each.name: each for each in trainings()}
+NAMED = {
+    ("by_hand", "nothing is exchanged"): "gradients-not-exchanged",
+    ("rl", "exchanged after the step"): "gradients-not-exchanged",
+    ("amp", "never wrapped"): "gradients-not-exchanged",
+    ("by_hand", "one parameter left out"): "gradients-exchanged-in-part",
+    ("gan", "the critic is not wrapped"): "gradients-exchanged-in-part",
+    ("by_hand", "the gradient of rank 0 for all"): "gradients-not-the-mean",
+    ("by_hand", "the largest for the mean"): "gradients-not-the-mean",
+    ("by_hand", "divided twice"): "gradients-not-the-mean",
+    ("hook", "the hook sums"): "gradients-not-the-mean",
+    ("hook", "the hook gives back what it was given"): "comm-hook-does-not-average",
+    ("by_hand", "each rank clips after the exchange, by its own loss"): "gradients-differ-after-exchange",
+    ("by_hand", "only every second step is exchanged"): "gradients-differ-after-exchange",
+    ("by_hand", "no broadcast at the start"): "replicas-begin-apart",
+    ("plain_ddp", "another learning rate on each rank"): "optimizer-options-differ",
+    ("plain_ddp", "only rank 0 steps the schedule"): "optimizer-options-differ",
+}
+
+
+FAR = {
+    ("plain_ddp", "rank 1 trains in evaluation mode"): "training-mode-differs",
+    ("by_hand", "all ranks take the share of rank 0"): "same-samples-on-ranks",
+    ("rl", "the same episodes on all ranks"): "same-samples-on-ranks",
+}
+"""Mutants that show in what was computed, and not where it was changed."""
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_healthy_training_is_silent(name: str, jobs: Jobs) -> None:
+    """The original of all mutants ends well, and the watch finds nothing in it."""
+    original = run(TRAININGS[name].text, jobs)
+
+    assert original.error == ""
+    assert len(original.result) == 2
+    assert original.found == []
+
+
+@pytest.mark.parametrize(("name", "what"), [*NAMED, *FAR])
+def test_a_mutant_is_named_once(name: str, what: str, jobs: Jobs) -> None:
+    """One check speaks, one time, where it can of the line that was changed or one beside it."""
+    (mutant,) = (each for each in TRAININGS[name].mutants if each.what == what)
+    text, line = mutant.of(TRAININGS[name].text)
+
+    mutated = run(text, jobs)
+
+    assert mutated.error == ""
+    assert [each.check.slug for each in mutated.found] == [(NAMED | FAR)[name, what]]
+    (found,) = mutated.found
+    assert found.finding.place.line is not None
+    assert (name, what) in FAR or abs(found.finding.place.line - line) <= NEAR
