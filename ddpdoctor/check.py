@@ -59,6 +59,11 @@ if TYPE_CHECKING:
         possible_strips,
         wrappers_in,
     )
+    from ddpdoctor.cluster.cluster import Cluster, Joint
+    from ddpdoctor.cluster.host import Host
+    from ddpdoctor.cluster.launch import several_hosts
+    from ddpdoctor.cluster.matrix import Link
+    from ddpdoctor.cluster.suspects import Fault, Suspect, suspects
     from ddpdoctor.examine.blame import own_frames
     from ddpdoctor.examine.loader.exam import LoaderExam
     from ddpdoctor.examine.loader.facts import Index, Order, RankLoader, RankSampler, same_order
@@ -66,7 +71,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.exam import ModelExam
     from ddpdoctor.examine.model.facts import TOO_SLOW, Buffer, Description, Difference, Parameter, is_expanded
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
-    from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces, several_hosts
+    from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
     from ddpdoctor.host.limits import human_size
@@ -141,6 +146,7 @@ __all__ = [
     "Bypassed",
     "CheckpointFile",
     "Claim",
+    "Cluster",
     "Communication",
     "DataSeen",
     "Description",
@@ -157,6 +163,7 @@ __all__ = [
     "Fact",
     "Facts",
     "Failed",
+    "Fault",
     "FileRead",
     "FileWritten",
     "Finding",
@@ -165,12 +172,15 @@ __all__ = [
     "Gpu",
     "Gpus",
     "HeldAtEnd",
+    "Host",
     "Index",
     "Jobs",
+    "Joint",
     "Joined",
     "Joining",
     "KeyDifference",
     "Kind",
+    "Link",
     "Loaded",
     "LoaderExam",
     "Log",
@@ -205,6 +215,7 @@ __all__ = [
     "StepSampled",
     "Strip",
     "Stuck",
+    "Suspect",
     "SyncSkipped",
     "Table",
     "Training",
@@ -246,6 +257,7 @@ __all__ = [
     "shell_quote",
     "shifted",
     "subscript",
+    "suspects",
     "try_connect",
     "visible_gpus",
     "watch",
@@ -259,6 +271,11 @@ ROOMS = {
     "checkpoint.keys": (
         "AVERAGED_COUNTER WRAPPER_NAMES Strip assumed_strip is_averaged is_flat possible_strips wrappers_in"
     ),
+    "cluster.cluster": "Cluster Joint",
+    "cluster.host": "Host",
+    "cluster.launch": "several_hosts",
+    "cluster.matrix": "Link",
+    "cluster.suspects": "Fault Suspect suspects",
     "examine.blame": "own_frames",
     "examine.loader.exam": "LoaderExam",
     "examine.loader.facts": "Index Order RankLoader RankSampler same_order",
@@ -269,7 +286,7 @@ ROOMS = {
     "host.facts": "Facts",
     "host.gpus": "NO_DRIVER Gpu Gpus visible_gpus",
     "host.limits": "human_size",
-    "host.backend_network": "gloo_address nccl_interface nccl_interfaces several_hosts",
+    "host.backend_network": "gloo_address nccl_interface nccl_interfaces",
     "host.network": "Network is_loopback try_connect",
     "host.stack": "in_backward",
     "host.variables": "misspelt",

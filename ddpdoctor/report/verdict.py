@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ddpdoctor.findings import Finding, Report, Severity, Status
-from ddpdoctor.report.style import PLAIN, Style
+from ddpdoctor.report.style import PLAIN, Style, table_text
 from ddpdoctor.report.text import MARGIN, printable
 
 OFFERS = {
@@ -59,7 +59,7 @@ def number_of(count: int, name: str) -> str:
 
 def closing_text(report: Report, style: Style = PLAIN, *, verbose: bool = False) -> str:
     """Return the end of a report; its first line is the verdict."""
-    lines = [*_verdict(report, style), *_faults(report, style), *_rehearsal(report, style)]
+    lines = [*_hosts(report, style, verbose=verbose), *_verdict(report, style), *_faults(report, style), *_rehearsal(report, style)]
     lines += _scope(report, style, verbose=verbose)
     return "\n".join(lines if any(_missing(report)) else [*lines, *_offers(report, style)])
 
@@ -76,6 +76,16 @@ def _verdict(report: Report, style: Style) -> Iterator[str]:
     for level, words in _counts(report.findings()).items():
         lines = style.coloured(lines, level, words)
     return lines
+
+
+def _hosts(report: Report, style: Style, *, verbose: bool) -> Iterator[str]:
+    """Show who reaches whom; hosts whose rows are equal are one row."""
+    if (hosts := report.hosts) is None:
+        return
+    yield from style.wrap(f"{len(hosts.names)} of {number_of(hosts.expected, 'host')} {'met' if hosts.met else 'seen'}.", MARGIN, "")
+    if len(hosts.names) > 1:
+        yield from table_text(hosts.matrix.headers, [[str(cell) for cell in row] for row in hosts.matrix.rows], style.width).splitlines()
+    yield ""
 
 
 def _faults(report: Report, style: Style) -> Iterator[str]:
