@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         wrappers_in,
     )
     from ddpdoctor.cluster.cluster import Cluster, Joint
-    from ddpdoctor.cluster.host import Host
+    from ddpdoctor.cluster.host import Host, host_from
     from ddpdoctor.cluster.launch import several_hosts
     from ddpdoctor.cluster.matrix import Link
     from ddpdoctor.cluster.suspects import Fault, Suspect, suspects
@@ -175,9 +175,9 @@ __all__ = [
     "Host",
     "Index",
     "Jobs",
-    "Joint",
     "Joined",
     "Joining",
+    "Joint",
     "KeyDifference",
     "Kind",
     "Link",
@@ -230,6 +230,7 @@ __all__ = [
     "each_two",
     "given",
     "gloo_address",
+    "host_from",
     "human_size",
     "in_backward",
     "is_averaged",
@@ -272,7 +273,7 @@ ROOMS = {
         "AVERAGED_COUNTER WRAPPER_NAMES Strip assumed_strip is_averaged is_flat possible_strips wrappers_in"
     ),
     "cluster.cluster": "Cluster Joint",
-    "cluster.host": "Host",
+    "cluster.host": "Host host_from",
     "cluster.launch": "several_hosts",
     "cluster.matrix": "Link",
     "cluster.suspects": "Fault Suspect suspects",

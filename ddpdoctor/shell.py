@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def shell_quote(word: str, encoding: str = "ascii") -> str:

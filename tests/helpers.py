@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,8 @@ from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
+    import subprocess
+
     from ddpdoctor.logs.answer import Answer, Named
 
 Command = tuple[str, ...]

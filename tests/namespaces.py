@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 NAMES = "abcdefgh"
 
@@ -29,6 +32,7 @@ class Done:
 
     @property
     def said(self) -> str:
+        """Both streams."""
         return self.out + self.err
 
 
@@ -42,6 +46,7 @@ class Hosts:
     _names: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def address(self, host: int) -> str:
+        """Return the address of a host on the common network."""
         return f"10.77.0.{host + 1}"
 
     def on(self, host: int, script: str) -> str:
@@ -79,8 +84,10 @@ class Hosts:
             env={name: value for name, value in merged.items() if value is not None},
         )  # fmt: skip
 
-    def check(self, *args: str, each: Mapping[int, Mapping[str, str | None]] | None = None, hosts: Iterable[int] | None = None) -> list[Done]:
-        """Run ``ddpdoctor check`` on all hosts at once, as people start it by hand; ``each`` changes a host's variables."""
+    def check(
+        self, *args: str, each: Mapping[int, Mapping[str, str | None]] | None = None, hosts: Iterable[int] | None = None
+    ) -> list[Done]:
+        """Run ``ddpdoctor check`` on all hosts at once, as by hand; ``each`` changes a host's variables."""
         wanted = list(range(self.count) if hosts is None else hosts)
         started = time.monotonic()
         running = []

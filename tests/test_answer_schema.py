@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
@@ -13,6 +13,9 @@ from referencing import Registry, Resource
 
 from ddpdoctor.report.answer_data import as_json
 from ddpdoctor.selftest.corpus import corpus
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,9 @@ from ddpdoctor.facets import Check, NotRun
 from ddpdoctor.findings import Finding, Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
     from ddpdoctor.jobs.pool import Jobs
 
 PREFIXES = {

@@ -13,9 +13,7 @@ import sys
 import time
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +21,10 @@ from hypothesis import strategies as st
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
 from ddpdoctor.facets import BadTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 MAGIC = 0x1950A86A20F9469CFC6C
 FAST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,8 @@ from ddpdoctor.selftest.corpus import ALONE, MISSED, NOTHING, UNDECIDABLE, Case,
 from ddpdoctor.selftest.result import fixture
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddpdoctor.logs.answer import Answer
 
 CORPUS = corpus()

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from helpers import CHECKS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LOG = """\

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import random
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from helpers import FIXTURES, answered, begun
@@ -15,6 +14,10 @@ from hypothesis import strategies as st
 from ddpdoctor.logs.answer import Confidence
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.selftest.corpus import corpus
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
 
 RAISED = """\
 Traceback (most recent call last):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,8 @@ from ddpdoctor.jobs.outcome import Returned
 from ddpdoctor.selftest.result import fixture
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """

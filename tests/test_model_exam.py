@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,8 @@ from ddpdoctor.findings import Finding, Severity
 from ddpdoctor.jobs.outcome import Returned
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """

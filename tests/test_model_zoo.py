@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ from ddpdoctor.facets import Check, Instrument, NotRun
 from ddpdoctor.findings import Finding, Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.jobs.pool import Jobs
 
 

@@ -13,14 +13,16 @@ import sys
 import time
 import zipfile
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ddpdoctor import BadTarget, checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 

@@ -12,16 +12,18 @@ import sys
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddpdoctor import BadTarget, checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,6 +13,9 @@ from ddpdoctor import BadTarget, checkpoint
 from ddpdoctor.checkpoint.rename import several
 from ddpdoctor.checkpoint.rename.repair import carried_out
 from ddpdoctor.cli import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Shot = dict[str, bytes]
 

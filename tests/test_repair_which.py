@@ -7,9 +7,7 @@ import importlib
 import json
 import shlex
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import checkpoints
 import pytest
@@ -19,6 +17,10 @@ from hypothesis import strategies as st
 
 from ddpdoctor import BadTarget, checkpoint, load_state_dict
 from ddpdoctor.cli import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("UserWarning", "FutureWarning", "DeprecationWarning")

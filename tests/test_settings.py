@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -16,6 +15,10 @@ from helpers import Run
 from ddpdoctor.cli import cli
 from ddpdoctor.cli.settings import find_settings
 from ddpdoctor.facets import BadTarget
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
 
 WRITTEN = {"output", "report"}
 REFUSED = {

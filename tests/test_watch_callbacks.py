@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from helpers import Script
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MODEL = """
 import sys, torch

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helpers import CHECKS
 
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import DataSeen, EpochStarted, Event, Joined, OrderSeen, Sampler, Site, Wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOOP = Site("/train.py", 30, "train")
 

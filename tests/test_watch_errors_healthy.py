@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,8 @@ from helpers import CHECKS
 from ddpdoctor.selftest.trainings import watched
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """

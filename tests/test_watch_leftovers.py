@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ddpdoctor.watch import stale_sessions
 from ddpdoctor.watch.stale_sessions import HELD, held, lock, sweep
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from helpers import Command, Port, Run, Script
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCRIPT = """
 import hashlib, os, random, signal, sys

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MODEL = """
 import ddpdoctor, torch, torch.distributed as dist, torch.multiprocessing as mp

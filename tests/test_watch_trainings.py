@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import Run, Script
@@ -14,6 +13,9 @@ from hypothesis import strategies as st
 
 from ddpdoctor.watch.events import Event, Failed, Joined, Joining, Left, Started
 from ddpdoctor.watch.trainings import Trainings
+
+if TYPE_CHECKING:
+    import random
 
 SIZE = 2
 

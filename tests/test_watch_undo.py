@@ -4,11 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ddpdoctor.watch.rehearsal.file_journal import undo
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCRIPT = """
 import sys

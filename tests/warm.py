@@ -20,7 +20,10 @@ import threading
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 READY = "ready\n"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import ast
+
     from ddpdoctor.check import Script
 
 

@@ -24,11 +24,14 @@ Holds for all versions of torch. Source: PyTorch documentation, "torch.load" and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP822", Severity.ERROR)
 

@@ -27,8 +27,6 @@ Checkpoint".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -52,6 +50,9 @@ from ._reason import Reason, on_refusal
 from ._refusal import refusal
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP805", Severity.NOTE)

@@ -28,8 +28,7 @@ documentation, "torch.compile", and torch/_dynamo/eval_frame.py.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity
 
@@ -37,6 +36,10 @@ from ._look import few
 from ._reason import OTHER_NETWORK, Reason, on_refusal
 from ._refusal import refusal
 from ._wrappers import Wrapper, facets
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP802", Severity.ERROR)
 ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(

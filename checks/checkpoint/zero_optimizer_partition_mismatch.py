@@ -25,10 +25,13 @@ Holds for DeepSpeed with torch 2.2 to 2.13. Source: DeepSpeed documentation, "Ze
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP828", Severity.ERROR)
 

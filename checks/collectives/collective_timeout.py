@@ -37,8 +37,7 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; gloo, transpo
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -61,6 +60,10 @@ from ._gloo import differ, stands
 from ._hangs import Hang, on_hang, seen, short, table
 from ._waits import STUCK
 from ._watchdog import EARLY, Timeout, on_timeout, story_of
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP710", Severity.ERROR)
 FIX = Fix(

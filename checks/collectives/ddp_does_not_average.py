@@ -33,7 +33,6 @@ Parallel".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Returned, Severity, probe
@@ -41,6 +40,8 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Returned, Severity,
 from ._verdict import failures
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Jobs
 
 AILMENT = Ailment("DDP703", Severity.ERROR)

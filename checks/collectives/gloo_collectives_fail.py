@@ -36,7 +36,6 @@ Holds for torch 2.2 and later; seen with torch 2.13 (CPU build). Source: runs of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, NotRun, Severity, probe
@@ -45,6 +44,8 @@ from ._exercise import exercise
 from ._verdict import failures, wrong_answers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Jobs
 
 AILMENT = Ailment("DDP701", Severity.ERROR)

@@ -35,7 +35,6 @@ Control Services" and "Shared memory".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Outcome, Returned, Severity, probe
@@ -44,6 +43,8 @@ from ._exercise import exercise
 from ._verdict import failures, wrong_answers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Gpus, Jobs
 
 AILMENT = Ailment("DDP702", Severity.ERROR)

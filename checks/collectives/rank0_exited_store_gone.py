@@ -25,12 +25,15 @@ Utils.hpp.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._heartbeat import ENDED
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP725", Severity.WARNING)
 FIX = Fix(

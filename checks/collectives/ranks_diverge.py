@@ -26,8 +26,7 @@ torch.distributed applications".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -48,6 +47,10 @@ from ._flight import CROSSED, LATE, proofs
 from ._hangs import Hang, on_hang, seen, short, table
 from ._waits import STUCK, place_of
 from ._watchdog import Timeout, named, on_timeout, story_of
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"

@@ -34,8 +34,6 @@ NCCL documentation, "NCCL_DEBUG".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -53,6 +51,9 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP112", Severity.WARNING)

@@ -22,12 +22,15 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Backends"
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._platform import WINDOWS, windows
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP115", Severity.ERROR)
 

@@ -32,8 +32,6 @@ Holds for all versions of torch. Source: NVML, nvmlComputeMode_t.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -52,6 +50,9 @@ from ddpdoctor.check import (
 from ._text import named
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP208", Severity.ERROR)

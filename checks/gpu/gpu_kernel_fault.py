@@ -38,13 +38,16 @@ Sanitizer documentation; torch, "CUDA environment variables".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
 from .device_side_assert import ASSERTION, TRIGGERED
 from .gpu_hardware_fault import FAULT
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP219", Severity.ERROR)
 REPORTED = (

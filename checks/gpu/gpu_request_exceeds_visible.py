@@ -24,11 +24,14 @@ torch 2.2 to 2.13.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._slurm import FOUND, REQUESTED, SLURM, indices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP217", Severity.ERROR)
 

@@ -24,10 +24,13 @@ Holds for NCCL 2.25 to 2.28 on multi-node NVLink. Source: NCCL, src/mnnvl.cc; NV
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Place, Record, Severity, log_pattern
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP241", Severity.ERROR)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import re
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Log, Record
 
 from ._exits import died_by
+
+if TYPE_CHECKING:
+    import re
 
 WORKER = r"DataLoader worker \(pid \d+\) is killed by signal: Bus error|Unexpected bus error encountered in worker"
 DIED = died_by(7, "SIGBUS")

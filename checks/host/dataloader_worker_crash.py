@@ -23,10 +23,13 @@ Source: torch.utils.data documentation; torch/csrc/DataLoader.cpp. Holds for tor
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP161", Severity.ERROR)
 CRASHED = (

@@ -25,10 +25,13 @@ cgroup-v2.rst, "PID".
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP171", Severity.ERROR)
 LIMIT = r"RLIMIT_NPROC (?P<now>-?\d+) current"

@@ -27,11 +27,14 @@ torch/cuda/__init__.py, lightning/fabric/strategies/launchers/multiprocessing.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._forked import LOADER, MESSAGE, PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP451", Severity.ERROR)
 

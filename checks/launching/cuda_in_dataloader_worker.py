@@ -27,11 +27,14 @@ data loading".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._forked import LOADER, MESSAGE, PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP455", Severity.ERROR)
 

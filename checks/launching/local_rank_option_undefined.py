@@ -24,12 +24,15 @@ torchrun". Holds for torch 1.x launchers, DeepSpeed's launcher, and torch 2.2 to
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ._option import refused
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP406", Severity.ERROR)
 

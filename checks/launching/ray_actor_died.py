@@ -25,9 +25,12 @@ direct_actor_task_submitter and worker exit messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Place, Record, Severity, log_pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP456", Severity.ERROR)
 

@@ -23,10 +23,13 @@ Source: Lightning, SLURMEnvironment and the Trainer's connector; "Run on a SLURM
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP412", Severity.ERROR)
 TASKS = (

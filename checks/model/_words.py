@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Died, Evidence, Outcome, Raised, Stuck
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SHOWN = 8
 

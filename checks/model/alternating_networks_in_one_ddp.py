@@ -28,12 +28,15 @@ torch/csrc/distributed/c10d/reducer.cpp.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP524", Severity.ERROR)
 

@@ -26,7 +26,7 @@ broadcast_buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -41,6 +41,9 @@ from ddpdoctor.check import (
     place,
     watch,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP568", Severity.WARNING)
 TOLERANCE = 0.01

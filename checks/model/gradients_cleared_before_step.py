@@ -24,9 +24,12 @@ optimization step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepSampled, Training, place, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP566", Severity.ERROR)
 

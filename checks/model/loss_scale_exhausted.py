@@ -25,10 +25,13 @@ Holds for DeepSpeed 0.8 to 0.18 and fairseq, whatever the torch. Source: deepspe
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP549", Severity.ERROR)
 

@@ -32,8 +32,6 @@ raises.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, Table, log_pattern, probe
@@ -41,6 +39,9 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, T
 from ._words import listed
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Buffer, ModelExam, Parameter
 
 AILMENT = Ailment("DDP506", Severity.ERROR)

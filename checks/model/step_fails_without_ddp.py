@@ -25,8 +25,6 @@ Holds for all versions of torch.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -44,6 +42,9 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP522", Severity.ERROR)

@@ -26,7 +26,6 @@ gloo/transport/tcp/device.cc (binds to port 0); NVIDIA's NCCL documentation, "NC
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Fault, Finding, Fix, Place, Severity, probe, suspects
@@ -34,6 +33,8 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Fault, Finding, Fix, P
 from ._links import seen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Cluster, Suspect
 
 AILMENT = Ailment("DDP306", Severity.ERROR)

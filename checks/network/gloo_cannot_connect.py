@@ -29,7 +29,6 @@ use").
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -48,6 +47,8 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.check import Facts, Jobs
 
 AILMENT = Ailment("DDP310", Severity.ERROR)

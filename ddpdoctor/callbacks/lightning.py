@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ddpdoctor.watch.rank.install import install
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Watch(Callback):

@@ -5,11 +5,14 @@ Accelerate on its own has no callbacks: call ``ddpdoctor.install()`` before ``Ac
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
 from ddpdoctor.watch.rank.install import install
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Watch(TrainerCallback):  # type: ignore[misc,unused-ignore]  # without transformers the base class is unknown

@@ -12,12 +12,14 @@ import re
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
 from ddpdoctor.checkpoint.tensors import STORAGES
 from ddpdoctor.checkpoint.values import Dict, Name, Tensor, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 REBUILD = "torch._utils._rebuild_tensor_v2"
 ORDERED = "collections.OrderedDict"

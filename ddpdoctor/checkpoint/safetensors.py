@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
 from ddpdoctor.checkpoint.tensors import ITEM_SIZES
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
+
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
 
 NOTES = "__metadata__"
 PREFIX = 8  # the length of the header, little endian

@@ -28,9 +28,9 @@ class Named:
 
 
 def supplies(
-    facts: Facts, jobs: Callable[[], Jobs], named: Named, backend: str = "auto", cluster: Cluster | None = None
+    facts: Facts, jobs: Callable[[], Jobs], named: Named, backend: str = "auto", cluster: Cluster | str | None = None
 ) -> Inputs:
-    """Bind the names that facets use to what makes them; ``cluster`` is what was seen of several hosts."""
+    """Bind the names that facets use to what makes them; ``cluster`` is what was seen of several hosts, or why it is not seen here."""
     return Inputs(
         {
             "facts": lambda: facts,
@@ -61,9 +61,9 @@ def _gpus(facts: Facts) -> Any:
     return facts.gpus
 
 
-def _cluster(cluster: Cluster | None) -> Cluster:
-    if cluster is None:
-        raise NotRun("no launcher's variable says that several hosts take part")
+def _cluster(cluster: Cluster | str | None) -> Cluster:
+    if cluster is None or isinstance(cluster, str):
+        raise NotRun(cluster or "no launcher's variable says that several hosts take part")
     return cluster
 
 

@@ -24,10 +24,14 @@ from ddpdoctor.findings import Report, Result, Severity
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddpdoctor.checkup.inputs import Named
+    from ddpdoctor.cli.hosts import Session
     from ddpdoctor.cluster.launch import Launch
     from ddpdoctor.facets import Check
     from ddpdoctor.host.facts import Facts
+    from ddpdoctor.jobs.pool import Jobs
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
 LEVELS = {str(severity): severity for severity in Severity}
@@ -124,7 +128,7 @@ def check(**options: Any) -> None:
     sys.exit(report.exit_status(fail_on))
 
 
-def _examine(
+def _examine(  # noqa: PLR0913, PLR0917 - as below
     chosen: tuple[Check, ...],
     named: Named,
     options: dict[str, Any],
@@ -146,13 +150,8 @@ def _examine(
     if _has_jobs(chosen):
         jobs()  # at once: it imports torch in the background while the rest goes on
     facts = gather(ranks=options["nproc"])
-    session = None
-    if launch is not None and any("cluster" in facet.needs for check in chosen for facet in check.facets):
-        from ddpdoctor.cli.hosts import open_session
-
-        files = [*options["command"], *(options[each] or "" for each in ("model", "loader"))]
-        session = open_session(launch, facts, [str(each).partition(":")[0] for each in files], options["wait"], jobs, stack)
-    supply = supplies(facts, jobs, named, options["backend"], session and session.cluster)
+    session = _session(launch, chosen, options, facts, jobs, stack)
+    supply = supplies(facts, jobs, named, options["backend"], None if session is None else session.seen)
     probes = [check for check in chosen if check.of(Instrument.PROBE)]
     probes.sort(key=lambda check: not any("cluster" in facet.needs for facet in check.facets))  # their faults first
 
@@ -178,6 +177,25 @@ def _examine(
         results += done.results
     report = Report(merged(results), faults, time.monotonic() - started, rehearsed)
     return (report if session is None else session.end(report, show, ends_at)), facts
+
+
+def _session(  # noqa: PLR0913, PLR0917 - what a run has at hand
+    launch: Launch | None,
+    chosen: tuple[Check, ...],
+    options: dict[str, Any],
+    facts: Facts,
+    jobs: Callable[[], Jobs],
+    stack: ExitStack,
+) -> Session | None:
+    """Meet the other hosts, where there are some and a check that asks for them."""
+    asking = [check for check in chosen if any("cluster" in facet.needs for facet in check.facets)]
+    if launch is None or not asking:
+        return None
+    from ddpdoctor.cli.hosts import Opening, open_session
+
+    named = [*options["command"], *(str(options[each] or "").partition(":")[0] for each in ("model", "loader"))]
+    opening = Opening(launch, tuple(named), options["wait"], jobs, _has_jobs(tuple(asking)))
+    return open_session(opening, facts, stack)
 
 
 def _has_jobs(chosen: tuple[Check, ...]) -> bool:

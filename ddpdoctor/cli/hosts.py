@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ddpdoctor.cluster.code import hashes
-from ddpdoctor.cluster.host import Host, as_data, describe
+from ddpdoctor.cluster.host import as_data, describe
 from ddpdoctor.cluster.joint import DEADLINE, add_up, free_port
 from ddpdoctor.cluster.launch import Launch, read_launch
 from ddpdoctor.cluster.meeting import Invitation, Meeting, meet
@@ -25,6 +23,9 @@ from ddpdoctor.findings import Hosts, Report, Table
 from ddpdoctor.jobs.outcome import Raised, Returned
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
     from ddpdoctor.cli.show import Show
     from ddpdoctor.cluster.cluster import Cluster
     from ddpdoctor.host.facts import Facts
@@ -33,6 +34,21 @@ if TYPE_CHECKING:
 LINE = "ddpdoctor-host: "
 TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable
 REPORTS = 60.0  # seconds that the report waits for other hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How the meeting is to be: the training's ``files`` are compared; ``joint``: a job runs over all hosts."""
+
+    launch: Launch
+    files: tuple[str, ...]
+    wait: float
+    jobs: Callable[[], Jobs]
+    joint: bool
+
+    def port(self) -> int:
+        """Return a port for the job over all hosts; 0 for none."""
+        return free_port() if self.joint else 0
 
 
 @dataclass(slots=True)
@@ -47,6 +63,11 @@ class Session:
     def cluster(self) -> Cluster:
         """What was seen."""
         return self.meeting.cluster
+
+    @property
+    def seen(self) -> Cluster | str:
+        """What checks are shown; one host looks at the whole, and the others say why they do not."""
+        return self.cluster if self.speaks else f"the host that the others came to looks: {self.launch.master}"
 
     @property
     def speaks(self) -> bool:
@@ -80,7 +101,8 @@ class Session:
     def _short(self, report: Report) -> str:
         cluster, count = self.cluster, len(report.findings())
         found = f"{count} finding{'' if count == 1 else 's'} here"
-        return f"ddpdoctor: {cluster.hosts[self.meeting.here].place} of {cluster.expected}: {found}; {self.launch.master} reports"
+        here = cluster.hosts[self.meeting.here].place
+        return f"ddpdoctor: {here} of {cluster.expected}: {found}; {self.launch.master} reports"
 
     def _host_line(self) -> str:
         """Return the line by which ``ddpdoctor explain`` puts the logs of hosts together that did not meet."""
@@ -108,31 +130,35 @@ def launch_of_several(expect: int | None) -> Launch | None:
     return launch
 
 
-def open_session(  # noqa: PLR0913 - each is one thing
-    launch: Launch, facts: Facts, named: list[str], wait: float, jobs: Callable[[], Jobs], stack: ExitStack
-) -> Session:
+def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     """Meet the other hosts; what is open is closed with the stack."""
+    launch = opening.launch
     data = stack.enter_context(listening(0))  # nobody reads it: the kernel answers for it
-    host = describe(facts, launch, hashes(named), data.getsockname()[1], time.time())
+    host = describe(facts, launch, hashes(opening.files), data.getsockname()[1], time.time())
     token = (os.environ.get(TOKEN) or launch.job or "by hand").encode()
-    invitation = Invitation(host, launch.nodes or 2, wait, token, facts.network, lambda text: click.echo(text, err=True))
-    meeting = meet(invitation, stack)
+    meeting = meet(Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say), stack)
     if meeting.cluster.met:
-        meeting.run_joint(lambda port, rank, size: _joint(jobs(), facts, host, port, rank, size), free_port)
+        meeting.run_joint(
+            lambda port, rank, size: _joint(opening.jobs, facts, (host.master, port, rank, size)), opening.port
+        )
     return Session(meeting, launch, facts)
 
 
-def _joint(jobs: Jobs, facts: Facts, host: Host, port: int, rank: int, size: int) -> str:  # noqa: PLR0913 - flat
+def _say(text: str) -> None:
+    click.echo(f"ddpdoctor: {text}", err=True)
+
+
+def _joint(jobs: Callable[[], Jobs], facts: Facts, args: tuple[str, int, int, int]) -> str:
     environ = {"GLOO_SOCKET_IFNAME": facts.environ.get("GLOO_SOCKET_IFNAME")}
     try:
-        (outcome,) = jobs.run(
-            add_up, host.master, port, rank, size, ranks=1, backend=None, deadline=DEADLINE, environ=environ
-        )
+        (outcome,) = jobs().run(add_up, *args, ranks=1, backend=None, deadline=DEADLINE, environ=environ)
     except Exception as exc:  # noqa: BLE001 - no torch, no time: the report says so
         return f"it did not run: {exc}"
     if isinstance(outcome, Returned):
         return str(outcome.value)
-    return f"{outcome.kind}: {outcome.message}" if isinstance(outcome, Raised) else f"it did not end in {DEADLINE:.0f} s"
+    if isinstance(outcome, Raised):
+        return f"{outcome.kind}: {outcome.message}"
+    return f"it did not end in {DEADLINE:.0f} s"
 
 
 def summary(cluster: Cluster) -> Hosts:
@@ -148,7 +174,5 @@ def summary(cluster: Cluster) -> Hosts:
 def _cell(cluster: Cluster, source: int, target: int) -> str:
     if source == target:
         return "-"
-    states = dict.fromkeys(
-        link.state for link in cluster.links if (link.source, link.target) == (source, target)
-    )
+    states = dict.fromkeys(link.state for link in cluster.links if (link.source, link.target) == (source, target))
     return ", ".join(states) or "not tried"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +15,9 @@ from ddpdoctor.cli.required import require_torch
 from ddpdoctor.cli.terminal import style
 from ddpdoctor.cli.values import CHECKPOINT, TARGET
 from ddpdoctor.facets import BadTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MODEL_TIME = 120.0  # seconds for the user's factory
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from ddpdoctor.facets import BadTarget
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddpdoctor.watch.dispatcher import Found
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.facets import BadTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 OWN, SHARED = "ddpdoctor.toml", "pyproject.toml"
 TABLE = "[tool.ddpdoctor]"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 import click
 
 from ddpdoctor.report.style import PLAIN, Style
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 CLEAR = "\r\x1b[K"
 NARROWEST, WIDEST = 40, 120  # columns; longer lines are hard to read

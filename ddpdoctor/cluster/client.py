@@ -6,12 +6,14 @@ import contextlib
 import errno
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.cluster.protocol import REFUSED as REFUSAL
 from ddpdoctor.cluster.protocol import GREETING, LONGEST_GREETING, Lines, Seal, new_nonce, seals, small_segments
+from ddpdoctor.cluster.protocol import REFUSED as REFUSAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONNECT = 3.0  # seconds for a connection: a first packet that is lost is sent again after one
 ANSWER = 5.0  # seconds for the greeting
@@ -148,4 +150,3 @@ def ending(exc: OSError) -> str:
     if isinstance(exc, TimeoutError) or exc.errno == errno.ETIMEDOUT:
         return SILENT
     return REFUSED if isinstance(exc, ConnectionRefusedError) else UNREACHABLE
-

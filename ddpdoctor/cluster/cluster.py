@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor.cluster.client import Try
-from ddpdoctor.cluster.host import Host
-from ddpdoctor.cluster.matrix import Link
-from ddpdoctor.cluster.server import Stranger
+if TYPE_CHECKING:
+    from ddpdoctor.cluster.client import Try
+    from ddpdoctor.cluster.host import Host
+    from ddpdoctor.cluster.matrix import Link
+    from ddpdoctor.cluster.server import Stranger
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,22 @@
-"""What a host says of itself to the others, as plain data; and the reading of what others say, which may be anything."""
+"""What a host says of itself to the others, as plain data; what others say is read with suspicion."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.cluster.launch import Launch
 from ddpdoctor.host.backend_network import gloo_address, nccl_interface
 from ddpdoctor.host.variables import CUDA, NCCL, TORCH
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ddpdoctor.cluster.launch import Launch
     from ddpdoctor.host.facts import Facts
 
 LONGEST = 4096  # characters of a text
 MOST = 2000  # entries of a mapping
+LATEST = 1e12  # seconds
 
 # They name what each host has of its own: an interface, a file, a GPU.
 OWN_TO_A_HOST = frozenset(
@@ -106,7 +108,12 @@ def describe(facts: Facts, launch: Launch, code: Mapping[str, str], data_port: i
 def _versions(facts: Facts) -> dict[str, str]:
     found = facts.versions
     python = ".".join(found.python.split(".")[:2])
-    named = {"Python": python, "torch": found.torch, "CUDA of torch": found.torch_cuda, "ROCm of torch": found.torch_hip}
+    named = {
+        "Python": python,
+        "torch": found.torch,
+        "CUDA of torch": found.torch_cuda,
+        "ROCm of torch": found.torch_hip,
+    }
     nccl = {"NCCL": ", ".join(sorted({each.version for each in found.nccl}))}
     driver = {"NVIDIA driver": getattr(facts.gpus, "driver", None)} if facts.gpus.devices else {}
     return {name: str(value) for name, value in {**named, **nccl, **driver}.items() if value}
@@ -127,12 +134,18 @@ def host_from(data: object) -> Host:
         raise ProtocolError("a host is an object")
     known = {each.name: str(each.type) for each in fields(Host)}
     if unknown := data.keys() - known.keys():
-        raise ProtocolError(f"a host has no {sorted(map(str, unknown))[0][:40]}")
-    return Host(**{name: _valid(name, known[name], value) for name, value in data.items() if name in known} | _named(data))
+        raise ProtocolError(f"a host has no {min(map(str, unknown))[:40]}")
+    return Host(
+        **{name: _valid(name, known[name], value) for name, value in data.items() if name in known} | _named(data)
+    )
 
 
 def _named(data: dict[str, Any]) -> dict[str, str]:
     return {} if "name" in data else {"name": "?"}
+
+
+def _short_texts(value: dict[object, object]) -> bool:
+    return all(isinstance(text, str) and len(text) <= LONGEST for pair in value.items() for text in pair)
 
 
 def _valid(name: str, kind: str, value: object) -> Any:
@@ -142,9 +155,8 @@ def _valid(name: str, kind: str, value: object) -> Any:
         return value
     if kind == "int | None" and value is None:
         return None
-    if kind == "float" and type(value) in (int, float) and abs(value) < 1e12:  # type: ignore[operator,arg-type]  # noqa: PLR2004 - any time
-        return float(value)  # type: ignore[arg-type]  # as above
-    if kind.startswith("Mapping") and isinstance(value, dict) and len(value) <= MOST:
-        if all(isinstance(text, str) and len(text) <= LONGEST for pair in value.items() for text in pair):
-            return value
+    if kind == "float" and isinstance(value, (int, float)) and abs(value) < LATEST:
+        return float(value)
+    if kind.startswith("Mapping") and isinstance(value, dict) and len(value) <= MOST and _short_texts(value):
+        return value
     raise ProtocolError(f"{name} of a host is no {kind}")

@@ -1,8 +1,8 @@
-"""What a launcher tells this process: which host of how many, and where the master is. The one place that reads it.
+"""What a launcher tells this process: which host of how many, and where the master is. It is read here alone.
 
-Sources: torch/distributed/elastic/agent/server/local_elastic_agent.py; srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Open MPI
-FAQ, "What environment variables are set"; hydra's proxy of MPICH 4; PMIx 4; bsub and jsrun of LSF; kubeflow's training
-operator, pkg/controller.v1/pytorch/envvar.go; sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md; AzureML's
+Sources: torch/distributed/elastic/agent/server/local_elastic_agent.py; srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Open
+MPI's FAQ, "What environment variables are set"; hydra's proxy of MPICH 4; PMIx 4; bsub and jsrun of LSF; kubeflow's
+training operator, pkg/controller.v1/pytorch/envvar.go; sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md; AzureML's
 "distributed GPU training"; deepspeed/launcher/launch.py; horovod/runner/gloo_run.py.
 """
 
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DEFAULT_PORT = 29500  # torchrun's
 

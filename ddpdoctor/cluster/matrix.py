@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError
-from ddpdoctor.cluster.probing import LOOPBACK, OK, probe
+from ddpdoctor.cluster.probing import LOOPBACK, OK, UNTRIED, probe
 from ddpdoctor.host.network import is_loopback
+
+if TYPE_CHECKING:
+    from typing import Any
 
 AT_ONCE = 64  # connections that a host opens at the same time
 
@@ -34,15 +37,13 @@ class Link:
 def row(here: int, hosts: tuple[Host, ...], came_from: tuple[str, ...]) -> tuple[Link, ...]:
     """Try all others."""
     wanted = [
-        (target, use, address)
+        Link(here, target, use, address, UNTRIED)
         for target, host in enumerate(hosts)
         if target != here
         for use, address in _uses(host)
     ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return tuple(
-            pool.map(lambda each: _link(here, each[0], each[1], each[2], hosts[each[0]], came_from[each[0]]), wanted)
-        )
+        return tuple(pool.map(lambda link: _tried(link, hosts[link.target].data_port, came_from[link.target]), wanted))
 
 
 def _uses(host: Host) -> list[tuple[str, str]]:
@@ -51,15 +52,14 @@ def _uses(host: Host) -> list[tuple[str, str]]:
     return uses + ([("NCCL", host.nccl)] if host.nccl and host.nccl != host.gloo else [])
 
 
-def _link(here: int, target: int, use: str, address: str, host: Host, came_from: str) -> Link:  # noqa: PLR0913 - flat
-    if is_loopback(address):
-        return Link(here, target, use, address, LOOPBACK)
-    answer = probe(address, host.data_port)
-    if answer.state == OK or not came_from or came_from == address or is_loopback(came_from):
-        return Link(here, target, use, address, answer.state, answer.mtu)
-    return Link(
-        here, target, use, address, answer.state, answer.mtu, came_from, probe(came_from, host.data_port).state
-    )
+def _tried(link: Link, port: int, came_from: str) -> Link:
+    if is_loopback(link.address):
+        return replace(link, state=LOOPBACK)
+    answer = probe(link.address, port)
+    link = replace(link, state=answer.state, mtu=answer.mtu)
+    if answer.state == OK or not came_from or came_from == link.address or is_loopback(came_from):
+        return link
+    return replace(link, other=came_from, other_state=probe(came_from, port).state)
 
 
 def row_data(links: tuple[Link, ...]) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def row_from(data: object, source: int, count: int) -> tuple[Link, ...]:
 
 
 def _link_from(data: object, source: int, count: int) -> Link:
-    if not isinstance(data, dict) or data.keys() != {"source", "target", "use", "address", "state", "mtu", "other", "other_state"}:
+    if not isinstance(data, dict) or data.keys() != {each.name for each in fields(Link)}:
         raise ProtocolError("a link has other parts")
     texts = [data[name] for name in ("use", "address", "state", "other", "other_state")]
     if not all(isinstance(text, str) and len(text) <= LONGEST for text in texts):

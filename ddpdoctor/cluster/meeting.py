@@ -10,10 +10,10 @@ import contextlib
 import errno
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.client import LOST_AGAIN, OTHER_JOB, REFUSED, SILENT, Client, Try, find
 from ddpdoctor.cluster.cluster import Cluster, Joint
@@ -24,8 +24,12 @@ from ddpdoctor.cluster.probing import OK
 from ddpdoctor.cluster.server import Guest, Server
 from ddpdoctor.host.network import Network, is_loopback, try_connect
 
+if TYPE_CHECKING:
+    from typing import Any
+
 EVERY = 10.0  # seconds between two lines that say who is absent
 ROW = 30.0  # seconds for all tries of a host
+LATECOMERS = 2.0  # seconds
 JOINT = 40.0  # seconds for the job over all hosts
 HOPELESS = 20.0  # seconds of the same answer that only a fault gives
 ALONE = 10.0  # seconds after which a rank 0 that does not own the master's address serves itself: a NAT leads to it
@@ -65,10 +69,11 @@ class Meeting:
         )
 
     def run_joint(self, run: Callable[[int, int, int], str], port: Callable[[], int]) -> None:
-        """Run a job over all hosts; ``run`` gets the master's port, the rank and the world size, and says what failed."""
+        """Run a job over all hosts; ``run`` gets the master's port, the rank and world size, and says what failed."""
         count = len(self.cluster.hosts)
         if self.server is not None:
-            number = port() if self.clean and len(self.cluster.hosts) == self.cluster.expected else 0
+            complete = self.here == 0 and len(self.cluster.hosts) == self.cluster.expected
+            number = port() if self.clean and complete else 0
             self.server.announce({"joint": number}, list(self.guests.values()))
             if number:
                 said = {self.here: run(number, self.here, count)}
@@ -98,7 +103,7 @@ class Meeting:
         if self.server is None:
             return {}, ()
         guests = self.guests
-        self.server.collect("done", lambda have: len(have) >= len([g for g in guests.values() if not g.gone or "done" in g.said]), until)
+        self.server.collect("done", lambda have: len(have) >= _still(guests.values(), "done"), until)
         said = {seat: guest.said["done"].get("findings") for seat, guest in guests.items() if "done" in guest.said}
         return said, tuple(sorted(guests.keys() - said.keys()))
 
@@ -115,7 +120,8 @@ def meet(invitation: Invitation, stack: ExitStack) -> Meeting:
     meeting = _come(invitation, stack, patience)
     if not meeting.cluster.met and host.node == 0 and addresses:
         with contextlib.suppress(OSError):
-            return _serve(replace(invitation, wait=invitation.wait - ALONE), stack.enter_context(Server(host.port, invitation.token)))
+            server = stack.enter_context(Server(host.port, invitation.token))
+            return _serve(replace(invitation, wait=invitation.wait - ALONE), server)
     return meeting
 
 
@@ -172,7 +178,7 @@ def _serve(invitation: Invitation, server: Server) -> Meeting:
     for seat, guest in seats.items():
         server.announce({"roster": roster, "came": came_in_order, "seat": seat}, [guest])
     links = list(row(here, listed, came_in_order))
-    server.collect("row", lambda have: len([g for g in have if g in present]) >= _still(present), time.monotonic() + ROW)
+    server.collect("row", lambda have: len(have) >= _still(present, "row"), time.monotonic() + ROW)
     for seat, guest in seats.items():
         with contextlib.suppress(ProtocolError):
             links += row_from(guest.said.get("row", {}).get("links"), seat, len(listed))
@@ -180,8 +186,9 @@ def _serve(invitation: Invitation, server: Server) -> Meeting:
     return meeting
 
 
-def _still(guests: list[Guest]) -> int:
-    return len([guest for guest in guests if not guest.gone or "row" in guest.said])
+def _still(guests: Iterable[Guest], stage: str) -> int:
+    """Count those from whom something can still come, or has."""
+    return len([guest for guest in guests if not guest.gone or stage in guest.said])
 
 
 def _essence(host: Host) -> Host:
@@ -195,13 +202,28 @@ def _wait_for_all(invitation: Invitation, server: Server, started: float) -> lis
         now = time.monotonic()
         turn = min(until, now + EVERY)
         guests = server.collect("hello", lambda have: len(have) >= invitation.expected - 1, turn)
-        if len(guests) >= invitation.expected - 1 or time.monotonic() >= until:
+        if len(guests) >= invitation.expected - 1:
+            return _latecomers(invitation, server, guests)
+        if time.monotonic() >= until:
             return guests
         invitation.say(_absent(invitation, guests, time.monotonic() - started))
 
 
+def _latecomers(invitation: Invitation, server: Server, guests: list[Guest]) -> list[Guest]:
+    """Wait a moment for hosts beyond those that are counted, where the numbers of the ones that came are odd."""
+    wanted = set(range(invitation.expected))
+    if _nodes(invitation, guests) == wanted:
+        return guests
+    return server.collect("hello", lambda have: _nodes(invitation, have) >= wanted, time.monotonic() + LATECOMERS)
+
+
+def _nodes(invitation: Invitation, guests: list[Guest]) -> set[object]:
+    said = (guest.said["hello"].get("host") for guest in guests)
+    return {invitation.host.node} | {host.get("node") for host in said if isinstance(host, dict)}
+
+
 def _absent(invitation: Invitation, guests: list[Guest], seconds: float) -> str:
-    nodes = {invitation.host.node} | {guest.said["hello"].get("host", {}).get("node") for guest in guests}
+    nodes = _nodes(invitation, guests)
     missing = [str(node) for node in range(invitation.expected) if node not in nodes]
     said = f"host {', '.join(missing[:20])}" if len(missing) == invitation.expected - len(guests) - 1 else "the others"
     return f"{len(guests) + 1} of {invitation.expected} hosts are here; {said} did not come for {seconds:.0f} s"
@@ -216,7 +238,7 @@ def _come(invitation: Invitation, stack: ExitStack, patience: float) -> Meeting:
         now = time.monotonic()
         if now - said_at[0] >= EVERY:
             said_at[0] = now
-            invitation.say(f"the master at {host.master}:{host.port} was not met for {now - started:.0f} s: {_why(tries)}")
+            invitation.say(f"no master at {host.master}:{host.port} for {now - started:.0f} s: {_why(tries)}")
         return now - started > HOPELESS and _is_hopeless(tries)
 
     def resolve() -> tuple[str, ...]:
@@ -249,7 +271,8 @@ def _unmet(invitation: Invitation, tries: tuple[Try, ...], waited: float = 0.0) 
 
 
 def _why(tries: list[Try]) -> str:
-    return ", ".join(dict.fromkeys(f"{each.address}:{each.port} {each.ended}" for each in tries)) or "its name does not resolve"
+    ended = dict.fromkeys(f"{each.address}:{each.port} {each.ended}" for each in tries)
+    return ", ".join(ended) or "the name does not resolve"
 
 
 def _is_hopeless(tries: list[Try]) -> bool:
@@ -261,4 +284,4 @@ def _is_hopeless(tries: list[Try]) -> bool:
 
 
 def _number(value: object) -> float:
-    return float(value) if type(value) in (int, float) and math.isfinite(value) else 0.0  # type: ignore[operator,arg-type]
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0

@@ -6,6 +6,7 @@ slow: bytes that stay unacknowledged while the kernel sends them again and again
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import socket
 import struct
@@ -57,7 +58,7 @@ def _passes(address: str, port: int, size: int, segment: int | None) -> str:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, segment)
             sock.settimeout(CONNECT)
             sock.connect((address, port))
-            sock.setblocking(False)
+            sock.settimeout(0)
             left = memoryview(bytes(size))
             return OK if sys.platform != "linux" or _drained(sock, left) else LOST
         except OSError as exc:
@@ -70,10 +71,8 @@ def _drained(sock: socket.socket, left: memoryview) -> bool:
     ends_at = time.monotonic() + DRAIN
     while True:
         if left:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 left = left[sock.send(left) :]
-            except BlockingIOError:
-                pass
         waiting = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0]
         if not waiting and not left:
             return True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cluster.host import LONGEST, ProtocolError
 from ddpdoctor.findings import Evidence, Finding, Fix, Place, Result, Severity, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 MOST = 200  # findings of one host
 LEVELS = {str(severity): severity for severity in Severity}
@@ -51,10 +53,13 @@ def _findings(host: str, data: object) -> Iterable[tuple[str, Finding]]:
     for each in data[:MOST]:
         try:
             evidence = tuple(Evidence(*map(_text, seen)) for seen in each["evidence"])
-            fix = Fix(*map(_text, each["fix"]))
+            summary, command, diff = map(_text, each["fix"])
             place = Place(variable=_text(each["variable"]) or None, host=host)
             severity = LEVELS[each["severity"]]
-            yield _text(each["code"]), Finding(_text(each["message"]), evidence, fix, place, severity)
+            yield (
+                _text(each["code"]),
+                Finding(_text(each["message"]), evidence, Fix(summary, command, diff), place, severity),
+            )
         except (KeyError, TypeError, ValueError) as exc:
             raise ProtocolError(f"no finding: {exc!r}") from None
 

@@ -7,12 +7,14 @@ import errno
 import selectors
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cluster.host import ProtocolError
 from ddpdoctor.cluster.protocol import REFUSED, Lines, Seal, greeting, new_nonce, seals, small_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATIENCE = 10.0  # seconds that a connection has for its first line
 STRANGERS = 64  # connections that have not shown a token, at the same time
@@ -56,7 +58,7 @@ class Server:
         self._token = token
         self._selector = selectors.DefaultSelector()
         self._listener = listening(port)
-        self._listener.setblocking(False)
+        self._listener.settimeout(0)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self.port: int = self._listener.getsockname()[1]
         self.guests: list[Guest] = []
@@ -90,7 +92,7 @@ class Server:
             try:
                 guest.sock.settimeout(PATIENCE)
                 guest.sock.sendall(guest.ours_seal.close(value))
-                guest.sock.setblocking(False)
+                guest.sock.settimeout(0)
             except OSError as exc:
                 self._leave(guest, str(exc))
 
@@ -114,7 +116,7 @@ class Server:
             self._drop(waiting[0], "it says nothing")
         nonce = new_nonce()
         try:
-            sock.setblocking(False)
+            sock.settimeout(0)
             sock.send(greeting(nonce, time.time()))
             ours = plain(sock.getsockname()[0])
         except OSError:

@@ -1,13 +1,16 @@
-"""The smallest explanation of what the matrix shows: a host's interface, its firewall, a link, one direction, the MTU."""
+"""The smallest explanation of what the matrix shows: an interface, a firewall, a link, one direction, the MTU."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ddpdoctor.cluster.cluster import Cluster
-from ddpdoctor.cluster.matrix import Link
 from ddpdoctor.cluster.probing import LARGE_LOST, LOOPBACK, OK, UNTRIED
+
+if TYPE_CHECKING:
+    from ddpdoctor.cluster.cluster import Cluster
+    from ddpdoctor.cluster.matrix import Link
 
 INNOCENT = {OK, LOOPBACK, UNTRIED}  # a name that leads to loopback is told by its host
 
@@ -71,9 +74,7 @@ def _interfaces(_: Cluster, left: list[Link]) -> list[Suspect]:
 def _sizes(cluster: Cluster, left: list[Link]) -> list[Suspect]:
     """Links that lose large packets alone, by the host that has part in all of them, where there is one."""
     lossy = tuple(link for link in left if link.state == LARGE_LOST)
-    common = [
-        host for host in range(len(cluster.hosts)) if all(host in (link.source, link.target) for link in lossy)
-    ]
+    common = [host for host in range(len(cluster.hosts)) if all(host in (link.source, link.target) for link in lossy)]
     return [Suspect(Fault.MTU, common[0] if len(common) == 1 else None, lossy)] if lossy else []
 
 

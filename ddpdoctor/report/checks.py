@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,8 @@ from ddpdoctor.facets import Instrument
 from ddpdoctor.report.style import PLAIN, Style, table_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ddpdoctor.facets import Check
 
 HEADERS = ("code", "slug", "severity", "found by", "finds")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -11,6 +10,9 @@ from ddpdoctor.checkpoint import Renamed, Repair, subscript
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
 from ddpdoctor.shell import shell_join
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def repair_text(done: Repair, style: Style = PLAIN, *, table: bool) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Evidence, Finding, Result, Status, Table
 from ddpdoctor.report.style import PLAIN, Style, table_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROWS = 8  # of a table, and evidence of a finding, that are shown without --verbose
 MARGIN = "  "

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Finding, Report, Severity, Status
 from ddpdoctor.report.style import PLAIN, Style, table_text
 from ddpdoctor.report.text import MARGIN, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OFFERS = {
     "model": ("--model FILE.py:NAME", "a function that builds your model"),
@@ -59,7 +62,12 @@ def number_of(count: int, name: str) -> str:
 
 def closing_text(report: Report, style: Style = PLAIN, *, verbose: bool = False) -> str:
     """Return the end of a report; its first line is the verdict."""
-    lines = [*_hosts(report, style, verbose=verbose), *_verdict(report, style), *_faults(report, style), *_rehearsal(report, style)]
+    lines = [
+        *_hosts(report, style),
+        *_verdict(report, style),
+        *_faults(report, style),
+        *_rehearsal(report, style),
+    ]
     lines += _scope(report, style, verbose=verbose)
     return "\n".join(lines if any(_missing(report)) else [*lines, *_offers(report, style)])
 
@@ -78,13 +86,15 @@ def _verdict(report: Report, style: Style) -> Iterator[str]:
     return lines
 
 
-def _hosts(report: Report, style: Style, *, verbose: bool) -> Iterator[str]:
+def _hosts(report: Report, style: Style) -> Iterator[str]:
     """Show who reaches whom; hosts whose rows are equal are one row."""
     if (hosts := report.hosts) is None:
         return
-    yield from style.wrap(f"{len(hosts.names)} of {number_of(hosts.expected, 'host')} {'met' if hosts.met else 'seen'}.", MARGIN, "")
+    said = f"{len(hosts.names)} of {number_of(hosts.expected, 'host')} {'met' if hosts.met else 'seen'}."
+    yield from style.wrap(said, MARGIN, "")
     if len(hosts.names) > 1:
-        yield from table_text(hosts.matrix.headers, [[str(cell) for cell in row] for row in hosts.matrix.rows], style.width).splitlines()
+        cells = [[printable(str(cell)) for cell in row] for row in hosts.matrix.rows]
+        yield from table_text(hosts.matrix.headers, cells, style.width).splitlines()
     yield ""
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.resources
 import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.logs.answer import Confidence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.logs.answer import Answer
 
 NOTHING, UNDECIDABLE, ALONE, MISSED = "nothing", "undecidable", "alone", "missed"

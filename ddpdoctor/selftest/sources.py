@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,8 @@ from ddpdoctor.lint.run import LIKELY, Wanted, lint
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.examine import Found
 

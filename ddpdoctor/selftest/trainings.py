@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import NotRun
@@ -16,6 +15,8 @@ from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.settings import Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddpdoctor.facets import Check
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.watch.dispatcher import Found

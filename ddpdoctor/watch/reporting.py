@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,8 @@ from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ddpdoctor.facets import Check
     from ddpdoctor.watch.dispatcher import Found
     from ddpdoctor.watch.monitor.monitor import Monitor

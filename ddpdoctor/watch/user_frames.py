@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.events import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
 
 LIBRARIES = tuple(
     f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))} if path

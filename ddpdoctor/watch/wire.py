@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddpdoctor.watch import events
 from ddpdoctor.watch.events import Event, Sampler, Site
+
+if TYPE_CHECKING:
+    from typing import Any
 
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,8 @@ from ddpdoctor.logs.search.prefilter import Shapes
 from ddpdoctor.logs.search.words import LiteralIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
     from ddpdoctor.facets import Pattern
 
 # What the reader itself understands, whatever the log patterns declare.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.event_log import ASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 PATIENCE = 1.0  # seconds: a process that holds the GIL in native code does not answer
 

@@ -11,14 +11,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from types import FrameType
+from typing import TYPE_CHECKING
 
 from ddpdoctor.host.stack import dump_on
 from ddpdoctor.watch.event_log import ASK, DUMP
 from ddpdoctor.watch.settings import STACK_SIGNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import FrameType
 
 ATTEMPTS = 10  # at the stack of a thread that runs meanwhile
 

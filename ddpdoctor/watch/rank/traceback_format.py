@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
-from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.failure_explainer import MARK
 from ddpdoctor.watch.user_frames import frames, is_users, is_watchs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType, TracebackType
 
 
 def printed(exc: BaseException, *, inside: bool) -> tuple[str, Site | None]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dis
 import random
 import sys
-from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 # A method that says one of these may give each worker, or each sample, a state of its own.
 RESEEDS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ from ddpdoctor.watch.rank.model.steps import Optimizers
 from ddpdoctor.watch.rank.patch import patch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddpdoctor.watch.rank.recorder import Recorder
 
 
