@@ -59,10 +59,12 @@ if TYPE_CHECKING:
         possible_strips,
         wrappers_in,
     )
+    from ddpdoctor.cluster.client import OTHER_JOB, Try
     from ddpdoctor.cluster.cluster import Cluster, Joint
     from ddpdoctor.cluster.host import Host, host_from
     from ddpdoctor.cluster.launch import several_hosts
     from ddpdoctor.cluster.matrix import Link
+    from ddpdoctor.cluster.protocol import WRONG_TOKEN
     from ddpdoctor.cluster.suspects import Fault, Suspect, suspects
     from ddpdoctor.examine.blame import own_frames
     from ddpdoctor.examine.loader.exam import LoaderExam
@@ -131,12 +133,14 @@ __all__ = [
     "INIT",
     "KNOWN_ERRORS",
     "NO_DRIVER",
+    "OTHER_JOB",
     "OTHER_RANKS",
     "READY_TWICE",
     "SHARED",
     "TOO_SLOW",
     "UNUSED",
     "WRAPPER_NAMES",
+    "WRONG_TOKEN",
     "Ailment",
     "Ambiguity",
     "Around",
@@ -219,6 +223,7 @@ __all__ = [
     "SyncSkipped",
     "Table",
     "Training",
+    "Try",
     "Wrap",
     "Wrapped",
     "Wrapping",
@@ -272,10 +277,12 @@ ROOMS = {
     "checkpoint.keys": (
         "AVERAGED_COUNTER WRAPPER_NAMES Strip assumed_strip is_averaged is_flat possible_strips wrappers_in"
     ),
+    "cluster.client": "OTHER_JOB Try",
     "cluster.cluster": "Cluster Joint",
     "cluster.host": "Host host_from",
     "cluster.launch": "several_hosts",
     "cluster.matrix": "Link",
+    "cluster.protocol": "WRONG_TOKEN",
     "cluster.suspects": "Fault Suspect suspects",
     "examine.blame": "own_frames",
     "examine.loader.exam": "LoaderExam",

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
+from ddpdoctor.check import OTHER_JOB, WRONG_TOKEN, Ailment, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ def by_its_token(cluster: Cluster) -> Iterator[Finding]:
     host = cluster.hosts[0]
     where = f"{host.master}:{host.port}"
     for each in cluster.tries:
-        if each.ended == "another token":
+        if each.ended == OTHER_JOB:
             yield Finding(
                 f"the master at {where} belongs to another job than {host.place}",
                 (Evidence("it refused the token of this launch", "one job id on all hosts", f"{where}"),),
@@ -50,7 +50,7 @@ def by_its_token(cluster: Cluster) -> Iterator[Finding]:
                 Place(host=host.name),
             )
     if cluster.met and len(cluster.hosts) < cluster.expected:
-        refused = sorted({each.address for each in cluster.strangers if each.what == "a line with a wrong code"})
+        refused = sorted({each.address for each in cluster.strangers if each.what == WRONG_TOKEN})
         for address in refused:
             yield Finding(
                 f"a host at {address} came to {where} with the token of another job",

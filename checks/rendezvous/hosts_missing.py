@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, probe
+from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,10 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     """Count who came to the master."""
     if not cluster.met or len(cluster.hosts) >= cluster.expected:
         return
+    if len({each.address for each in cluster.strangers if each.what == WRONG_TOKEN}) >= cluster.expected - len(
+        cluster.hosts
+    ):
+        return  # they came, and belong to another job
     numbers = cluster.absent
     count = cluster.expected - len(cluster.hosts)
     named = f"host {', '.join(map(str, numbers[:20]))}" if len(numbers) == count else f"{count} hosts"

@@ -53,7 +53,7 @@ from .._store import is_loopback as is_this_host
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.check import Cluster, Facts
+    from ddpdoctor.check import Cluster, Facts, Host, Try
 
 AILMENT = Ailment("DDP355", Severity.ERROR)
 SAID = {
@@ -115,7 +115,7 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     """Say how the last tries to meet the other hosts at the master's port ended."""
     host = cluster.hosts[0]
     tries = [each for each in cluster.tries if each.port == host.port and each.ended in MET_NOBODY]
-    if cluster.met or not tries:
+    if cluster.met or not tries or not _shares_family(host, tries):
         return
     ended = tries[0].ended
     said, causes = MET_NOBODY[ended]
@@ -133,6 +133,12 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
         Place(variable="MASTER_ADDR", host=host.name),
         ambiguity=Ambiguity(causes, f"nc -zv -w 5 {master} {host.port}   # on {host.name}, while the master waits"),
     )
+
+
+def _shares_family(host: Host, tries: list[Try]) -> bool:
+    """Whether the host has an address of the master's family; where it has none, that is another check's."""
+    own = {":" in address for address in host.addresses if not address.lower().startswith(("127.", "::1", "fe80:"))}
+    return not own or any((":" in each.address) in own for each in tries)
 
 
 @log_pattern(GAVE_UP, context=(ERRNO, C10D_STORE))

@@ -30,7 +30,10 @@ class Named:
 def supplies(
     facts: Facts, jobs: Callable[[], Jobs], named: Named, backend: str = "auto", cluster: Cluster | str | None = None
 ) -> Inputs:
-    """Bind the names that facets use to what makes them; ``cluster`` is what was seen of several hosts, or why it is not seen here."""
+    """Bind the names that facets use to what makes them.
+
+    ``cluster`` is what was seen of several hosts, or why they are not seen here.
+    """
     return Inputs(
         {
             "facts": lambda: facts,

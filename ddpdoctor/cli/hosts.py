@@ -136,7 +136,9 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     data = stack.enter_context(listening(0))  # nobody reads it: the kernel answers for it
     host = describe(facts, launch, hashes(opening.files), data.getsockname()[1], time.time())
     token = (os.environ.get(TOKEN) or launch.job or "by hand").encode()
-    meeting = meet(Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say), stack)
+    patient = "KUBERNETES_SERVICE_HOST" in facts.environ
+    invitation = Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say, patient)
+    meeting = meet(invitation, stack)
     if meeting.cluster.met:
         meeting.run_joint(
             lambda port, rank, size: _joint(opening.jobs, facts, (host.master, port, rank, size)), opening.port

@@ -40,7 +40,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """Who this host is, whom it waits for, how long, and by what token they know each other."""
+    """Who this host is, whom it waits for, how long, and by what token they know each other.
+
+    ``patient``: names and routes come with the hosts, as in Kubernetes; that there is none yet proves nothing.
+    """
 
     host: Host
     expected: int
@@ -48,6 +51,7 @@ class Invitation:
     token: bytes
     network: Network
     say: Say
+    patient: bool = False
 
 
 @dataclass(slots=True)
@@ -239,7 +243,7 @@ def _come(invitation: Invitation, stack: ExitStack, patience: float) -> Meeting:
         if now - said_at[0] >= EVERY:
             said_at[0] = now
             invitation.say(f"no master at {host.master}:{host.port} for {now - started:.0f} s: {_why(tries)}")
-        return now - started > HOPELESS and _is_hopeless(tries)
+        return now - started > HOPELESS and not invitation.patient and _is_hopeless(tries)
 
     def resolve() -> tuple[str, ...]:
         return invitation.network.resolve(host.master).addresses if host.master else ()

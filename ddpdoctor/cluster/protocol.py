@@ -26,6 +26,7 @@ LONGEST = 1 << 20  # bytes of a line: the report of a host with many findings
 MAC = 64  # characters
 GREETING = re.compile(rb"ddpdoctor 1 ([0-9a-f]{32}) (\d{1,12}\.\d{1,6})\n")
 LONGEST_GREETING = 80
+WRONG_TOKEN = "a line with a wrong code"  # noqa: S105 - what is said of it
 REFUSED = b"ddpdoctor refuses: another token\n"
 MSS = 536  # the segment that every IPv4 path passes (RFC 9293, 3.7.1): a broken path MTU must not stop the report
 
@@ -91,7 +92,7 @@ class Seal:
         """
         code, body = line[:MAC], line[MAC + 1 :]
         if not hmac.compare_digest(code, self._code(body)):
-            raise ProtocolError("a line with a wrong code")
+            raise ProtocolError(WRONG_TOKEN)
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as exc:

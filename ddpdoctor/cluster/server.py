@@ -57,7 +57,7 @@ class Server:
         """
         self._token = token
         self._selector = selectors.DefaultSelector()
-        self._listener = listening(port)
+        self._listener = listening(port, small=True)
         self._listener.settimeout(0)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self.port: int = self._listener.getsockname()[1]
@@ -177,8 +177,10 @@ class Server:
         self._leave(guest, why)
 
 
-def listening(port: int) -> socket.socket:
+def listening(port: int, *, small: bool = False) -> socket.socket:
     """Return a socket that listens on a port of all addresses, of both families where there are both.
+
+    ``small``: peers send small segments alone, which every path passes.
 
     Raises:
         OSError: the port cannot be opened.
@@ -192,7 +194,8 @@ def listening(port: int) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            small_segments(sock)
+            if small:
+                small_segments(sock)
             sock.bind((address, port))
             sock.listen(1024)
         except OSError as exc:
