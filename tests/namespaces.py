@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -43,7 +44,7 @@ class Hosts:
     count: int
     folder: Path
     tag: str
-    _names: dict[str, dict[str, str]] = field(default_factory=dict)
+    _warmed: dict[int, subprocess.Popen[str]] = field(default_factory=dict)
 
     def address(self, host: int) -> str:
         """Return the address of a host on the common network."""
@@ -70,18 +71,18 @@ class Hosts:
             self.resolve(host)
             self.on(host, "nft flush ruleset; ip link set eth0 up mtu 1500")
 
-    def start(self, host: int, *command: str, environ: Mapping[str, str | None] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, host: int, *command: str, environ: Mapping[str, str] | None = None, stdin: int | None = None
+    ) -> subprocess.Popen[str]:
         """Start a command on a host."""
         inner = 'mount --bind "$1" /etc/hosts && hostname "$2" && shift 2 && exec "$@"'
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MASTER_", "RANK", "WORLD"))}
-        merged = {**kept, "COLUMNS": "1000", **(environ or {})}
         return subprocess.Popen(
             [
                 *("ip", "netns", "exec", self._netns(host), "unshare", "--uts", "--mount"),
                 *("sh", "-c", inner, "sh", str(self.folder / f"hosts.{host}"), NAMES[host], *command),
             ],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env={name: value for name, value in merged.items() if value is not None},
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env=self.environ(host) if environ is None else dict(environ),
         )  # fmt: skip
 
     def check(
@@ -90,14 +91,42 @@ class Hosts:
         """Run ``ddpdoctor check`` on all hosts at once, as by hand; ``each`` changes a host's variables."""
         wanted = list(range(self.count) if hosts is None else hosts)
         started = time.monotonic()
-        running = []
         for host in wanted:
-            environ: dict[str, str | None] = {
-                "MASTER_ADDR": self.address(0), "MASTER_PORT": "29500",
-                "NNODES": str(self.count), "NODE_RANK": str(host), **(each or {}).get(host, {}),
-            }  # fmt: skip
-            running.append(self.start(host, sys.executable, "-m", "ddpdoctor", "check", *args, environ=environ))
-        return [finish(process, started) for process in running]
+            environ = self.environ(host, (each or {}).get(host))
+            stdin = self._warm(host).stdin
+            assert stdin is not None
+            stdin.write(json.dumps({"args": ["check", *args], "environ": environ}) + "\n")
+            stdin.flush()
+        return [self._answer(host, started) for host in wanted]
+
+    def environ(self, host: int, more: Mapping[str, str | None] | None = None) -> dict[str, str]:
+        """Return the variables of a host that is started by hand; None takes one away."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MASTER_", "RANK", "WORLD"))}
+        by_hand = {"MASTER_ADDR": self.address(0), "MASTER_PORT": "29500", "NNODES": str(self.count)}
+        merged = {**kept, "COLUMNS": "1000", **by_hand, "NODE_RANK": str(host), **(more or {})}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    def close(self) -> None:
+        """End the processes that wait for commands."""
+        for process in self._warmed.values():
+            process.communicate(timeout=20)
+
+    def _warm(self, host: int) -> subprocess.Popen[str]:
+        if host not in self._warmed:
+            script = str(Path(__file__).with_name("warm_host.py"))
+            self._warmed[host] = self.start(
+                host, sys.executable, script, environ=dict(os.environ), stdin=subprocess.PIPE
+            )
+        return self._warmed[host]
+
+    def _answer(self, host: int, started: float) -> Done:
+        process = self._warm(host)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        status, out, err = json.loads(line)
+        return Done(status, out, err, time.monotonic() - started)
 
     def _netns(self, host: int) -> str:
         return f"{self.tag}{NAMES[host]}"
@@ -141,6 +170,7 @@ def network(count: int) -> Iterator[Hosts]:
                 hosts.resolve(host)
             yield hosts
         finally:
+            hosts.close()
             for name in [f"{tag}{NAMES[host]}" for host in range(count)] + [bridge]:
                 subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 

@@ -76,7 +76,7 @@ class Session:
 
     def end(self, report: Report, show: Show, ends_at: float) -> Report | None:
         """Return the report of all hosts; None where another one reports, and one line says so."""
-        if not self.cluster.met:
+        if not self.cluster.met or len(self.cluster.hosts) < self.cluster.expected:
             show.line(self._host_line())
         if self.speaks:
             return self._joined(report, show, ends_at)

@@ -165,7 +165,9 @@ def _serve(invitation: Invitation, server: Server) -> Meeting:
         came.append(guest.address)
         present.append(guest)
     came[0] = present[0].ours if present else ""
-    order = sorted(range(len(hosts)), key=lambda each: (hosts[each].node is None, hosts[each].node, each))
+    order = sorted(
+        range(len(hosts)), key=lambda each: (hosts[each].node is None, hosts[each].node or 0, hosts[each].name, each)
+    )
     listed = tuple(hosts[each] for each in order)
     here = order.index(0)
     seats = {order.index(number + 1): guest for number, guest in enumerate(present)}
@@ -188,6 +190,10 @@ def _serve(invitation: Invitation, server: Server) -> Meeting:
             links += row_from(guest.said.get("row", {}).get("links"), seat, len(listed))
     meeting.cluster = replace(cluster, links=tuple(links))
     return meeting
+
+
+def _by_number(host: Host) -> tuple[bool, int, str]:
+    return host.node is None, host.node or 0, host.name
 
 
 def _still(guests: Iterable[Guest], stage: str) -> int:
