@@ -28,7 +28,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Fault, Finding, Fix, Place, Severity, probe, suspects
+from ddpdoctor.check import (
+    OTHER_JOB,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Fault,
+    Finding,
+    Fix,
+    Place,
+    Severity,
+    probe,
+    suspects,
+)
 
 from ._links import seen
 
@@ -46,6 +58,25 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     for suspect in suspects(cluster):
         if suspect.fault in (Fault.INBOUND, Fault.OUTBOUND, Fault.CLOSED) and suspect.host is not None:
             yield _finding(cluster, suspect, suspect.host)
+
+
+@probe
+def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
+    """Tell a master whose store answers, and none of its other ports does."""
+    host = cluster.hosts[0]
+    tries = [each for each in cluster.tries if each.port == cluster.announced and each.ended != OTHER_JOB]
+    if cluster.met or not cluster.announced or not tries:
+        return
+    yield Finding(
+        f"{host.master} answers {host.name} on port {host.port}, where torchrun's store is, and on no other: "
+        f"{tries[0].ended}",
+        (Evidence(f"{tries[0].address}:{tries[0].port}: {tries[0].ended}", "open", f"connect(), on {host.name}"),),
+        Fix(
+            f"open all TCP ports between the hosts, on {host.master}",
+            command=f"sudo iptables -I INPUT -p tcp -s {host.gloo} -j ACCEPT   # on {host.master}",
+        ),
+        Place(host=host.master),
+    )
 
 
 def _finding(cluster: Cluster, suspect: Suspect, number: int) -> Finding:

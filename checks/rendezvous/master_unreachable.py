@@ -78,6 +78,10 @@ MET_NOBODY = {
         "answers on port {port}, and it is another program than the check",
         ("the training runs there already", "another program has the port"),
     ),
+    "no store": (
+        "has no store of torchrun on port {port}",
+        ("the agent of torchrun there has ended", "the host that serves did not come"),
+    ),
     "lost again": ("broke off", ("the check on the master was ended", "the connection is lost")),
 }
 

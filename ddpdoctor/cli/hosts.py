@@ -6,15 +6,17 @@ import json
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpdoctor.cluster import agent_store
+from ddpdoctor.cluster.agent_store import KEY
 from ddpdoctor.cluster.code import hashes
 from ddpdoctor.cluster.host import as_data, describe
 from ddpdoctor.cluster.joint import DEADLINE, add_up, free_port
 from ddpdoctor.cluster.launch import Launch, read_launch
-from ddpdoctor.cluster.meeting import Invitation, Meeting, meet
+from ddpdoctor.cluster.meeting import Board, Invitation, Meeting, meet
 from ddpdoctor.cluster.reported import as_data as findings_data
 from ddpdoctor.cluster.reported import with_reported
 from ddpdoctor.cluster.server import listening
@@ -137,7 +139,8 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     host = describe(facts, launch, hashes(opening.files), data.getsockname()[1], time.time())
     token = (os.environ.get(TOKEN) or launch.job or "by hand").encode()
     patient = "KUBERNETES_SERVICE_HOST" in facts.environ
-    invitation = Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say, patient)
+    board = _board(opening) if launch.agent_store else None
+    invitation = Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say, patient, board)
     meeting = meet(invitation, stack)
     if meeting.cluster.met:
         meeting.run_joint(
@@ -148,6 +151,25 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
 
 def _say(text: str) -> None:
     click.echo(f"ddpdoctor: {text}", err=True)
+
+
+def _board(opening: Opening) -> Board:
+    """Reach torchrun's store from the pool, which has torch: a rank of it is the client."""
+    launch = opening.launch
+    key = f"{KEY}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+    def run(function: Callable[..., Any], *args: Any, deadline: float) -> Any:
+        arguments = (launch.master, launch.port, key, *args)
+        (outcome,) = opening.jobs().run(function, *arguments, ranks=1, backend=None, deadline=deadline)
+        if not isinstance(outcome, Returned):
+            raise OSError(outcome.message if isinstance(outcome, Raised) else "torchrun's store does not answer")
+        return outcome.value
+
+    def get(seconds: float) -> int:
+        value = str(run(agent_store.get, seconds, deadline=seconds + agent_store.CONNECT))
+        return int(value) if value.isdecimal() else 0
+
+    return Board(lambda port: run(agent_store.put, str(port), deadline=agent_store.CONNECT), get)
 
 
 def _joint(jobs: Callable[[], Jobs], facts: Facts, args: tuple[str, int, int, int]) -> str:

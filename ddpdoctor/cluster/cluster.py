@@ -27,8 +27,8 @@ class Cluster:
 
     ``met`` tells whether there was a meeting; where there was none, ``tries`` are the last to reach the master.
     ``skews`` are the seconds by which each host's clock is ahead of the first one's. ``strangers`` came to the master's
-    port with another token, or with no token at all. ``port`` is where the hosts met, where that is not the master's.
-    ``here`` is what keeps this host from meeting others, known without them.
+    port with another token, or with no token at all.
+    ``announced`` is the port at which the first host waits, where torchrun's store told it and it was not reached.
     """
 
     hosts: tuple[Host, ...]
@@ -40,6 +40,7 @@ class Cluster:
     strangers: tuple[Stranger, ...] = ()
     joint: tuple[Joint, ...] = ()
     waited: float = 0.0
+    announced: int = 0
 
     @property
     def absent(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.cluster.client import LOST_AGAIN, OTHER_JOB, REFUSED, SILENT, Client, Try, find
+from ddpdoctor.cluster.client import LOST_AGAIN, NO_STORE, OTHER_JOB, REFUSED, SILENT, Client, Try, find
 from ddpdoctor.cluster.cluster import Cluster, Joint
 from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import DEFAULT_PORT
@@ -39,9 +39,18 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Board:
+    """Where one host writes down the port at which it waits, and the others read it; both raise OSError in vain."""
+
+    put: Callable[[int], None]
+    get: Callable[[float], int]
+
+
+@dataclass(frozen=True, slots=True)
 class Invitation:
     """Who this host is, whom it waits for, how long, and by what token they know each other.
 
+    ``board`` is torchrun's store, where it holds the master's port.
     ``patient``: names and routes come with the hosts, as in Kubernetes; that there is none yet proves nothing.
     """
 
@@ -52,6 +61,7 @@ class Invitation:
     network: Network
     say: Say
     patient: bool = False
+    board: Board | None = None
 
 
 @dataclass(slots=True)
@@ -116,6 +126,8 @@ def meet(invitation: Invitation, stack: ExitStack) -> Meeting:
     """Meet the other hosts; connections stay open until the stack ends."""
     host, network = invitation.host, invitation.network
     addresses = network.resolve(host.master).addresses if host.master else ()
+    if invitation.board is not None:
+        return _through(invitation.board, invitation, stack, ours=any(map(network.owns, addresses)))
     if any(network.owns(address) for address in addresses):
         if host.node and all(map(is_loopback, addresses)):
             return _unmet(invitation, ())  # the master is elsewhere, and this address leads nowhere else
@@ -126,6 +138,24 @@ def meet(invitation: Invitation, stack: ExitStack) -> Meeting:
         with contextlib.suppress(OSError):
             server = stack.enter_context(Server(host.port, invitation.token))
             return _serve(replace(invitation, wait=invitation.wait - ALONE), server)
+    return meeting
+
+
+def _through(board: Board, invitation: Invitation, stack: ExitStack, *, ours: bool) -> Meeting:
+    """Meet at a port that the kernel picks, since torchrun's agent holds the master's, and say so in its store."""
+    started = time.monotonic()
+    try:
+        if ours:
+            server = stack.enter_context(Server(0, invitation.token))
+            board.put(server.port)
+            return _serve(invitation, server)
+        port = board.get(invitation.wait)
+    except OSError as exc:
+        tried = Try(invitation.host.master, invitation.host.port, NO_STORE, str(exc))
+        return _unmet(invitation, (tried,), time.monotonic() - started)
+    meeting = _come(invitation, stack, max(1.0, started + invitation.wait - time.monotonic()), (port,))
+    if not meeting.cluster.met:
+        meeting.cluster = replace(meeting.cluster, announced=port)
     return meeting
 
 
@@ -165,9 +195,7 @@ def _serve(invitation: Invitation, server: Server) -> Meeting:
         came.append(guest.address)
         present.append(guest)
     came[0] = present[0].ours if present else ""
-    order = sorted(
-        range(len(hosts)), key=lambda each: (hosts[each].node is None, hosts[each].node or 0, hosts[each].name, each)
-    )
+    order = sorted(range(len(hosts)), key=lambda each: _by_number(hosts[each]))
     listed = tuple(hosts[each] for each in order)
     here = order.index(0)
     seats = {order.index(number + 1): guest for number, guest in enumerate(present)}
@@ -239,7 +267,7 @@ def _absent(invitation: Invitation, guests: list[Guest], seconds: float) -> str:
     return f"{len(guests) + 1} of {invitation.expected} hosts are here; {said} did not come for {seconds:.0f} s"
 
 
-def _come(invitation: Invitation, stack: ExitStack, patience: float) -> Meeting:
+def _come(invitation: Invitation, stack: ExitStack, patience: float, ports: tuple[int, ...] = ()) -> Meeting:
     host = invitation.host
     started = time.monotonic()
     said_at = [started]
@@ -254,7 +282,7 @@ def _come(invitation: Invitation, stack: ExitStack, patience: float) -> Meeting:
     def resolve() -> tuple[str, ...]:
         return invitation.network.resolve(host.master).addresses if host.master else ()
 
-    client, tries = find(resolve, places(host.port), invitation.token, started + patience, waiting)
+    client, tries = find(resolve, ports or places(host.port), invitation.token, started + patience, waiting)
     if client is None:
         return _unmet(invitation, tuple(tries), time.monotonic() - started)
     stack.enter_context(client)
