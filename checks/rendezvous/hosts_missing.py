@@ -55,7 +55,9 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
         Fix(
             "see what the check says on the host that is missing",
             command=f"MASTER_ADDR={first.master} MASTER_PORT={first.port} NNODES={cluster.expected} NODE_RANK={number} "
-            f"ddpdoctor check   # on host {number}",
+            f"ddpdoctor check   # on host {number}"
+            if first.launcher == "by hand"
+            else f"ping -c 3 {first.master}   # on host {number}; then the same launch command",
         ),
         Place(host=str(number) if numbers else None),
         ambiguity=Ambiguity(

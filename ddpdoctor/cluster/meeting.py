@@ -15,7 +15,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.cluster.client import LOST_AGAIN, NO_STORE, OTHER_JOB, REFUSED, SILENT, Client, Try, find
+from ddpdoctor.cluster.client import (
+    CONNECT,
+    LOST_AGAIN,
+    NO_STORE,
+    OTHER_JOB,
+    PAUSE,
+    REFUSED,
+    SILENT,
+    UNREACHABLE,
+    Client,
+    Try,
+    find,
+)
 from ddpdoctor.cluster.cluster import Cluster, Joint
 from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import DEFAULT_PORT
@@ -33,7 +45,9 @@ LATECOMERS = 2.0  # seconds
 JOINT = 40.0  # seconds for the job over all hosts
 HOPELESS = 20.0  # seconds of the same answer that only a fault gives
 ALONE = 10.0  # seconds after which a rank 0 that does not own the master's address serves itself: a NAT leads to it
-OTHER_PORT = 1  # nobody listens there: a host that is up and lets it through refuses
+OTHER_PORTS = (1, DEFAULT_PORT)  # a host that is up, and lets them through, refuses or answers
+
+STATES = {"open": "", "refused": REFUSED, "filtered": SILENT, "unreachable": UNREACHABLE}
 
 Say = Callable[[str], None]
 
@@ -149,6 +163,8 @@ def _through(board: Board, invitation: Invitation, stack: ExitStack, *, ours: bo
             server = stack.enter_context(Server(0, invitation.token))
             board.put(server.port)
             return _serve(invitation, server)
+        if tries := _closed(invitation, started):
+            return _unmet(invitation, tries, time.monotonic() - started)
         port = board.get(invitation.wait)
     except OSError as exc:
         tried = Try(invitation.host.master, invitation.host.port, NO_STORE, str(exc))
@@ -157,6 +173,22 @@ def _through(board: Board, invitation: Invitation, stack: ExitStack, *, ours: bo
     if not meeting.cluster.met:
         meeting.cluster = replace(meeting.cluster, announced=port)
     return meeting
+
+
+def _closed(invitation: Invitation, started: float) -> tuple[Try, ...]:
+    """Wait until the master's port answers; return how the last tries ended where it does not."""
+    host = invitation.host
+    waiting = _waiting(invitation, started)
+    while True:
+        tries = []
+        for address in invitation.network.resolve(host.master).addresses:
+            ended = STATES[try_connect(address, host.port, CONNECT)]
+            if not ended:
+                return ()
+            tries.append(Try(address, host.port, ended))
+        if waiting(tries) or time.monotonic() > started + invitation.wait:
+            return tuple(tries) or (Try(host.master, host.port, UNREACHABLE),)
+        time.sleep(PAUSE)
 
 
 def places(port: int) -> tuple[int, ...]:
@@ -270,14 +302,7 @@ def _absent(invitation: Invitation, guests: list[Guest], seconds: float) -> str:
 def _come(invitation: Invitation, stack: ExitStack, patience: float, ports: tuple[int, ...] = ()) -> Meeting:
     host = invitation.host
     started = time.monotonic()
-    said_at = [started]
-
-    def waiting(tries: list[Try]) -> bool:
-        now = time.monotonic()
-        if now - said_at[0] >= EVERY:
-            said_at[0] = now
-            invitation.say(f"no master at {host.master}:{host.port} for {now - started:.0f} s: {_why(tries)}")
-        return now - started > HOPELESS and not invitation.patient and _is_hopeless(tries)
+    waiting = _waiting(invitation, started)
 
     def resolve() -> tuple[str, ...]:
         return invitation.network.resolve(host.master).addresses if host.master else ()
@@ -292,6 +317,20 @@ def _come(invitation: Invitation, stack: ExitStack, patience: float, ports: tupl
         return _unmet(invitation, (Try(host.master, host.port, OTHER_JOB),), time.monotonic() - started)
     except (OSError, ProtocolError, KeyError, TypeError, ValueError) as exc:
         return _unmet(invitation, (Try(host.master, host.port, LOST_AGAIN, str(exc)),), time.monotonic() - started)
+
+
+def _waiting(invitation: Invitation, started: float) -> Callable[[list[Try]], bool]:
+    """Return a function that says now and then what is waited for, and returns whether it is in vain."""
+    host, said_at = invitation.host, [started]
+
+    def waiting(tries: list[Try]) -> bool:
+        now = time.monotonic()
+        if now - said_at[0] >= EVERY:
+            said_at[0] = now
+            invitation.say(f"no master at {host.master}:{host.port} for {now - started:.0f} s: {_why(tries)}")
+        return now - started > HOPELESS and not invitation.patient and _is_hopeless(tries)
+
+    return waiting
 
 
 def _take_part(invitation: Invitation, client: Client) -> Meeting:
@@ -318,7 +357,9 @@ def _is_hopeless(tries: list[Try]) -> bool:
     if not tries or all(each.ended not in (REFUSED, SILENT) for each in tries):
         return True
     silent = {each.address for each in tries if each.ended == SILENT}
-    return bool(silent) and all(try_connect(address, OTHER_PORT) == "refused" for address in silent)
+    return bool(silent) and all(
+        any(try_connect(address, port) in ("open", "refused") for port in OTHER_PORTS) for address in silent
+    )
 
 
 def _number(value: object) -> float:
