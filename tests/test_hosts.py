@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from namespaces import network
+from helpers import TORCHRUN
+from namespaces import finish, network
 
 if TYPE_CHECKING:
     from namespaces import Done, Hosts
 
+DDPDOCTOR = str(TORCHRUN.with_name("ddpdoctor"))
 INPUT = (
     "nft add table ip t; nft 'add chain ip t i { type filter hook input priority 0; policy accept; }'; "
     "nft add rule ip t i "
@@ -202,3 +207,78 @@ def test_another_local_rank_ends_at_once(fresh: Hosts) -> None:
 
     assert done.status == 0
     assert "local rank 0 looks at this host" in done.err
+
+
+def launched(hosts: Hosts) -> dict[str, str]:
+    """Return the variables of a shell in which nothing says where a master is."""
+    by_hand = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")
+    return {name: value for name, value in hosts.environ(0).items() if name not in by_hand}
+
+
+def test_torchrun_starts_it_in_the_place_of_the_training(fresh: Hosts) -> None:
+    """Its agents hold the master's port: the hosts find each other through their store, one rank of each."""
+    options = ("--nnodes=2", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
+    command = (str(TORCHRUN), *options, "--no-python", DDPDOCTOR, "check", *WITHOUT_JOBS)
+    running = [fresh.start(host, *command, environ=launched(fresh)) for host in (0, 1)]
+    done = [finish(process) for process in running]
+
+    assert [each.status for each in done] == [0, 0], done
+    assert "2 of 2 hosts met" in done[0].out + done[1].out
+    assert sum("local rank 1: local rank 0 looks at this host" in each.err for each in done) == 2
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+def test_mpirun_starts_it_on_each_host(fresh: Hosts) -> None:
+    """As Open MPI does, whose variables say which rank this is, and not how many hosts there are."""
+    agent = fresh.folder / "agent"
+    enter = f"mount --bind {fresh.folder}/hosts.$number /etc/hosts && hostname $host && $*"
+    agent.write_text(
+        "#!/bin/sh\nhost=$1; shift; [ $host = a ] && number=0 || number=1\n"
+        f'exec ip netns exec {fresh.tag}$host unshare --uts --mount sh -c "{enter}"\n'
+    )
+    agent.chmod(0o755)
+    settings = ("plm_rsh_agent", str(agent)), ("oob_tcp_if_include", "eth0"), ("btl_tcp_if_include", "eth0")
+    command = [
+        *("mpirun", "--allow-run-as-root", *(word for pair in settings for word in ("--mca", *pair))),
+        *("-np", "2", "--host", "a,b", "--map-by", "ppr:1:node", "-x", "MASTER_ADDR=10.77.0.1", "-x", "PATH"),
+        *(DDPDOCTOR, "check", *WITHOUT_JOBS),
+    ]
+    done = finish(fresh.start(0, *command, environ=launched(fresh)))
+
+    assert done.status == 0, done.said
+    assert "2 of 2 hosts met" in done.out
+    assert "ddpdoctor: host 1 (b) of 2: 0 findings here" in done.out
+
+
+def test_a_port_that_another_program_holds_does_not_keep_them_apart(fresh: Hosts) -> None:
+    """The others find the master beside it; who holds the port is named."""
+    holder = fresh.start(
+        0, sys.executable, "-c",
+        "import socket, time; s = socket.create_server(('', 29500)); print('up', flush=True); time.sleep(60)",
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "up\n"
+        done = fresh.check(*WITHOUT_JOBS, hosts=[0, 1], each={0: {"NNODES": "2"}, 1: {"NNODES": "2"}})
+    finally:
+        holder.kill()
+        holder.communicate()
+
+    assert "DDP353" in first_line(done[0]), done[0].said
+    assert "2 of 2 hosts met" in done[0].out
+    assert "0 findings here" in done[1].out, done[1].said
+
+
+def test_ctrl_c_on_one_host_ends_the_others(fresh: Hosts) -> None:
+    """The master's check is ended while it waits for a third host: the second one learns it, and goes."""
+    running = [
+        fresh.start(host, sys.executable, "-m", "ddpdoctor", "check", *WITHOUT_JOBS, "--wait", "50") for host in (0, 1)
+    ]
+    assert running[0].stderr is not None
+    assert "1 did" in running[0].stderr.readline() or "2 did" in running[0].stderr.readline()
+    os.killpg(running[0].pid, signal.SIGINT)
+    done = [finish(process) for process in running]
+
+    assert done[0].status == 130
+    assert done[1].status == 1
+    assert "DDP355" in first_line(done[1]), done[1].said
