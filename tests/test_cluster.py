@@ -26,6 +26,9 @@ from ddpdoctor.cluster.protocol import Lines, Seal, seals
 from ddpdoctor.cluster.reported import with_reported
 from ddpdoctor.cluster.server import STRANGERS, Server, listening
 from ddpdoctor.cluster.suspects import Fault, suspects
+from ddpdoctor.findings import Hosts, Table
+from ddpdoctor.report.hosts import alike, hosts_text
+from ddpdoctor.report.style import PLAIN
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "j7", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "1", "RANK": "4", "WORLD_SIZE": "8",
@@ -163,6 +166,31 @@ def test_one_fault_is_told_as_one(bad: set[tuple[int, int]], fault: Fault, host:
     (suspect,) = suspects(cluster(4, dict.fromkeys(bad, "silent")))
 
     assert (suspect.fault, suspect.host) == (fault, host)
+
+
+@given(st.integers(2, 9), st.data())
+def test_hosts_that_are_shown_as_one_are_alike(count: int, data: st.DataObject) -> None:
+    """Each cell of the whole matrix can be read off the short one."""
+    states = st.sampled_from(["ok", "ok", "ok", "silent"])
+    cells = [["-" if row == column else data.draw(states) for column in range(count)] for row in range(count)]
+    groups = alike(cells)
+
+    assert sorted(number for group in groups for number in group) == list(range(count))
+    for group in groups:
+        for column in groups:
+            assert len({cells[row][each] for row in group for each in column if row != each}) <= 1
+
+
+def test_a_large_cluster_with_one_closed_host_takes_two_lines() -> None:
+    """Of a hundred hosts."""
+    cells = [["-" if r == c else "silent" if c == 7 else "ok" for c in range(100)] for r in range(100)]
+    names = tuple(f"host {each}" for each in range(100))
+    table = Table(("", *names), tuple((name, *row) for name, row in zip(names, cells, strict=True)))
+    lines = list(hosts_text(Hosts(names, 100, met=True, matrix=table), PLAIN))
+
+    assert lines[0] == "100 of 100 hosts met."
+    assert lines[3].split() == ["from", "host", "0", "and", "98", "more", "ok", "silent"]
+    assert len(lines) == 5
 
 
 JSON = st.recursive(

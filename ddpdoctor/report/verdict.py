@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Finding, Report, Severity, Status
-from ddpdoctor.report.style import PLAIN, Style, table_text
+from ddpdoctor.report.hosts import hosts_text
+from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, printable
 
 if TYPE_CHECKING:
@@ -87,15 +88,9 @@ def _verdict(report: Report, style: Style) -> Iterator[str]:
 
 
 def _hosts(report: Report, style: Style) -> Iterator[str]:
-    """Show who reaches whom; hosts whose rows are equal are one row."""
-    if (hosts := report.hosts) is None:
-        return
-    said = f"{len(hosts.names)} of {number_of(hosts.expected, 'host')} {'met' if hosts.met else 'seen'}."
-    yield from style.wrap(said, MARGIN, "")
-    if len(hosts.names) > 1:
-        cells = [[printable(str(cell)) for cell in row] for row in hosts.matrix.rows]
-        yield from table_text(hosts.matrix.headers, cells, style.width).splitlines()
-    yield ""
+    if report.hosts is not None:
+        yield from hosts_text(report.hosts, style)
+        yield ""
 
 
 def _faults(report: Report, style: Style) -> Iterator[str]:
