@@ -20,17 +20,15 @@ import sys
 import tempfile
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 COMMAND = str(Path(sys.executable).parent / "ddpdoctor")
 GIGA = 10**9

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, TypeVar
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from ddpdoctor.check import Host, Log, Record, host_from
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Iterable
 
 HOST_LINE = r"ddpdoctor-host: (\{.*\})"
 Value = TypeVar("Value")

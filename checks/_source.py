@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import dotted, given, is_open, keyword
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 SAMPLER = "torch.utils.data.DistributedSampler"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from ddpdoctor.report.checks import found_by
 from ddpdoctor.selftest import corpus, probes, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ddpdoctor.facets import Check
 
 ROOT = Path(__file__).parents[1]

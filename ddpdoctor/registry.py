@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import graphlib
 import importlib
@@ -15,7 +16,6 @@ from ddpdoctor.areas import AREAS
 from ddpdoctor.facets import INPUTS, Ailment, Check, Facet, LogPattern, Role, parameters
 
 if TYPE_CHECKING:
-    import enum
     from collections.abc import Callable, Iterator
     from types import ModuleType
 

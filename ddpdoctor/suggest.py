@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import difflib
 import stat
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SLIP = 0.85  # how alike a slip of the keyboard and the word are, as difflib measures it
 KINDS = (

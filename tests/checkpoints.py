@@ -12,14 +12,12 @@ import os
 import random
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 Location = tuple[str | int, ...]
 Added = tuple[str, ...]  # texts that wrappers put into names, those that hold another one first

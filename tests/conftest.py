@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,6 @@ from ddpdoctor.host.facts import Facts, gather
 from ddpdoctor.jobs.pool import Jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.facets import Check
 
 settings.register_profile("here", deadline=None)  # machines are noisy: a slow example is no failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,6 @@ from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
-    import subprocess
-
     from ddpdoctor.logs.answer import Answer, Named
 
 Command = tuple[str, ...]

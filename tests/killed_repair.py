@@ -11,12 +11,10 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from types import FrameType
+from types import FrameType
+from typing import Any, NoReturn
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 WRITES = ("write", "pwrite", "writev", "pwritev", "copy_file_range", "sendfile")

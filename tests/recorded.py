@@ -13,13 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from documents import PAGES, RECORDED, ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEMO = ROOT / "docs/demo"
 SHOWN = "/tmp/ddp-demo"  # noqa: S108 - as long as the names that mkdtemp makes, so lines are wrapped alike

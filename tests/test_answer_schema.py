@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jsonschema
 import pytest
@@ -13,9 +13,6 @@ from referencing import Registry, Resource
 
 from ddpdoctor.report.answer_data import as_json
 from ddpdoctor.selftest.corpus import corpus
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +25,6 @@ from ddpdoctor.facets import Check, NotRun
 from ddpdoctor.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from ddpdoctor.jobs.pool import Jobs
 
 PREFIXES = {

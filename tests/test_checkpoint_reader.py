@@ -13,7 +13,9 @@ import sys
 import time
 import zipfile
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,10 +23,6 @@ from hypothesis import strategies as st
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MAGIC = 0x1950A86A20F9469CFC6C
 FAST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from ddpdoctor.checkup.examine import Inputs, TimeUp, examine
 from ddpdoctor.facets import BadTarget, Check, Facet, Instrument, NotRun
 from ddpdoctor.findings import OUT_OF_TIME, Evidence, Finding, Fix, Severity, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def _check(*examines: Callable[..., Any]) -> Check:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +19,6 @@ from ddpdoctor.examine.target import parse
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.facets import Check
     from ddpdoctor.jobs.pool import Jobs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,6 @@ from ddpdoctor.selftest.corpus import ALONE, MISSED, NOTHING, UNDECIDABLE, Case,
 from ddpdoctor.selftest.result import fixture
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.logs.answer import Answer
 
 CORPUS = corpus()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +14,6 @@ from ddpdoctor.findings import Status
 from ddpdoctor.logs.examination import explain
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.watch.dispatcher import Dispatcher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FOUND = Finding("it is broken", (Evidence("a crack"),), Fix("mend it"))
 CRASHES = [ValueError("a fault of the check"), SystemExit(3), RecursionError(), MemoryError(), KeyError("x")]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from ddpdoctor.host.facts import Facts, gather
 from ddpdoctor.host.gpus import Gpu
 from ddpdoctor.host.variables import KNOWN, edits, meant, misspelt
 from ddpdoctor.host.versions import Library
-
-if TYPE_CHECKING:
-    from typing import Any
 
 # Of clusters, clouds, continuous integration, compilers and desktops: nobody misspelt these.
 OTHERS = """

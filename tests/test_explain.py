@@ -6,9 +6,9 @@ import datetime as dt
 import json
 import re
 from calendar import timegm
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -27,9 +27,6 @@ from ddpdoctor.logs.search.finder import finder
 from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.logs.search.prefilter import Shapes
 from ddpdoctor.registry import load_checks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def made(

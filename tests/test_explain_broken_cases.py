@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from helpers import FIXTURES, ROOT, Command, answered, begun
 from ddpdoctor.logs.read.sources import blocks, sources
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.logs.answer import Answer
 
 TIMEOUT = "10"  # seconds, for groups whose script names none: after them a hang ends as else after 30 minutes

@@ -11,13 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from helpers import CHECKS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LOG = """\

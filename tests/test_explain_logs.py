@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from helpers import FIXTURES, answered, begun
@@ -14,10 +15,6 @@ from hypothesis import strategies as st
 from ddpdoctor.logs.answer import Confidence
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.selftest.corpus import corpus
-
-if TYPE_CHECKING:
-    import random
-    from pathlib import Path
 
 RAISED = """\
 Traceback (most recent call last):

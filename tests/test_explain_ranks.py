@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from helpers import answered, named
@@ -17,9 +17,6 @@ from test_explain_findings import wait
 from ddpdoctor.logs.read.clock import find_moment, nearest
 from ddpdoctor.report.answer import answer_text
 from ddpdoctor.report.answer_data import as_markdown
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RAISED = """\
 [rank{rank}]: Traceback (most recent call last):

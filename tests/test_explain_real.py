@@ -6,13 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import FIXTURES, ROOT, TORCHRUN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def explained(*args: str, text: bytes = b"") -> dict[str, Any]:

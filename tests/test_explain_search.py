@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from helpers import CHECKS, FIXTURES, PREPARED
@@ -20,10 +21,6 @@ from ddpdoctor.logs.pattern_cache import cached
 from ddpdoctor.logs.search.finder import finder
 from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.logs.search.words import LiteralIndex
-
-if TYPE_CHECKING:
-    import re
-    from pathlib import Path
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 PIECES = st.lists(st.sampled_from(["rank", "ranks", " ", "_", "a", "NCCL", ".", "é", "not", "7"]), max_size=8).map(

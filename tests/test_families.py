@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import enum
 
 import pytest
 from helpers import CHECKS, begun
@@ -15,9 +15,6 @@ from ddpdoctor.logs.candidates import candidates
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.watch.events import Communication, Doing, Joining, Position, Site, Stalled
 from ddpdoctor.watch.training import Training
-
-if TYPE_CHECKING:
-    import enum
 
 CLAIMS = [(check, facet) for check in CHECKS for facet in check.facets if facet.claim]
 FAMILIES = {type(member) for _, facet in CLAIMS if facet.claim for member in facet.claim.members}

@@ -3,7 +3,9 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +18,6 @@ from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, gather_gpus, visible_gpus
 from ddpdoctor.jobs.outcome import Returned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.jobs.pool import Jobs
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,9 +16,6 @@ from click.testing import CliRunner, Result
 from ddpdoctor.checkpoint import CheckpointFile, inspect
 from ddpdoctor.checkpoint.allowed import is_allowed
 from ddpdoctor.cli import cli
-
-if TYPE_CHECKING:
-    from typing import Any
 
 Saved = dict[str, Path]
 

@@ -6,12 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Python imports this first. It sends Ctrl-C when the command line imports its module of that number, or at the end.
 AT = """

@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -15,9 +15,6 @@ import workers
 from ddpdoctor.facets import NotRun
 from ddpdoctor.jobs.outcome import Died, Raised, Returned, Stuck
 from ddpdoctor.jobs.pool import Jobs, ServerLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")

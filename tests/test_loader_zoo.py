@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from ddpdoctor.jobs.outcome import Returned
 from ddpdoctor.selftest.result import fixture
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from ddpdoctor.findings import Finding, Severity
 from ddpdoctor.jobs.outcome import Returned
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """

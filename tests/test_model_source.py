@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpdoctor.source.wrapping import Source, read_source, read_tree
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD = """
 import torch

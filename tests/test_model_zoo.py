@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from ddpdoctor.facets import Check, Instrument, NotRun
 from ddpdoctor.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.jobs.pool import Jobs
 
 

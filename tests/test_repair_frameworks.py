@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from ddpdoctor import BadTarget, checkpoint, load_state_dict
 from ddpdoctor.jobs.outcome import Returned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ddpdoctor.jobs.pool import Jobs
 
 # What frameworks say of their own future; a file that the repair leaves open still fails a test.

@@ -9,7 +9,7 @@ import struct
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,9 +18,6 @@ from hypothesis import strategies as st
 from ddpdoctor import BadTarget
 from ddpdoctor.checkpoint import inspect, repair, undo
 from ddpdoctor.checkpoint.keys import WRAPPERS
-
-if TYPE_CHECKING:
-    from typing import Any
 
 SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(

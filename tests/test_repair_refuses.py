@@ -19,15 +19,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from ddpdoctor import BadTarget, checkpoint
 from ddpdoctor.checkpoint.rename import planning, repair
-
-if TYPE_CHECKING:
-    from typing import Any
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:torch.distributed is disabled",

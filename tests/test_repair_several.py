@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,9 +14,6 @@ from ddpdoctor import BadTarget, checkpoint
 from ddpdoctor.checkpoint.rename import several
 from ddpdoctor.checkpoint.rename.repair import carried_out
 from ddpdoctor.cli import cli
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Shot = dict[str, bytes]
 

@@ -7,7 +7,9 @@ import importlib
 import json
 import shlex
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import checkpoints
 import pytest
@@ -17,10 +19,6 @@ from hypothesis import strategies as st
 
 from ddpdoctor import BadTarget, checkpoint, load_state_dict
 from ddpdoctor.cli import cli
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("UserWarning", "FutureWarning", "DeprecationWarning")

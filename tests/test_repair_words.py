@@ -10,8 +10,9 @@ import pickle
 import shlex
 import subprocess
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -27,9 +28,6 @@ from ddpdoctor.report.checkpoint import inspect_text
 from ddpdoctor.report.repair import repair_text
 from ddpdoctor.report.style import Style
 from ddpdoctor.shell import shell_join
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 BASH = "/bin/bash"
 

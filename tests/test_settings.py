@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 import pytest
@@ -15,10 +16,6 @@ from helpers import Run
 from ddpdoctor.cli import cli
 from ddpdoctor.cli.settings import find_settings
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
 
 WRITTEN = {"output", "report"}
 REFUSED = {

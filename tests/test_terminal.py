@@ -14,16 +14,13 @@ import termios
 import time
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from helpers import CHECKS
 
 from ddpdoctor.cli import COMMANDS, cli
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 LIMIT = 60.0

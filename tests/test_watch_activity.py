@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 from helpers import Command, Run, Script
@@ -21,9 +21,6 @@ from ddpdoctor.watch.monitor.activity import Activity, follow
 from ddpdoctor.watch.monitor.operation import inner_function, operation_of
 from ddpdoctor.watch.monitor.usage import Thread, Usage
 from ddpdoctor.watch.training import Training
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SPIN = "while True: pass"
 IDLE = {

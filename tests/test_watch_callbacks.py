@@ -7,13 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from helpers import Script
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODEL = """
 import sys, torch

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from helpers import CHECKS
 
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import DataSeen, EpochStarted, Event, Joined, OrderSeen, Sampler, Site, Wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LOOP = Site("/train.py", 30, "train")
 

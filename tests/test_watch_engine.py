@@ -5,7 +5,7 @@ import os
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,9 +33,6 @@ from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.settings import VARIABLE, Rehearsal, Settings, inherited
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.wire import packed, unpacked
-
-if TYPE_CHECKING:
-    from typing import Any
 
 WORDS = st.text(max_size=20)
 SITES = st.none() | st.builds(Site, WORDS, st.integers(1, 9999), WORDS)

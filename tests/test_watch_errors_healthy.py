@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from helpers import CHECKS
 from ddpdoctor.selftest.trainings import watched
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.jobs.pool import Jobs
 
 HEAD = """

@@ -6,15 +6,12 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from helpers import Command, Port, Run, Script
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 OF_TORCH = """
 import os, sys

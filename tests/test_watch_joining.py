@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from helpers import CHECKS, Command, Run, Script
@@ -12,9 +12,6 @@ from ddpdoctor.checks.collectives._hangs import JOINING
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Doing, Joining, Position, Sibling, Site, Stalled
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SLEEPS_FIRST = """
 import sys, time

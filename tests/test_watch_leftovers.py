@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ddpdoctor.watch import stale_sessions
 from ddpdoctor.watch.stale_sessions import HELD, held, lock, sweep
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +14,6 @@ from ddpdoctor.watch.events import AsyncWorkDropped, Event, Joined, OptimizerSee
 from ddpdoctor.watch.settings import Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.facets import Check
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODEL = """
 import ddpdoctor, torch, torch.distributed as dist, torch.multiprocessing as mp

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,10 +22,6 @@ from ddpdoctor.watch.monitor import positions, questions
 from ddpdoctor.watch.monitor.stacks import stacks
 from ddpdoctor.watch.settings import STACK_SIGNAL
 from ddpdoctor.watch.training import Training
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SOME, MANY = 500, 100_000
 ANSWERS = """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from helpers import Run, Script
@@ -13,9 +14,6 @@ from hypothesis import strategies as st
 
 from ddpdoctor.watch.events import Event, Failed, Joined, Joining, Left, Started
 from ddpdoctor.watch.trainings import Trainings
-
-if TYPE_CHECKING:
-    import random
 
 SIZE = 2
 

@@ -4,14 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ddpdoctor.watch.rehearsal.file_journal import undo
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCRIPT = """
 import sys

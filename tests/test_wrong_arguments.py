@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ import pytest
 from helpers import ROOT, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.facets import Check
 
 IMPORTED = "import pathlib; pathlib.Path(r'{}').touch()\n"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import CheckpointFile, Format, NotRun, StateDict, shell_join, subscript
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ddpdoctor.check import Strip
 
 MOST_ROWS = 10

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import WRAPPER_NAMES, Log, Record, wrappers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Evidence
 
 HEAD = r"Error\(s\) in loading state_dict for (?P<model>\w+)"

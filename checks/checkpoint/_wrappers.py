@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,9 +32,6 @@ from ._reason import Reason, on_refusal, reason
 from ._refusal import refusal
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import CheckpointFile, ModelExam, StateDict
 
 

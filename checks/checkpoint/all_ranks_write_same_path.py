@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
@@ -36,8 +37,6 @@ from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Sever
 from ._shared_path import depends_on_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP853", Severity.ERROR)

@@ -28,6 +28,8 @@ averaging.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -52,9 +54,6 @@ from ._reason import Reason, on_refusal
 from ._refusal import refusal
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import CheckpointFile, ModelExam, StateDict
 
 AILMENT = Ailment("DDP811", Severity.ERROR)

@@ -34,6 +34,8 @@ file lacks nothing else and has no `_metadata`, torch fills it up. Source: PyTor
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -61,9 +63,6 @@ from ._reason import OTHER_NETWORK, Reason, are_placeholders, on_refusal
 from ._refusal import HEAD, PARTS, SHAPE, Shape, refusal
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator, Sequence
-
     from ddpdoctor.check import CheckpointFile, ModelExam
 
 AILMENT = Ailment("DDP806", Severity.ERROR)

@@ -24,14 +24,11 @@ Holds for all versions of torch. Source: PyTorch documentation, "torch.load" and
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP822", Severity.ERROR)
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -50,8 +51,6 @@ from ddpdoctor.check import (
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP821", Severity.ERROR)

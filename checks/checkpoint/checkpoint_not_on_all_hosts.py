@@ -24,13 +24,10 @@ torch.distributed.checkpoint's filesystem.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP835", Severity.ERROR)
 MISSING = r"No such file or directory: '(?P<folder>[^'\n]*?)/?(?P<file>\.metadata|__\d+_\d+\.distcp)'"

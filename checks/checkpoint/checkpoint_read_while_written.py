@@ -25,7 +25,7 @@ Data Parallel", save and load checkpoints.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -40,9 +40,6 @@ from ddpdoctor.check import (
     place,
     watch,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP852", Severity.ERROR)
 

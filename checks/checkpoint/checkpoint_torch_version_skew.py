@@ -25,16 +25,13 @@ torch/nn/modules/batchnorm.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity
 
 from ._reason import Reason, on_refusal
 from ._refusal import refusal
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP820", Severity.ERROR)
 

@@ -28,6 +28,7 @@ Data Parallel", save and load checkpoints.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, FileWritten, Finding, Fix, Severity, Training, given, lint, place, watch
@@ -35,8 +36,6 @@ from ddpdoctor.check import Ailment, Evidence, FileWritten, Finding, Fix, Severi
 from ._shared_path import depends_on_rank, diff_guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP851", Severity.ERROR)

@@ -26,16 +26,13 @@ Holds for torch 2.2 to 2.13 and Lightning 2.0 and later. Source: Lightning's FSD
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._reason import OTHER_NETWORK, Reason, on_refusal
 from ._refusal import refusal
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP823", Severity.ERROR)
 

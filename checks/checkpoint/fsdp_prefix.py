@@ -30,7 +30,8 @@ key. Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity
 
@@ -39,10 +40,6 @@ from ._reason import Reason, on_refusal
 from ._refusal import refusal
 from ._sharded import FSDP_KEY
 from ._wrappers import Wrapper, facets
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP803", Severity.ERROR)
 ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(

@@ -24,17 +24,14 @@ Holds for FSDP1 of torch 2.0 to 2.13. Source: torch/distributed/fsdp/_flat_param
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, is_flat, log_pattern
 
 from ._look import few
 from ._reason import Reason, on_refusal
 from ._refusal import refusal
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP824", Severity.ERROR)
 

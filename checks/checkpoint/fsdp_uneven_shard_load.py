@@ -24,17 +24,14 @@ Holds for torch 2.2 to 2.13. Source: PyTorch documentation, "torch.distributed.c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity
 
 from ._reason import Reason, on_refusal
 from ._refusal import refusal
 from ._sharded import is_sharded
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP825", Severity.ERROR)
 

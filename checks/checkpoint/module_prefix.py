@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint
@@ -48,8 +49,6 @@ from ._refusal import refusal
 from ._wrappers import Wrapper, facets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Around, Script, Wrap
 
 AILMENT = Ailment("DDP801", Severity.ERROR)

@@ -27,6 +27,8 @@ Checkpoint".
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -50,9 +52,6 @@ from ._reason import Reason, on_refusal
 from ._refusal import refusal
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP805", Severity.NOTE)

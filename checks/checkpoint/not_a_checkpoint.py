@@ -27,8 +27,8 @@ Holds for all versions of torch; seen with torch 2.13 CPU. Source: git-lfs speci
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -44,9 +44,6 @@ from ddpdoctor.check import (
     probe,
     shell_quote,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP808", Severity.ERROR)
 

@@ -26,6 +26,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -47,8 +48,6 @@ from ._reason import CONTAINERS, Reason, reason
 from ._refusal import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Strip
 
 AILMENT = Ailment("DDP850", Severity.ERROR)

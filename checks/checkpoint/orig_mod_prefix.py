@@ -28,7 +28,8 @@ documentation, "torch.compile", and torch/_dynamo/eval_frame.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity
 
@@ -36,10 +37,6 @@ from ._look import few
 from ._reason import OTHER_NETWORK, Reason, on_refusal
 from ._refusal import refusal
 from ._wrappers import Wrapper, facets
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP802", Severity.ERROR)
 ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(

@@ -27,14 +27,11 @@ documentation, "Saving and Loading Models".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, CheckpointFile, Evidence, Finding, Fix, Place, Severity, probe, subscript
 
 from ._look import beside, few, pasted, quoted, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP810", Severity.WARNING)
 WRAPPERS = {"DataParallel", "DistributedDataParallel"}

@@ -26,13 +26,10 @@ Holds for torch 2.2 to 2.13. Source: torch/serialization.py, _validate_device; t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP829", Severity.ERROR)
 

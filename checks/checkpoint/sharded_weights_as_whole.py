@@ -28,6 +28,7 @@ Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.chec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, is_flat, probe
@@ -35,8 +36,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, is
 from ._look import few, named, state_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import CheckpointFile, StateDict
 
 AILMENT = Ailment("DDP812", Severity.ERROR)

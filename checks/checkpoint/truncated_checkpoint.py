@@ -32,7 +32,7 @@ Holds for all versions of torch; seen with torch 2.13 CPU. Source: PyTorch docum
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -49,9 +49,6 @@ from ddpdoctor.check import (
     log_pattern,
     probe,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP807", Severity.ERROR)
 HOLES = {

@@ -29,6 +29,7 @@ run. Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.load" and "
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -49,8 +50,6 @@ from ddpdoctor.check import (
 from ._look import PICKLED, few, quoted, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import CheckpointFile, Jobs
 
 AILMENT = Ailment("DDP809", Severity.WARNING)

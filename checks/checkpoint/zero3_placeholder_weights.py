@@ -27,15 +27,12 @@ Holds for DeepSpeed ZeRO-3 with torch 2.2 to 2.13. Source: DeepSpeed documentati
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._reason import PLACEHOLDERS, Reason, are_placeholders, on_refusal
 from ._refusal import HEAD, PARTS, SHAPE, Shape, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP827", Severity.ERROR)
 

@@ -25,13 +25,10 @@ Holds for DeepSpeed with torch 2.2 to 2.13. Source: DeepSpeed documentation, "Ze
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP828", Severity.ERROR)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from ._waits import STUCK, Wait, group_size, one_group, place_of
 from ._waits import waits as read_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from ddpdoctor.check import Evidence
 
 STATUS = (

@@ -26,12 +26,9 @@ synchronous and asynchronous collective operations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, AsyncWorkDropped, Evidence, Finding, Fix, Joined, Severity, Training, place, watch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP750", Severity.ERROR)
 

@@ -23,13 +23,12 @@ Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/distributed
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, keyword, lint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP752", Severity.ERROR)

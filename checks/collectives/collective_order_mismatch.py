@@ -25,7 +25,8 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; torch.dist
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -43,10 +44,6 @@ from ddpdoctor.check import (
 from ._flight import OTHER_OPERATION, proofs
 from ._hangs import Hang, first_mismatch, on_hang, seen, short, table
 from ._mismatch import Mismatch, on_mismatch, sides
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP717", Severity.ERROR)
 FIX = Fix(

@@ -37,7 +37,8 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; gloo, transpo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -60,10 +61,6 @@ from ._gloo import differ, stands
 from ._hangs import Hang, on_hang, seen, short, table
 from ._waits import STUCK
 from ._watchdog import EARLY, Timeout, on_timeout, story_of
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP710", Severity.ERROR)
 FIX = Fix(

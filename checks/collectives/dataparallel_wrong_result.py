@@ -31,6 +31,7 @@ Holds for torch 2.2 and later; without GPUs seen with torch 2.13 (CPU build). So
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Returned, Severity, probe
@@ -38,8 +39,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Returned, Severity,
 from ._verdict import failures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Jobs
 
 AILMENT = Ailment("DDP704", Severity.ERROR)

@@ -33,6 +33,7 @@ Parallel".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Returned, Severity, probe
@@ -40,8 +41,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Returned, Severity,
 from ._verdict import failures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Jobs
 
 AILMENT = Ailment("DDP703", Severity.ERROR)

@@ -36,6 +36,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 (CPU build). Source: runs of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, NotRun, Severity, probe
@@ -44,8 +45,6 @@ from ._exercise import exercise
 from ._verdict import failures, wrong_answers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Jobs
 
 AILMENT = Ailment("DDP701", Severity.ERROR)

@@ -31,13 +31,10 @@ autograd/graph.py; torch.distributed.elastic.multiprocessing.api.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP726", Severity.WARNING)
 INTERRUPT = r"(?m)^(?:[\w.]+\.)?KeyboardInterrupt"

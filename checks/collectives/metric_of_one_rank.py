@@ -29,6 +29,7 @@ torch.distributed.all_reduce.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
@@ -36,8 +37,6 @@ from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 from .._source import SAMPLER, evaluations, sharded_loaders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP754", Severity.WARNING)

@@ -35,6 +35,7 @@ Control Services" and "Shared memory".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Outcome, Returned, Severity, probe
@@ -43,8 +44,6 @@ from ._exercise import exercise
 from ._verdict import failures, wrong_answers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus, Jobs
 
 AILMENT = Ailment("DDP702", Severity.ERROR)

@@ -27,15 +27,12 @@ Holds for torch 2.2 to 2.13, on hosts with several GPUs. Source: NCCL documentat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._watchdog import Timeout, on_timeout, story_of
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP724", Severity.ERROR)
 FIX = Fix("let NCCL go through host memory", command="export NCCL_P2P_DISABLE=1")

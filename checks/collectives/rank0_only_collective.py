@@ -30,6 +30,7 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collectiv
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -55,8 +56,6 @@ from ._hangs import Hang, guarded, on_hang, seen, short, table
 from ._watchdog import Timeout, on_timeout, story_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP723", Severity.ERROR)

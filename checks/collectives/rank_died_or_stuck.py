@@ -29,7 +29,7 @@ Horovod, stall_inspector.cc.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -56,9 +56,6 @@ from ._alone import called_alone
 from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang, seen, short, table, where
 from ._watchdog import Timeout, named, on_timeout, story_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"

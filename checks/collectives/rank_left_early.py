@@ -24,7 +24,7 @@ communication package", torch.distributed.algorithms.Join.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -43,9 +43,6 @@ from ddpdoctor.check import (
 
 from ._alone import called_alone
 from ._hangs import Hang, on_hang, seen, short, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 

@@ -24,15 +24,12 @@ torch's ProcessGroupNCCL.cpp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._watchdog import Timeout, on_timeout, story_of
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 WAITING = r"\bbarrier \([^)\n]{0,299}\.py:\d+\)|line \d+ in barrier\b"
 AILMENT = Ailment("DDP715", Severity.ERROR)

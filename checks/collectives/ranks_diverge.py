@@ -26,7 +26,8 @@ torch.distributed applications".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -47,10 +48,6 @@ from ._flight import CROSSED, LATE, proofs
 from ._hangs import Hang, on_hang, seen, short, table
 from ._waits import STUCK, place_of
 from ._watchdog import Timeout, named, on_timeout, story_of
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"

@@ -24,15 +24,12 @@ sync_dist; torchmetrics documentation, "Metrics in distributed data parallel mod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity
 
 from ._mismatch import METRICS, Mismatch, on_mismatch
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP714", Severity.ERROR)
 

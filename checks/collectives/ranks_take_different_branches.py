@@ -25,15 +25,12 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; torch's Di
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity
 
 from ._mismatch import Mismatch, on_mismatch, sides
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP713", Severity.ERROR)
 

@@ -23,14 +23,11 @@ communication package", point-to-point communication.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Position, Severity, Stalled, place
 
 from ._hangs import Hang, on_hang, seen, short, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
 

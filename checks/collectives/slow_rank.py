@@ -29,7 +29,8 @@ documentation, "init_process_group".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -47,10 +48,6 @@ from ddpdoctor.check import (
 
 from ._hangs import Hang, on_hang, seen, short, where
 from ._watchdog import Timeout, named, on_timeout, story_of
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
 SHOWN = 8  # ranks

@@ -24,15 +24,12 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Shutdown"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._heartbeat import ENDED, HEART
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP719", Severity.ERROR)
 FIX = Fix(

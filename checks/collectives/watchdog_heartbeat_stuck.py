@@ -26,15 +26,12 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp, HeartbeatMoni
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._heartbeat import BESIDE, HEART, alone
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP718", Severity.ERROR)
 

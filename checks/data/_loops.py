@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Site
 
 PASSING_ON = {"enumerate", "tqdm", "track"}  # what gives on all that it is given

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Training, Wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Passed = OrderSeen | EpochEnded
 TELLING = 4  # samples in an order: fewer could agree by chance

@@ -24,6 +24,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, OrderSeen, Severity, Training, place, probe, watch
@@ -32,8 +33,6 @@ from ._passes import same_pass, told
 from ._words import SHOWN, at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, RankLoader
 
 AILMENT = Ailment("DDP614", Severity.WARNING)

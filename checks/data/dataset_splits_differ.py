@@ -27,15 +27,12 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, DataSeen, Evidence, Finding, Fix, OrderSeen, Severity, Training, place, watch
 
 from ._passes import same_pass, splitting
 from ._words import SHOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP641", Severity.ERROR)
 

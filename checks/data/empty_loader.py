@@ -26,6 +26,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -46,8 +47,6 @@ from ddpdoctor.check import (
 from ._words import at, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, RankLoader
 
 AILMENT = Ailment("DDP615", Severity.ERROR)

@@ -24,6 +24,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Severity, compare_shares, probe
@@ -31,8 +32,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Severity, c
 from ._words import at, counted, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP612", Severity.NOTE)

@@ -28,6 +28,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -49,8 +50,6 @@ from ._passes import rank_pass
 from ._words import at, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP609", Severity.ERROR)

@@ -36,6 +36,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -64,8 +65,6 @@ from ._passes import RankPass, same_data, same_pass
 from ._words import SHOWN, at, counted, shown, unless_a_framework_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP601", Severity.ERROR)

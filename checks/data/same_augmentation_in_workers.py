@@ -28,6 +28,7 @@ data loading".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, OrderSeen, Severity, Training, place, probe, watch
@@ -36,8 +37,6 @@ from ._passes import rank_pass
 from ._words import at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP610", Severity.WARNING)

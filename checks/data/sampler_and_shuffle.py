@@ -23,6 +23,8 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -43,9 +45,6 @@ from ddpdoctor.check import (
 from .._source import LOADER
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP602", Severity.ERROR)

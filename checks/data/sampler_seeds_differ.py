@@ -27,6 +27,7 @@ DistributedSampler, `seed`: "This number should be identical across all processe
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -52,8 +53,6 @@ from ._passes import same_data, same_pass, splitting, told
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP616", Severity.ERROR)

@@ -32,7 +32,9 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -61,9 +63,6 @@ from ._passes import same_data, same_pass, told
 from ._words import SHOWN, at, shown
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, RankLoader, RankSampler, Script
 
 AILMENT = Ailment("DDP603", Severity.ERROR)

@@ -30,6 +30,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -55,8 +56,6 @@ from ._passes import repeated
 from ._words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP613", Severity.WARNING)

@@ -25,6 +25,7 @@ Seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -47,8 +48,6 @@ from ._passes import repeated
 from ._words import at, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP605", Severity.WARNING)

@@ -32,6 +32,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -56,8 +57,6 @@ from ._passes import repeated
 from ._words import at, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Around, LoaderExam, Script
 
 AILMENT = Ailment("DDP604", Severity.WARNING)

@@ -29,6 +29,7 @@ Seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -55,8 +56,6 @@ from ._passes import same_data, same_pass, splitting
 from ._words import at, counted, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam, RankLoader
 
 AILMENT = Ailment("DDP606", Severity.ERROR)

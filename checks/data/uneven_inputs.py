@@ -35,6 +35,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU: the longer rank times o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -63,8 +64,6 @@ from ._passes import same_pass
 from ._words import SHOWN, at, counted, unless_a_framework_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP607", Severity.ERROR)

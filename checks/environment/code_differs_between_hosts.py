@@ -21,6 +21,7 @@ Holds for all versions of torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,8 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, pr
 from .._cluster import groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster, Host
+
 
 AILMENT = Ailment("DDP104", Severity.ERROR)
 

@@ -33,14 +33,13 @@ Holds for all versions of torch. Sources: torch.version.cuda is None in builds w
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, Gpus
 
 AILMENT = Ailment("DDP109", Severity.ERROR)

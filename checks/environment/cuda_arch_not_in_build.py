@@ -32,6 +32,7 @@ Holds for all versions of torch. Source: CUDA C++ Programming Guide, "Binary Com
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -51,8 +52,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus, Jobs
 
 AILMENT = Ailment("DDP111", Severity.ERROR)

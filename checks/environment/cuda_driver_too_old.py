@@ -30,14 +30,13 @@ Version for CUDA Minor Version Compatibility": 450.80.02 for CUDA 11, 525.60.13 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Record, Returned, Severity, log_pattern, probe
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, Gpus, Jobs
 
 AILMENT = Ailment("DDP110", Severity.ERROR)

@@ -32,13 +32,12 @@ documentation, "Debugging torch.distributed applications".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Died, Evidence, Finding, Fix, NotRun, Place, Returned, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, Jobs
 
 AILMENT = Ailment("DDP107", Severity.ERROR)

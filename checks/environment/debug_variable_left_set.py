@@ -34,13 +34,12 @@ marked as for debugging); torch.distributed documentation, "Debugging torch.dist
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP106", Severity.WARNING)

@@ -26,12 +26,9 @@ Holds for any torch; 2.2 to 2.13 all differ from each other. Source: torch.utils
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP130", Severity.ERROR)
 UNDEFINED = (

@@ -26,14 +26,11 @@ compatibility tables of Lightning, mmcv and DeepSpeed.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ..model._logs import is_private
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP119", Severity.ERROR)
 PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")

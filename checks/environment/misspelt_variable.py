@@ -33,13 +33,12 @@ from __future__ import annotations
 
 import ast
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, lint, misspelt, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, Script
 
 AILMENT = Ailment("DDP101", Severity.WARNING)

@@ -34,6 +34,8 @@ NCCL documentation, "NCCL_DEBUG".
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -51,9 +53,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP112", Severity.WARNING)

@@ -24,13 +24,10 @@ src/transport/nvls.cc; NCCL documentation, "NCCL_NVLS_ENABLE" and "NCCL_CUMEM_EN
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP118", Severity.ERROR)
 OLD = "the driver is older than this NCCL needs"

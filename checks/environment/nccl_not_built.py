@@ -23,15 +23,12 @@ distributed_c10d.py; torch.distributed documentation, "Backends".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._platform import WINDOWS, windows
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP116", Severity.ERROR)
 

@@ -22,15 +22,12 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Backends"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._platform import WINDOWS, windows
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP115", Severity.ERROR)
 

@@ -27,13 +27,12 @@ Since torch 2.0 numpy is no dependency of torch's wheel. Seen with torch 2.13 (C
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP114", Severity.NOTE)

@@ -34,13 +34,12 @@ Holds for all versions of torch. Source: the error of `import torch` itself, whi
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, Jobs
 
 AILMENT = Ailment("DDP113", Severity.ERROR)

@@ -24,13 +24,12 @@ torch/distributed/rendezvous.py.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, INIT, Ailment, Finding, Fix, Severity, keyword, lint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP120", Severity.ERROR)

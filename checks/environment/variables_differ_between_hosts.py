@@ -24,6 +24,7 @@ Holds for torch 2.2 to 2.13. Sources: torch's distributed_c10d.py, `_create_proc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,8 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, pr
 from .._cluster import groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster, Host
+
 
 AILMENT = Ailment("DDP103", Severity.WARNING)
 

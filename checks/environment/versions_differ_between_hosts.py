@@ -22,6 +22,7 @@ Holds for all versions. Source: NCCL's src/init.cc ("mismatched versions").
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,9 +31,8 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, pr
 from .._cluster import groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster, Host
+
 
 AILMENT = Ailment("DDP102", Severity.WARNING)
 

@@ -31,12 +31,9 @@ Source: c10/cuda/CUDACachingAllocator.cpp and CUDAMallocAsyncAllocator.cpp; NCCL
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP216", Severity.ERROR)
 FULL = (

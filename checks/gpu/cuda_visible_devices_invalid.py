@@ -32,13 +32,12 @@ torch.cuda._parse_visible_devices (2.13), which reads the list as the driver doe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP222", Severity.ERROR)

@@ -23,13 +23,12 @@ variables.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, Ailment, Ambiguity, Fact, Finding, Fix, Severity, keyword, lint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP223", Severity.WARNING)

@@ -25,13 +25,10 @@ torch 2.2 to 2.13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP215", Severity.ERROR)
 ASSERTION = r"block: \[\d+, ?\d+, ?\d+\], thread: \[\d+, ?\d+, ?\d+\] Assertion `([^`\n]+)` failed"

@@ -28,14 +28,13 @@ Holds for NCCL 2.5 to 2.30, torch 2.2 to 2.13. Source: NCCL, src/init.cc.
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Place, Record, Severity, keyword, lint, log_pattern
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP230", Severity.ERROR)

@@ -33,6 +33,8 @@ counters, uncorrected).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, probe
@@ -40,9 +42,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Seve
 from ._text import named
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP202", Severity.ERROR)

@@ -32,6 +32,8 @@ Holds for all versions of torch. Source: NVML, nvmlComputeMode_t.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -50,9 +52,6 @@ from ddpdoctor.check import (
 from ._text import named
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP208", Severity.ERROR)

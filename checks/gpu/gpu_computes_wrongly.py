@@ -32,6 +32,7 @@ Holds for torch 2.2 and later with CUDA. Source: the check's own computation on 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -50,8 +51,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, Jobs
 
 AILMENT = Ailment("DDP213", Severity.ERROR)

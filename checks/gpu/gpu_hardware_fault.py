@@ -25,13 +25,10 @@ Source: NVIDIA, "Xid Errors" and "GPU Debug Guidelines"; CUDA Runtime API, error
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP214", Severity.ERROR)
 XIDS = "48|62|64|74|79|92|94|95|119|120|121|140|142|143|158"

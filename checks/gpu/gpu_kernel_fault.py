@@ -38,16 +38,13 @@ Sanitizer documentation; torch, "CUDA environment variables".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Place, Record, Severity, log_pattern
 
 from .device_side_assert import ASSERTION, TRIGGERED
 from .gpu_hardware_fault import FAULT
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP219", Severity.ERROR)
 REPORTED = (

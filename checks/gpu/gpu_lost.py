@@ -30,13 +30,12 @@ Holds for all versions of torch. Sources: NVML, NVML_ERROR_GPU_IS_LOST; NVIDIA, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP204", Severity.ERROR)

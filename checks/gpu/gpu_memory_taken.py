@@ -28,6 +28,7 @@ Holds for all versions of torch. Source: NVML, nvmlDeviceGetComputeRunningProces
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, human_size, probe
@@ -35,8 +36,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, hu
 from ._text import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP205", Severity.WARNING)

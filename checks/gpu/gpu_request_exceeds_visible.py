@@ -24,14 +24,11 @@ torch 2.2 to 2.13.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._slurm import FOUND, REQUESTED, SLURM, indices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP217", Severity.ERROR)
 

@@ -27,6 +27,7 @@ Holds for all versions of torch. Source: NVML, nvmlDeviceGetCurrentClocksThrottl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
@@ -34,8 +35,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, pr
 from ._text import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP206", Severity.WARNING)

@@ -37,6 +37,8 @@ Environment Variables".
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -56,9 +58,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP201", Severity.ERROR)

@@ -24,13 +24,10 @@ Holds for NCCL 2.25 to 2.28 on multi-node NVLink. Source: NCCL, src/mnnvl.cc; NV
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Place, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP241", Severity.ERROR)
 

@@ -32,6 +32,7 @@ Holds for all versions of torch. Source: NVIDIA Multi-Instance GPU User Guide, "
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
@@ -39,8 +40,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, pr
 from ._text import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP209", Severity.WARNING)

@@ -33,6 +33,8 @@ Holds for torch 2.2 and later. Sources: torch.distributed documentation, "Which 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -55,9 +57,6 @@ from ddpdoctor.check import (
 from ._slurm import ORDINAL, SLURM, each_sees_one
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP212", Severity.ERROR)

@@ -36,14 +36,13 @@ Holds for all versions of torch. Sources: NVML, nvmlDeviceGetP2PStatus; NCCL doc
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Record, Severity, Table, log_pattern, probe
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP211", Severity.NOTE)

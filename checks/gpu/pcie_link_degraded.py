@@ -28,6 +28,7 @@ Holds for all versions of torch. Source: NVML, nvmlDeviceGetCurrPcieLinkWidth an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
@@ -35,8 +36,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, pr
 from ._text import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus
 
 AILMENT = Ailment("DDP210", Severity.NOTE)

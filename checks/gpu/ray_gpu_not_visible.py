@@ -25,12 +25,9 @@ Holds for Ray 1 and 2 with torch 2.2 to 2.13. Source: Ray documentation, "Accele
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP221", Severity.ERROR)
 RAY = r"\bray::\w|RayTaskError|RayActorError|\bray[/\\](?:_private|actor|worker)"

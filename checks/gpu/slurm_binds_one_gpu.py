@@ -25,14 +25,11 @@ cluster". Holds for torch 2.2 to 2.13.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._slurm import FOUND, ORDINAL, REQUESTED, SLURM, each_sees_one, indices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP218", Severity.ERROR)
 FIX = Fix(

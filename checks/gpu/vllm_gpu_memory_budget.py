@@ -25,13 +25,10 @@ Holds for vLLM 0.6 to 0.15 with torch 2.4 to 2.13. Source: vLLM, v1/worker/utils
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Role, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP242", Severity.ERROR)
 

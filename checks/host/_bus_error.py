@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
 
 from ddpdoctor.check import Log, Record
 
 from ._exits import died_by
-
-if TYPE_CHECKING:
-    import re
 
 WORKER = r"DataLoader worker \(pid \d+\) is killed by signal: Bus error|Unexpected bus error encountered in worker"
 DIED = died_by(7, "SIGBUS")

@@ -21,14 +21,14 @@ Holds for all versions of torch, whose own time-outs do not depend on the clock 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster
+
 
 AILMENT = Ailment("DDP180", Severity.WARNING)
 MOST = 10.0  # seconds

@@ -24,12 +24,9 @@ Holds for torch 2.2 to 2.13 and Triton 2.1 to 3.6. Source: triton/runtime/cache.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP170", Severity.ERROR)
 FOLDER = r"\.triton/|triton[_-]?cache|torchinductor|inductor[_-]?cache"

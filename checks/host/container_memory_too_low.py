@@ -28,13 +28,12 @@ Linux, Documentation/admin-guide/cgroup-v2.rst.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Severity, human_size, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP154", Severity.WARNING)

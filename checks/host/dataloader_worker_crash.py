@@ -23,13 +23,10 @@ Source: torch.utils.data documentation; torch/csrc/DataLoader.cpp. Holds for tor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP161", Severity.ERROR)
 CRASHED = (

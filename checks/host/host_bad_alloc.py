@@ -23,13 +23,10 @@ Source: c10/core/CPUAllocator.cpp; malloc(3), Linux's overcommit-accounting. Hol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, human_size, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP158", Severity.ERROR)
 REFUSED = (

@@ -29,6 +29,8 @@ ibv_reg_mr(3); capabilities(7).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -47,9 +49,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP152", Severity.ERROR)

@@ -24,14 +24,11 @@ text for a worker that dies of SIGBUS guesses at shared memory. Holds for torch 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._bus_error import CRASH, DF, DIED, MAPPED, WORKER, ample
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP160", Severity.ERROR)
 

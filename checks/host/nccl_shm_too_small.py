@@ -25,13 +25,10 @@ Holds for NCCL 2.4 to 2.30 and torch 2.2 to 2.13, on Linux. Source: NCCL, src/mi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP162", Severity.ERROR)
 FRAMES = r"\bncclGroup(?:Start|End)\b|\bncclCommInit\w|\bncclAll(?:Reduce|Gather)\b|\bncclBroadcast\b|libnccl\.so"

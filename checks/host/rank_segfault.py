@@ -24,15 +24,12 @@ Source: torch.distributed.elastic.multiprocessing; Python documentation, "faulth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._exits import died_by, process
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP159", Severity.ERROR)
 DIED = (

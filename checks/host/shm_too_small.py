@@ -28,6 +28,8 @@ Holds for torch 2.2 to 2.13, on Linux. Source: PyTorch's README ("use --ipc=host
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -48,9 +50,6 @@ from ddpdoctor.check import (
 from ._bus_error import CRASH, DF, DIED, MAPPED, WORKER, ample
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP151", Severity.WARNING)

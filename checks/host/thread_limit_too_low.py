@@ -25,13 +25,10 @@ cgroup-v2.rst, "PID".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP171", Severity.ERROR)
 LIMIT = r"RLIMIT_NPROC (?P<now>-?\d+) current"

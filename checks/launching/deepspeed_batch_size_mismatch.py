@@ -27,15 +27,12 @@ Holds for all versions of DeepSpeed with torch 2.2 to 2.13. Source: `_batch_asse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._batch import EQUATION, LAUNCHED, Batch, batch, is_alone
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP452", Severity.ERROR)
 NOTHING = r"(Train batch size|Micro batch size per gpu|Gradient accumulation steps): (-?\d+) has to be greater than 0"

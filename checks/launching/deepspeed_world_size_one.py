@@ -25,15 +25,12 @@ deepspeed/runtime/config.py, which falls back to a world size of 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._batch import EQUATION, LAUNCHED, batch, is_alone, launched
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP453", Severity.ERROR)
 

@@ -28,6 +28,8 @@ Source: PyTorch documentation, "torch.distributed.launch", and its notice on the
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Severity, lint, log_pattern
@@ -35,9 +37,6 @@ from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Sever
 from ._option import refused
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP405", Severity.ERROR)

@@ -24,15 +24,12 @@ torchrun". Holds for torch 1.x launchers, DeepSpeed's launcher, and torch 2.2 to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ._option import refused
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP406", Severity.ERROR)
 

@@ -22,13 +22,10 @@ Holds for torch 2.6 to 2.13. Source: torch.distributed.distributed_c10d, `Backen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP432", Severity.ERROR)
 

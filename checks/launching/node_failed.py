@@ -22,13 +22,10 @@ Holds for Slurm 20 to 25, whatever the torch. Source: Slurm documentation, "Job 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Place, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP433", Severity.ERROR)
 

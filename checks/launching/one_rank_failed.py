@@ -23,12 +23,9 @@ Holds for torch 2.2 and later; seen with torch 2.13 and gloo.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, place, watch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP480", Severity.ERROR)
 

@@ -23,13 +23,10 @@ Holds for Megatron-LM and frameworks on it, torchtitan, vLLM, and torch 2.2 to 2
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP431", Severity.ERROR)
 

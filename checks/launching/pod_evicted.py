@@ -23,13 +23,10 @@ Holds for Kubernetes 1.20 to 1.34, whatever the torch. Source: Kubernetes docume
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP434", Severity.ERROR)
 FIXES = {

@@ -26,12 +26,9 @@ torch 2.1, a ValueError since).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP409", Severity.ERROR)
 IMPORTED = r"_bootstrap\._gcd_import|\bimport_module\(|importlib[/\\]__init__\.py|<frozen importlib"

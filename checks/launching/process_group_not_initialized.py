@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, INIT, Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, lint, log_pattern
@@ -35,8 +36,6 @@ from ddpdoctor.check import DDP, INIT, Ailment, Ambiguity, Finding, Fix, Log, Re
 from ._uninitialized import SYNC_LAYERS, UNINITIALIZED, sync_layers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP407", Severity.ERROR)

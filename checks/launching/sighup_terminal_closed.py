@@ -22,13 +22,10 @@ cause was confirmed in threads from torch 1.9 on. Holds for torch 2.2 to 2.13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP410", Severity.ERROR)
 HANGUP = (

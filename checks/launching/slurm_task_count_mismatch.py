@@ -23,13 +23,10 @@ Source: Lightning, SLURMEnvironment and the Trainer's connector; "Run on a SLURM
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP412", Severity.ERROR)
 TASKS = (

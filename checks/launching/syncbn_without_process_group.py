@@ -23,15 +23,12 @@ Source: torch.nn.modules.batchnorm, SyncBatchNorm.forward; mmcv's revert_sync_ba
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._uninitialized import SYNC_LAYERS, UNINITIALIZED, sync_layers
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP408", Severity.ERROR)
 

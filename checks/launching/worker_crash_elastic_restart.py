@@ -23,15 +23,12 @@ Source: torch.distributed.elastic.agent; _store_based_barrier. Holds for torch 2
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from .._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP402", Severity.ERROR)
 

@@ -26,12 +26,9 @@ Source: torch.distributed.elastic.multiprocessing.errors; torchrun documentation
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP415", Severity.ERROR)
 FAILED = (

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ddpdoctor.check import Bypassed, Evidence, Joined, OptimizerSeen, Site, StepSampled, SyncSkipped, Training, Wrapped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 GRADIENT = 1e-3  # relative: averaged gradients are equal to the last bit on like hardware, and to 1e-6 on unlike
 PARAMETER = 1e-4

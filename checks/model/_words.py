@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ddpdoctor.check import Died, Evidence, Outcome, Raised, Stuck
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SHOWN = 8
 

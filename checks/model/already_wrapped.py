@@ -26,6 +26,7 @@ Holds for torch 2.2 and later. Source: the check in torch.nn.parallel.data_paral
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, Ailment, Evidence, Finding, Fix, Record, Severity, given, lint, log_pattern, probe
@@ -34,8 +35,6 @@ from ._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from ._words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam, Script
 
 AILMENT = Ailment("DDP510", Severity.WARNING)

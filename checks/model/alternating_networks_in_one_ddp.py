@@ -28,15 +28,12 @@ torch/csrc/distributed/c10d/reducer.cpp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP524", Severity.ERROR)
 

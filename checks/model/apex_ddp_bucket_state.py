@@ -24,15 +24,12 @@ Holds for apex with every torch; torch 2.2 to 2.13 has all of it built in. Sourc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ._logs import APEX
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP533", Severity.ERROR)
 

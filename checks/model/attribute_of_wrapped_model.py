@@ -29,6 +29,8 @@ Holds for all versions of torch; seen with torch 2.13 CPU.
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -49,9 +51,6 @@ from ddpdoctor.check import (
 from ._logs import APEX, TRAINER, beside, is_private
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam, Script, Wrap
 
 AILMENT = Ailment("DDP516", Severity.ERROR)

@@ -24,6 +24,8 @@ Holds for all versions of torch. Source: torch.nn.parallel.scatter_gather.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -44,9 +46,6 @@ from ddpdoctor.check import (
 from ._logs import TRAINER, beside
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Gpus, ModelExam
 
 AILMENT = Ailment("DDP518", Severity.WARNING)

@@ -23,6 +23,7 @@ Holds for all versions of torch. Source: PyTorch documentation, "SyncBatchNorm".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, probe
@@ -30,8 +31,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, probe
 from ._words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP513", Severity.NOTE)

@@ -30,6 +30,7 @@ BatchNorm called twice before one backward (pytorch issue 175024), for which `br
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -50,8 +51,6 @@ from ._logs import MODIFIED, SEVERAL, beside
 from ._words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP505", Severity.ERROR)

@@ -24,15 +24,12 @@ torch/nn/parallel/data_parallel.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._logs import beside
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP531", Severity.ERROR)
 MESSAGE = r"AssertionError: Invalid device id"

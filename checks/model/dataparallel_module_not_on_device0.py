@@ -25,14 +25,11 @@ torch/nn/parallel/data_parallel.py.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._logs import NOT_ON_FIRST, TRAINER, WRAPPED_TWICE, beside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP528", Severity.ERROR)
 

@@ -27,6 +27,8 @@ Holds for torch 1.5 to 2.13. Source: torch/nn/parallel/replicate.py, and the rel
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
@@ -34,9 +36,6 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Rec
 from ._logs import TRAINER, beside
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP529", Severity.ERROR)

@@ -25,16 +25,13 @@ Holds for torch 1.5 to 2.13. Source: torch/nn/parallel/replicate.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._devices import CONTEXT, HARD_CODED, LOOK, SPREAD, TWO_GPUS, Setting, setting
 from ._logs import IN_PARALLEL, REPLICA, beside
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP530", Severity.ERROR)
 

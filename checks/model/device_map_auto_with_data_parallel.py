@@ -25,15 +25,12 @@ Holds for Accelerate 0.20 to 1.15 with torch 2.2 to 2.13. Source: `Accelerator.p
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._devices import CONTEXT, HARD_CODED, IMPLICIT, LOOK, SPLIT, SPREAD, TWO_GPUS, Setting, setting
 from ._logs import beside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP532", Severity.ERROR)
 REMEDY = Fix(

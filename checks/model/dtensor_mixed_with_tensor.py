@@ -29,12 +29,9 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed.tensor's _dispatch.py (up
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP545", Severity.ERROR)
 LONGEST = 100  # characters of an operator's name

@@ -26,7 +26,7 @@ broadcast_buffers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -41,9 +41,6 @@ from ddpdoctor.check import (
     place,
     watch,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP568", Severity.WARNING)
 TOLERANCE = 0.01

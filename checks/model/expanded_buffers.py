@@ -24,6 +24,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -45,8 +46,6 @@ from ._logs import DDP_SENDS
 from ._words import end, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP519", Severity.ERROR)

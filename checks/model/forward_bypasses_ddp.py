@@ -29,6 +29,7 @@ its forward in torch/nn/parallel/distributed.py, which calls prepare_for_backwar
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -48,8 +49,6 @@ from ddpdoctor.check import (
 from ._training import bypasses, gradients_apart, line, together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP560", Severity.ERROR)

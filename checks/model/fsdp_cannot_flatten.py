@@ -26,13 +26,10 @@ _flat_param.py, `_validate_tensors_to_flatten`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP548", Severity.ERROR)
 STORED = Fix(

@@ -26,13 +26,10 @@ Holds for torch 1.7 to 2.13. Source: torch/csrc/distributed/c10d/reducer.cpp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Role, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP525", Severity.NOTE)
 

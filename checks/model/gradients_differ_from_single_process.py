@@ -35,6 +35,7 @@ Holds for all versions of torch. Source: PyTorch documentation, "DistributedData
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, NotRun, Severity, Table, probe
@@ -42,8 +43,6 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, NotRun, 
 from ._words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP514", Severity.WARNING)

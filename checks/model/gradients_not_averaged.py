@@ -28,6 +28,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Severity, Table, probe
@@ -35,8 +36,6 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Severity
 from ._words import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Difference, ModelExam
 
 AILMENT = Ailment("DDP515", Severity.ERROR)

@@ -28,14 +28,11 @@ internal design.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, ManualReduction, Severity, Training, Wrapped, place, watch
 
 from ._words import counted, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP567", Severity.ERROR)
 TOLERANCE = 0.01

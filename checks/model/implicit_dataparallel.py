@@ -26,16 +26,13 @@ Holds for all versions of transformers with torch 2.2 to 2.13. Source: transform
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._devices import CONTEXT, HARD_CODED, IMPLICIT, LOOK, SPREAD, TWO_GPUS, Setting, setting
 from ._logs import NOT_ON_FIRST, REPLICA, TRAINER, beside
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP527", Severity.ERROR)
 HIDDEN = r"'DataParallel' object has no attribute '\w+'"

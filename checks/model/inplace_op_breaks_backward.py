@@ -26,15 +26,12 @@ Holds for torch 1.5 to 2.13. Source: torch/csrc/autograd/saved_variable.cpp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ._logs import MODIFIED
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP534", Severity.ERROR)
 WEIGHTS = ("TBackward", "AsStrided", "Transpose", "Permute")

@@ -25,13 +25,10 @@ Holds for DeepSpeed 0.8 to 0.18 and fairseq, whatever the torch. Source: deepspe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP549", Severity.ERROR)
 

@@ -32,6 +32,8 @@ raises.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, Table, log_pattern, probe
@@ -39,9 +41,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, T
 from ._words import listed
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Buffer, ModelExam, Parameter
 
 AILMENT = Ailment("DDP506", Severity.ERROR)

@@ -27,14 +27,11 @@ torch 1.6 and 1.7).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._logs import beside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP526", Severity.ERROR)
 MESSAGE = r"'([A-Z]\w+)' object has no attribute 'module'"

@@ -22,13 +22,12 @@ Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/nn/parallel
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, Ailment, Finding, Fix, Severity, given, lint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP540", Severity.ERROR)

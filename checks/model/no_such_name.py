@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, closest, lint, log_pattern
@@ -34,9 +36,6 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, closest, li
 from ._torch_names import DISTRIBUTED, OFFERED, PARALLEL
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP591", Severity.ERROR)

@@ -27,7 +27,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -45,9 +45,6 @@ from ddpdoctor.check import (
 )
 
 from ._training import earlier, gradients_apart, line, skips_sync, together
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP561", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often

@@ -23,13 +23,12 @@ the warning.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP543", Severity.WARNING)

@@ -22,6 +22,8 @@ Holds for torch 2.2 and later (before 1.13 an AssertionError); seen with torch 2
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
@@ -29,9 +31,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, l
 from ._words import counted
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP503", Severity.ERROR)

@@ -25,7 +25,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -41,9 +41,6 @@ from ddpdoctor.check import (
 )
 
 from ._words import counted, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP565", Severity.ERROR)
 SURE = 3

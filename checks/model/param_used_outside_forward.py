@@ -24,16 +24,13 @@ Holds for torch 2.2 to 2.13. Source: torch/csrc/distributed/c10d/reducer.cpp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._logs import beside, outside_forward
 from ._reentrant import CHECKPOINTED, MESSAGE
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP535", Severity.ERROR)
 

@@ -26,6 +26,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU, both cures too. Source:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -47,8 +48,6 @@ from ._reentrant import CHECKPOINTED, MESSAGE
 from ._words import end
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP504", Severity.ERROR)

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -57,8 +58,6 @@ from ._training import Apart, Step, strays_apart, together
 from ._words import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script, Wrap
 
 AILMENT = Ailment("DDP562", Severity.ERROR)

@@ -31,6 +31,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP507", Severity.ERROR)

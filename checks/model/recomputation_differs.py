@@ -27,13 +27,10 @@ Holds for torch 2.2 to 2.13, with use_reentrant=False. Source: torch.utils.check
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP547", Severity.ERROR)
 DIFFERS = (

@@ -29,7 +29,7 @@ internal design.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -56,9 +56,6 @@ from ._training import (
     strays_apart,
     together,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP563", Severity.ERROR)
 

@@ -25,6 +25,7 @@ Holds for torch 2.2 and later; the example seen with torch 2.13 CPU.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import KNOWN_ERRORS, Ailment, Finding, Fix, Record, Severity, log_pattern, probe
@@ -33,8 +34,6 @@ from ._logs import DDP_SENDS
 from ._words import ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP523", Severity.ERROR)

@@ -25,6 +25,8 @@ Holds for all versions of torch.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -42,9 +44,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP522", Severity.ERROR)

@@ -21,6 +21,8 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
@@ -28,9 +30,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, l
 from ._words import counted, listed
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, ModelExam
 
 AILMENT = Ailment("DDP511", Severity.ERROR)

@@ -26,14 +26,13 @@ too old or too new for it is another ailment (framework-torch-version-skew).
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import DDP, INIT, Ailment, Finding, Fix, Record, Severity, lint, log_pattern
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP590", Severity.ERROR)

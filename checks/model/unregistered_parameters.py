@@ -25,6 +25,7 @@ Holds for all versions of torch; seen with torch 2.13 CPU.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Severity, probe
@@ -32,8 +33,6 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Severity
 from ._words import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP520", Severity.WARNING)

@@ -24,6 +24,7 @@ Seen with torch 2.13 CPU (int16, uint16, float8_e4m3fn). Source for NCCL: torch'
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import BAD_DTYPE, Ailment, Evidence, Finding, Fix, Record, Severity, log_pattern, probe
@@ -32,8 +33,6 @@ from ._logs import DDP_SENDS
 from ._words import end, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Buffer, ModelExam, Parameter
 
 AILMENT = Ailment("DDP521", Severity.ERROR)

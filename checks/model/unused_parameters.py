@@ -32,6 +32,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -56,8 +57,6 @@ from ._logs import ALTERNATING, BY_HAND, NO_GRADIENT, beside, find_unused
 from ._words import SHOWN, counted, end, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP501", Severity.ERROR)

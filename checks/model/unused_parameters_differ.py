@@ -27,6 +27,8 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU, where the rank that use
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -51,9 +53,6 @@ from .._few import few
 from ._words import counted, ends, listed
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP502", Severity.ERROR)

@@ -24,12 +24,9 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: torch/nn/parall
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Training, Wrapped, place, watch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP564", Severity.WARNING)
 TIMES = 3  # a second time can be a second phase

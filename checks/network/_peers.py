@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Log, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BOOTSTRAP = r"(?:Bootstrap ?: ?Using|NET ?: Using interface|NET/Socket ?: Using) ?(?=\S)"
 INTERFACE = re.compile(r"(?:\[\d+\])?([A-Za-z][\w.@-]*):([\d.]+)<\d")

@@ -26,13 +26,12 @@ Holds for torch 2.2 to 2.13. The harmless warnings were seen in threads of torch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, is_loopback, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP309", Severity.ERROR)

@@ -20,14 +20,14 @@ Holds for all versions of torch; the job is an `all_reduce` of 1 MB with the bac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster, Jobs
+
 
 AILMENT = Ailment("DDP314", Severity.ERROR)
 

@@ -26,6 +26,7 @@ gloo/transport/tcp/device.cc (binds to port 0); NVIDIA's NCCL documentation, "NC
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -45,9 +46,8 @@ from ddpdoctor.check import (
 from ._links import seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster, Suspect
+
 
 AILMENT = Ailment("DDP306", Severity.ERROR)
 

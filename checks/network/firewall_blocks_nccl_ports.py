@@ -24,15 +24,12 @@ Holds for torch 2.2 to 2.13. Source: NCCL documentation, "Troubleshooting", "Net
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._peers import BOOTSTRAP, dead_end
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP336", Severity.ERROR)
 

@@ -29,6 +29,7 @@ use").
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -47,8 +48,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts, Jobs
 
 AILMENT = Ailment("DDP310", Severity.ERROR)

@@ -24,15 +24,12 @@ Holds for torch 2.2 to 2.13. Source: gloo, transport/tcp/pair.cc and listener.cc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._peers import BOOTSTRAP, GLOO_REFUSED, loopback, name
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP342", Severity.ERROR)
 

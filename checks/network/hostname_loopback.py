@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -56,8 +57,6 @@ from .._hosts import routable_interfaces
 from ._peers import GLOO_REFUSED, loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP301", Severity.ERROR)

@@ -23,15 +23,12 @@ Source: inet_aton(3), getaddrinfo(3); threads of torch 1.12 to 2.2. Holds for to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from .._store import GAVE_UP, is_number, read_as
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP313", Severity.ERROR)
 

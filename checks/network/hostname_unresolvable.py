@@ -25,6 +25,7 @@ Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupGloo::createDefaultDevi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe, several_hosts
@@ -32,8 +33,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, pr
 from .._hosts import routable_interfaces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP302", Severity.ERROR)

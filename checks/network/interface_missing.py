@@ -31,6 +31,8 @@ documentation, "NCCL_SOCKET_IFNAME".
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -49,9 +51,6 @@ from ddpdoctor.check import (
 )
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP303", Severity.ERROR)

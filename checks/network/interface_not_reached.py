@@ -24,6 +24,7 @@ ProcessGroupGloo::createDefaultDevice; NCCL documentation, "NCCL_SOCKET_IFNAME".
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Fault, Finding, Fix, Place, Severity, probe, suspects
@@ -31,9 +32,8 @@ from ddpdoctor.check import Ailment, Evidence, Fault, Finding, Fix, Place, Sever
 from ._links import seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster
+
 
 AILMENT = Ailment("DDP305", Severity.ERROR)
 FIND = "ip -brief address show to"

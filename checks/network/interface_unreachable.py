@@ -31,6 +31,8 @@ ProcessGroupGloo::createDefaultDevice.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -55,9 +57,6 @@ from .._hosts import routable_interfaces
 from ._peers import BOOTSTRAP, dead_end, hosts
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP304", Severity.ERROR)

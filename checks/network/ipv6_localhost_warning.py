@@ -22,13 +22,10 @@ Source: torch/csrc/distributed/c10d/socket.cpp, which takes IPv6 first unless to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Kind, Record, Role, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP316", Severity.NOTE)
 

@@ -22,6 +22,7 @@ Holds for all versions. Measured with torch 2.13 and gloo, four hosts in network
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Fault, Finding, Fix, Place, Severity, probe, suspects
@@ -29,9 +30,8 @@ from ddpdoctor.check import Ailment, Evidence, Fault, Finding, Fix, Place, Sever
 from ._links import seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster
+
 
 AILMENT = Ailment("DDP308", Severity.ERROR)
 

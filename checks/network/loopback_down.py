@@ -23,13 +23,12 @@ Holds for torch 2.2 to 2.13, on Linux. Seen with torch 2.13 (CPU build).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP311", Severity.ERROR)

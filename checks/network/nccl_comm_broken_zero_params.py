@@ -25,13 +25,10 @@ Holds for torch 2.2 to 2.13. Source: torch's reducer.cpp, verify_params_across_p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP334", Severity.ERROR)
 

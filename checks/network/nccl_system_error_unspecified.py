@@ -35,15 +35,12 @@ Holds for torch 2.2 to 2.13. Source: NCCL, ncclGetErrorString and ncclGetLastErr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import WARN, unspecified
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP331", Severity.ERROR)
 CAUSES = (

@@ -34,15 +34,12 @@ Holds for torch 2.2 to 2.13. Source: NCCL, CUDACHECK in checks.h, and ncclGetErr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._nccl import WARN, unspecified
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP332", Severity.ERROR)
 CAUSES = (

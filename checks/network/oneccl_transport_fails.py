@@ -23,13 +23,10 @@ Holds for oneCCL 2021.5 to 2021.17, and its bindings for torch 2.0 to 2.8. Sourc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP327", Severity.ERROR)
 

@@ -27,14 +27,11 @@ Holds for torch 2.2 to 2.13. Source: NCCL, src/misc/socket.cc and ncclGetErrorSt
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 from ._peers import BOOTSTRAP, name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP343", Severity.ERROR)
 CLOSED = (

@@ -25,15 +25,12 @@ documentation, "NCCL_IB_GID_INDEX".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._nccl import WARN
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP337", Severity.ERROR)
 FIX = Fix(

@@ -23,13 +23,10 @@ Source: Windows Sockets error codes, WSAEADDRNOTAVAIL; torch/csrc/distributed/c1
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Role, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP315", Severity.ERROR)
 FIX = Fix("use the loopback address by number", command="set MASTER_ADDR=127.0.0.1")

@@ -21,14 +21,14 @@ Holds for all versions of torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import OTHER_JOB, WRONG_TOKEN, Ailment, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster
+
 
 AILMENT = Ailment("DDP370", Severity.ERROR)
 

@@ -23,15 +23,12 @@ Source: torch.distributed documentation, "Environment variable initialization"; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 from ._rank_zero import FIXED_ARGUMENT, FIXED_OPTION, fixed_rank
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP357", Severity.ERROR)
 IN_USE = r"server socket has failed to (?:listen|bind)\b"

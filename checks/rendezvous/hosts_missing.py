@@ -22,14 +22,14 @@ Holds for all versions. With torch 2.13 one node of two that is missing leaves t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster
+
 
 AILMENT = Ailment("DDP365", Severity.ERROR)
 

@@ -25,14 +25,13 @@ torch 2.2 to 2.13.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import INIT, Ailment, Fact, Finding, Fix, Place, Record, Severity, keyword, lint, log_pattern
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP364", Severity.ERROR)

@@ -27,6 +27,8 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "TCP initi
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -48,9 +50,6 @@ from .._hosts import holds_rank_zero, routable_interfaces
 from .._store import GAVE_UP, is_placeholder
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP356", Severity.ERROR)

@@ -24,14 +24,11 @@ Source: connect(2), getaddrinfo(3); torch/csrc/distributed/c10d/socket.cpp. Hold
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from .._store import C10D_STORE, ERRNO, GAVE_UP, is_loopback, is_name, is_number, is_placeholder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP358", Severity.ERROR)
 SILENT = {"110", "113", "60", "65", "10060", "10065"}  # timed out, no route: Linux, macOS, Windows

@@ -30,6 +30,7 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "TCP initi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,6 @@ from ddpdoctor.check import (
 from .._hosts import holds_rank_zero, port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP353", Severity.ERROR)

@@ -27,6 +27,7 @@ Holds for torch 2.2 to 2.13. Source: connect(2); torch.distributed documentation
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -51,9 +52,8 @@ from .._store import C10D_STORE, ERRNO, GAVE_UP, REFUSED, is_name, is_number, is
 from .._store import is_loopback as is_this_host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster, Facts, Host, Try
+
 
 AILMENT = Ailment("DDP355", Severity.ERROR)
 SAID = {

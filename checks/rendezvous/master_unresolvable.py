@@ -28,6 +28,7 @@ inet_aton(3).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, NotRun, Place, Record, Severity, log_pattern, probe
@@ -35,8 +36,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, NotRun, Place,
 from .._store import GAVE_UP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP354", Severity.ERROR)

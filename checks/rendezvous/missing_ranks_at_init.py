@@ -27,7 +27,7 @@ Source: torch.distributed.distributed_c10d, _store_based_barrier and new_group; 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
@@ -50,9 +50,6 @@ from ddpdoctor.check import (
 
 from .._barrier import BARRIER, barrier
 from ..collectives._hangs import Hang, absent, on_hang, short, where
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP363", Severity.ERROR)
 COMPLETED = r"Completed store-based barrier for key:\s?store_based_barrier_key:(\S+)"

@@ -23,6 +23,7 @@ Holds for all versions. Measured with torch 2.13 between network namespaces.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
@@ -30,8 +31,6 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, R
 from .._cluster import HOST_LINE, comparable, hosts_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.check import Cluster
 
 

@@ -26,15 +26,12 @@ Source: torch.distributed.elastic.rendezvous.c10d_rendezvous_backend, _create_tc
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from .._store import C10D_STORE, GAVE_UP, is_number, is_placeholder
 from .rdzv_shared_between_jobs import RUNNING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP359", Severity.ERROR)
 

@@ -21,13 +21,10 @@ Source: torch.distributed.launcher.api, launch_agent; torchrun documentation, "M
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP361", Severity.ERROR)
 NO_RUN_ID = r"config has no run_id, generated a random run_id: (\d+)"

@@ -25,14 +25,11 @@ documentation, "Stacked single-node multi-worker". Holds for torch 2.2 to 2.13.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from .._store import C10D_STORE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP360", Severity.ERROR)
 RUNNING = r"failed to send a keep-alive heartbeat to the rendezvous|\bnum_nodes_waiting\b"

@@ -36,7 +36,9 @@ static_tcp_rendezvous.py and api.py.
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -59,9 +61,6 @@ from ddpdoctor.check import (
 from .._store import GAVE_UP_AT, meets_nowhere
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator, Mapping
-
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP352", Severity.ERROR)

@@ -24,15 +24,12 @@ Holds for torch 2.2 to 2.13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 from .._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator
 
 AILMENT = Ailment("DDP362", Severity.ERROR)
 FILE = r"\bfile:///?[\w./-]+|File already exists: \S+"

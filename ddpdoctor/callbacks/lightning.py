@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ddpdoctor.watch.rank.install import install
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Watch(Callback):

@@ -5,14 +5,11 @@ Accelerate on its own has no callbacks: call ``ddpdoctor.install()`` before ``Ac
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from transformers import TrainerCallback
 
 from ddpdoctor.watch.rank.install import install
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Watch(TrainerCallback):  # type: ignore[misc,unused-ignore]  # without transformers the base class is unknown

@@ -5,14 +5,12 @@ from __future__ import annotations
 import struct
 import zlib
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ddpdoctor.checkpoint.archive_end import END_SIZE, FULL, end_of
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LOCAL = b"PK\x03\x04"
 CENTRAL = b"PK\x01\x02"

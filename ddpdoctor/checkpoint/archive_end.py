@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from ddpdoctor.checkpoint.values import DamagedError
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 END = b"PK\x05\x06"
 END64 = b"PK\x06\x06"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from ddpdoctor.checkpoint.archive import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE, Directory
 from ddpdoctor.checkpoint.values import DamagedError
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 PAGE = 4096
 NEAR = 1 << 16  # bytes that are read at once where records are small

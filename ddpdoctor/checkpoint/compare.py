@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ddpdoctor.checkpoint.keys import AVERAGED_COUNTER, Strip, is_averaged, possible_strips, wrappers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
 
 MOST_PREFIXES = 5

@@ -7,8 +7,10 @@ in the nested dict, joined by dots; ``planner_data`` has the way itself.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
 from ddpdoctor.checkpoint.opcodes import interpret
@@ -17,10 +19,6 @@ from ddpdoctor.checkpoint.survey import OPTIMIZER
 from ddpdoctor.checkpoint.tensors import dtype_of, shape_of
 from ddpdoctor.checkpoint.torchfile import Pickled
 from ddpdoctor.checkpoint.values import DamagedError, Object, UnreadableError, attributes_of, pairs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 METADATA = ".metadata"
 MOST_METADATA = 1 << 29

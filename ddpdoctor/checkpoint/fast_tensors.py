@@ -12,14 +12,12 @@ import re
 import struct
 import sys
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
 from ddpdoctor.checkpoint.tensors import STORAGES
 from ddpdoctor.checkpoint.values import Dict, Name, Tensor, Text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 REBUILD = "torch._utils._rebuild_tensor_v2"
 ORDERED = "collections.OrderedDict"

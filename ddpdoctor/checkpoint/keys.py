@@ -11,11 +11,8 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 FSDP = ("_fsdp_wrapped_module", "_fpw_module")
 WRAPPER_NAMES = ("_orig_mod", *FSDP, "_checkpoint_wrapped_module")  # nobody calls a layer of theirs so

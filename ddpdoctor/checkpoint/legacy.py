@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -12,8 +13,6 @@ from ddpdoctor.checkpoint.torchfile import Pickled, described
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from ddpdoctor.checkpoint.contents import CheckpointFile, Location
     from ddpdoctor.checkpoint.pickle_vm import Machine
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ddpdoctor.checkpoint.containers import append, build, extended, pair, reduce, refer, set_items
 from ddpdoctor.checkpoint.fast_tensors import named_tensors, versions
 from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
 from ddpdoctor.checkpoint.values import Dict, Object, UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LONGEST_NUMBER = 1000  # decimal digits; their conversion takes quadratic time
 

@@ -7,14 +7,12 @@ compared with what the file holds before anything is allocated, and nothing recu
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect, bisect_left
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ddpdoctor.checkpoint.values import DamagedError, Name, Text, UnreadableError, named, text
-
-if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable, Sequence
 
 MOST_STEPS = 20_000_000
 CONTAINER_COST = 4  # steps that a new container counts in addition: it takes memory

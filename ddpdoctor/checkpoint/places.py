@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from ddpdoctor.checkpoint.contents import Location, StateDict, subscript
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.shell import shell_quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 ROOT = "."
 MOST = 4  # that a line names

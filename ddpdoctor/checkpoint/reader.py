@@ -6,6 +6,7 @@ import gc
 import json
 import mmap
 import os
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +25,6 @@ from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import why_no_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
     from ddpdoctor.checkpoint.safetensors import Header
     from ddpdoctor.checkpoint.torchfile import Pickled
 

@@ -6,11 +6,10 @@ random generators and the measures of a training are tensors in dicts, too.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from ddpdoctor.checkpoint.contents import Entry, Location, StateDict
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any, BinaryIO
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
 from ddpdoctor.checkpoint.tensors import ITEM_SIZES
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
-
-if TYPE_CHECKING:
-    from typing import Any, BinaryIO
 
 NOTES = "__metadata__"
 PREFIX = 8  # the length of the header, little endian

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.checkpoint.beside import journal_of
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 VERSION = 1
 

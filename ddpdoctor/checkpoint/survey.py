@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.checkpoint.contents import Entry, Item, Location, Optimizer, PickledModule, StateDict
 from ddpdoctor.checkpoint.recognise import of_models
 from ddpdoctor.checkpoint.tensors import tensor_of
 from ddpdoctor.checkpoint.values import Name, Object, Reference, Tensor, UnreadableError, attributes_of, pairs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
 
 DEEPEST = 100
 MOST_PLACES = 2_000_000

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.checkpoint.values import Name, Object, Reference, Tensor
-
-if TYPE_CHECKING:
-    from typing import Any
 
 STORAGES = {
     "BFloat16Storage": ("bfloat16", 2),

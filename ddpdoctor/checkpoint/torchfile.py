@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -13,8 +14,6 @@ from ddpdoctor.checkpoint.tensors import storage_bytes
 from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from ddpdoctor.checkpoint.pickle_vm import Machine
 
 SHOWN = 64  # bytes of a record that is wrong

@@ -6,13 +6,11 @@ None, bool, int, float, bytes, tuples and lists stand for themselves, strings ar
 from __future__ import annotations
 
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ddpdoctor.checkpoint.lines import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LONGEST = 200  # characters of a reason: a key, or a line of a pickle, can have millions
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.engine import evaluate_all, result
 from ddpdoctor.facets import BadTarget, Check, Instrument, NotRun
 from ddpdoctor.findings import OUT_OF_TIME, TIME, Result, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 SHOWN = (Status.NOT_RUN, Status.PASSED, Status.FAILED, Status.CRASHED)
 """How much a result shows, least first."""

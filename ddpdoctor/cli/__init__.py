@@ -6,7 +6,7 @@ import errno
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import click
 
@@ -16,9 +16,6 @@ from ddpdoctor.facets import BadTarget
 from ddpdoctor.registry import LoadError
 from ddpdoctor.report.text import printable
 from ddpdoctor.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 COMMANDS = {
     "check": "check",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +27,11 @@ from ddpdoctor.findings import Hosts, Report, Table
 from ddpdoctor.jobs.outcome import Raised, Returned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import ExitStack
-
     from ddpdoctor.cli.show import Show
     from ddpdoctor.cluster.cluster import Cluster
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.jobs.pool import Jobs
+
 
 LINE = "ddpdoctor-host: "
 TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ddpdoctor.checkup.examine import TimeUp
 from ddpdoctor.findings import OUT_OF_TIME
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Ended(BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from ddpdoctor.logs.read.lines import ESCAPES_IN_BYTES, UNFINISHED
 from ddpdoctor.logs.read.sources import BLOCK, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.logs.examination import Examination
 
 PIPE = Origin("<stdin>")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +16,6 @@ from ddpdoctor.cli.required import require_torch
 from ddpdoctor.cli.terminal import style
 from ddpdoctor.cli.values import CHECKPOINT, TARGET
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MODEL_TIME = 120.0  # seconds for the user's factory
 

@@ -6,16 +6,13 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.cli.values import known_names
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.versions import TORCH_ADVICE, has_torch
 from ddpdoctor.suggest import did_you_mean, why_no_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 INTERPRETERS = {".py": ("python", "python3"), ".sh": ("bash", "sh")}
 LAUNCHERS = "accelerate composer deepspeed fabric horovodrun lightning mpirun python python3 srun torchrun".split()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import chain
@@ -23,8 +24,6 @@ from ddpdoctor.registry import load_checks
 from ddpdoctor.report.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.report.style import Style
     from ddpdoctor.selftest.result import SelfTestResult
 

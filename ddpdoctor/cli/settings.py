@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import stat
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OWN, SHARED = "ddpdoctor.toml", "pyproject.toml"
 TABLE = "[tool.ddpdoctor]"

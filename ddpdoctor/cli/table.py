@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -11,9 +11,6 @@ from ddpdoctor.cli.configured import accepted, setting
 from ddpdoctor.cli.settings import find_settings
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class Table(click.Command):

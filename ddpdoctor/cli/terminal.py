@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 import click
 
 from ddpdoctor.report.style import PLAIN, Style
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 CLEAR = "\r\x1b[K"
 NARROWEST, WIDEST = 40, 120  # columns; longer lines are hard to read

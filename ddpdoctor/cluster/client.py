@@ -6,14 +6,12 @@ import contextlib
 import errno
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.cluster.protocol import GREETING, LONGEST_GREETING, Lines, Seal, new_nonce, seals, small_segments
 from ddpdoctor.cluster.protocol import REFUSED as REFUSAL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CONNECT = 3.0  # seconds for a connection: a first packet that is lost is sent again after one
 ANSWER = 5.0  # seconds for the greeting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,9 @@ from ddpdoctor.host.backend_network import gloo_address, nccl_interface
 from ddpdoctor.host.variables import CUDA, NCCL, TORCH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ddpdoctor.cluster.launch import Launch
     from ddpdoctor.host.facts import Facts
+
 
 LONGEST = 4096  # characters of a text
 MOST = 2000  # entries of a mapping

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError
 from ddpdoctor.cluster.probing import LOOPBACK, OK, UNTRIED, probe
 from ddpdoctor.host.network import is_loopback
-
-if TYPE_CHECKING:
-    from typing import Any
 
 AT_ONCE = 64  # connections that a host opens at the same time
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.cluster.client import (
     CONNECT,
@@ -35,9 +35,6 @@ from ddpdoctor.cluster.matrix import row, row_data, row_from
 from ddpdoctor.cluster.probing import OK
 from ddpdoctor.cluster.server import Guest, Server
 from ddpdoctor.host.network import Network, is_loopback, try_connect
-
-if TYPE_CHECKING:
-    from typing import Any
 
 EVERY = 10.0  # seconds between two lines that say who is absent
 ROW = 30.0  # seconds for all tries of a host

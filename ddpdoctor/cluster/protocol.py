@@ -15,12 +15,9 @@ import re
 import secrets
 import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.cluster.host import ProtocolError
-
-if TYPE_CHECKING:
-    from typing import Any
 
 LONGEST = 1 << 20  # bytes of a line: the report of a host with many findings
 MAC = 64  # characters

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.cluster.host import LONGEST, ProtocolError
 from ddpdoctor.findings import Evidence, Finding, Fix, Place, Result, Severity, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MOST = 200  # findings of one host
 LEVELS = {str(severity): severity for severity in Severity}

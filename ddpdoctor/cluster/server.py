@@ -7,14 +7,12 @@ import errno
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.cluster.host import ProtocolError
 from ddpdoctor.cluster.protocol import REFUSED, Lines, Seal, greeting, new_nonce, seals, small_segments
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PATIENCE = 10.0  # seconds that a connection has for its first line
 STRANGERS = 64  # connections that have not shown a token, at the same time

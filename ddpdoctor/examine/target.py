@@ -9,13 +9,10 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import why_no_file
-
-if TYPE_CHECKING:
-    from typing import Any
 
 MAIN = "ddpdoctor_target"  # not __main__: what stands under that guard is a training, and is not run
 

@@ -6,16 +6,13 @@ A check reads no ``os.environ`` and opens no ``/proc`` file: whoever hands in ot
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ddpdoctor.host.gpus import Gpus, gather_gpus
 from ddpdoctor.host.limits import Limits, gather_limits
 from ddpdoctor.host.network import Network, gather_network
 from ddpdoctor.host.versions import Versions, gather_versions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ASSUMED_RANKS = 2  # the fewest with which training is distributed
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 UNLIMITED = 1 << 60  # bytes; cgroup v1 writes "no limit" as a number near 2**63
 CAP_IPC_LOCK = 14  # linux/capability.h

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.host.network import Network, gather_network
-
-if TYPE_CHECKING:
-    from typing import Any
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
 Seen = tuple[tuple[str, str], ...]

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pynvml
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 READ = 0  # NVML_P2P_CAPS_INDEX_READ, which nvidia-ml-py 12 and 13 define as a tuple by a stray comma
 

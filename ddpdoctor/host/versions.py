@@ -8,12 +8,9 @@ import platform
 import runpy
 import struct
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FRAMEWORKS = (
     "accelerate", "deepspeed", "horovod", "lightning", "numpy", "pytorch-lightning", "ray", "torchdata", "torchvision",

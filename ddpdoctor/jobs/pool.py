@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -23,9 +25,6 @@ from ddpdoctor.host.versions import TORCH_ADVICE, has_torch
 from ddpdoctor.jobs.job import Job, Ready
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from ddpdoctor.jobs.outcome import Outcome
 
 # Judged by checks of their own; a job about something else must not stumble over them.

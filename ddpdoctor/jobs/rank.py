@@ -12,6 +12,7 @@ import runpy
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from ddpdoctor.host.stack import Frame, dump_on
 from ddpdoctor.jobs.outcome import Outcome, Raised, Returned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.jobs.job import Job
 
 # A real-time signal where there is one: training code uses SIGUSR1 and SIGUSR2 for its own ends.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ddpdoctor.findings import Edit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.edits import as_diff, is_offered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Finding
     from ddpdoctor.source.project import Project

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import why_no_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SKIPPED = frozenset(
     ".git .hg .svn .venv venv env node_modules site-packages __pycache__ .tox .nox build dist .eggs .mypy_cache"

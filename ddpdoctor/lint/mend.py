@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from ddpdoctor.lint.reading import CannotReadError, decoded, read
 from ddpdoctor.lint.run import lint_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ddpdoctor.lint.examine import Found
     from ddpdoctor.lint.run import Wanted
 

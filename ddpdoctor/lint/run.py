@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.lint.comments import Ignore, ignores
@@ -12,9 +14,6 @@ from ddpdoctor.lint.reading import CannotReadError, decoded, read, script
 from ddpdoctor.source.project import Project, without_comments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Severity
 

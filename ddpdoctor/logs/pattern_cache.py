@@ -13,17 +13,15 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.facets import Check, LogPattern, Pattern, Role
 from ddpdoctor.logs.candidates import Declared, declared
 from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.registry import load_check, load_checks, packages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MAKERS = ("facets.py", "registry.py", "logs/pattern_cache.py", "logs/search/literals.py")
 Rows = list[dict[str, Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from ddpdoctor.logs.read.reader import Reader
 from ddpdoctor.logs.records import Log, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from ddpdoctor.logs.read.jobs import Jobs
     from ddpdoctor.logs.read.lines import Line
     from ddpdoctor.logs.read.sources import Origin

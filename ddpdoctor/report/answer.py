@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -13,8 +14,6 @@ from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, labelled, printable, result_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ddpdoctor.logs.answer import Answer, Named, Unknown
     from ddpdoctor.logs.records import Record
 

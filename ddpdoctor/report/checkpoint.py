@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,6 @@ from ddpdoctor.report.text import printable
 from ddpdoctor.shell import shell_join
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ddpdoctor.checkpoint.pairing import Pairing
 
 MAKERS = {

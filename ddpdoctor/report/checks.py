@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from ddpdoctor.facets import Instrument
 from ddpdoctor.report.style import PLAIN, Style, table_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ddpdoctor.facets import Check
 
 HEADERS = ("code", "slug", "severity", "found by", "finds")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.findings import Finding, Report, Result, Severity, Status
 from ddpdoctor.report.verdict import verdict
-
-if TYPE_CHECKING:
-    from typing import Any
 
 SCHEMA = "ddpdoctor-report/2"
 

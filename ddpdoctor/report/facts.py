@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.report.redact import redact
 from ddpdoctor.report.text import printable
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def facts_text(facts: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.findings import Finding, Report, Result, Severity, Status
@@ -13,8 +14,6 @@ from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable, result_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ddpdoctor.facets import Check
 
 SCHEMA = "ddpdoctor-lint/1"

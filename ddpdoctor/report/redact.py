@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, TypeVar
 
 HIDDEN = "<redacted>"
 # Whole words of a variable's name: WANDB_API_KEY and HF_TOKEN, not MONKEY, KEYBOARD or TOKENIZERS_PARALLELISM.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from tabulate import tabulate
 
@@ -10,9 +11,6 @@ from ddpdoctor.checkpoint import Renamed, Repair, subscript
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
 from ddpdoctor.shell import shell_join
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def repair_text(done: Repair, style: Style = PLAIN, *, table: bool) -> str:

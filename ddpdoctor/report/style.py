@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
 
 from ddpdoctor.findings import Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 FILE_AND_LINE = re.compile(r"(?P<file>[^\s()\[\]\"',;]+\.\w+):(?P<line>\d+)\b")

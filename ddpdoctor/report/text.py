@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.findings import Evidence, Finding, Result, Status, Table
 from ddpdoctor.report.style import PLAIN, Style, table_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROWS = 8  # of a table, and evidence of a finding, that are shown without --verbose
 MARGIN = "  "

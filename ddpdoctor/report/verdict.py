@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ddpdoctor.findings import Finding, Report, Severity, Status
 from ddpdoctor.report.hosts import hosts_text
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OFFERS = {
     "model": ("--model FILE.py:NAME", "a function that builds your model"),

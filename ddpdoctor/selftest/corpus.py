@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.resources
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from typing import TYPE_CHECKING
 from ddpdoctor.logs.answer import Confidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.logs.answer import Answer
 
 NOTHING, UNDECIDABLE, ALONE, MISSED = "nothing", "undecidable", "alone", "missed"

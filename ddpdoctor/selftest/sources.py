@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ from ddpdoctor.lint.run import LIKELY, Wanted, lint
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.examine import Found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import NotRun
@@ -15,8 +16,6 @@ from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.settings import Settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ddpdoctor.facets import Check
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.watch.dispatcher import Found

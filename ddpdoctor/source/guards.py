@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from ddpdoctor.source.rank_facts import is_rankish, other, who
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.source.tree import Tree
 
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.engine import evaluate, result
@@ -10,8 +11,6 @@ from ddpdoctor.findings import Result, Status
 from ddpdoctor.watch.trainings import Trainings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ddpdoctor.findings import Finding
     from ddpdoctor.watch.events import Event
     from ddpdoctor.watch.training import Training

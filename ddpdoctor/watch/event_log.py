@@ -11,15 +11,13 @@ import json
 import mmap
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.watch.events import Communication, Event, Site
 from ddpdoctor.watch.stale_sessions import lock
 from ddpdoctor.watch.wire import packed, unpacked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ASK, STACK, FLIGHT, DUMP = ".ask", ".stack", ".flight", ".dump"
 RING = 64  # communications that are kept

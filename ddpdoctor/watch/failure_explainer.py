@@ -6,6 +6,7 @@ The log patterns know messages; the watch facets, asked about the first failure,
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Failed, PeerLost, Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from ddpdoctor.logs.answer import Answer, Named
 
 MARK = "\nddpdoctor: "  # begins each note

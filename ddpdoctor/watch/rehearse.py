@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,6 @@ from ddpdoctor.watch.run import POLL, session, watched_environ
 from ddpdoctor.watch.settings import Rehearsal, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ddpdoctor.facets import Check
 
 HANG_AFTER = 8.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ddpdoctor.facets import Check
     from ddpdoctor.watch.dispatcher import Found
     from ddpdoctor.watch.monitor.monitor import Monitor

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +20,6 @@ from ddpdoctor.watch.reporting import summary
 from ddpdoctor.watch.stale_sessions import held
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from ddpdoctor.facets import Check
     from ddpdoctor.watch.dispatcher import Found
     from ddpdoctor.watch.settings import Settings

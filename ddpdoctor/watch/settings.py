@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
 
 VARIABLE = "DDPDOCTOR_WATCH"
 # A real-time signal that neither training code nor launchers use; its default action is never taken, as it is

@@ -9,14 +9,11 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.settings import ENDED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 try:
     import fcntl

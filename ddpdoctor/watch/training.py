@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ddpdoctor.watch.events import Event, Joined
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 

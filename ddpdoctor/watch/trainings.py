@@ -6,14 +6,11 @@ compared with those that they meet, so each event belongs to one training.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
 from ddpdoctor.watch.training import Training
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 UNKNOWN = -1
 """The rank of a process that has not told it."""

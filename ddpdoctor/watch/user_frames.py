@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from ddpdoctor.watch.events import Site
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
 
 LIBRARIES = tuple(
     f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))} if path

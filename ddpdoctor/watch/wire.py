@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.watch import events
 from ddpdoctor.watch.events import Event, Sampler, Site
-
-if TYPE_CHECKING:
-    from typing import Any
 
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from ddpdoctor.checkpoint.contents import Format
 from ddpdoctor.checkpoint.distributed import Metadata
@@ -15,10 +16,6 @@ from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 from ddpdoctor.checkpoint.safetensors import PREFIX, Header
 from ddpdoctor.checkpoint.torchfile import Pickled
 from ddpdoctor.checkpoint.values import Text, UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 Plan = tuple[Renamed, ...]
 

@@ -7,15 +7,12 @@ import fcntl
 import os
 import shutil
 import stat
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.beside import temporary
 from ddpdoctor.checkpoint.rename.splice import Splice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 FICLONE = 0x40049409  # <linux/fs.h>: share the blocks of another file, where the file system can
 SAME = 1 << 30  # bytes that the kernel copies at a time

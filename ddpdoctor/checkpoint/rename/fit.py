@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.compare import KeyDifference, difference, shifted
 from ddpdoctor.checkpoint.contents import StateDict, subscript
 from ddpdoctor.checkpoint.keys import AVERAGED_COUNTER
 from ddpdoctor.checkpoint.rename.plan import modules, moved, names_of
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FEW = 3
 

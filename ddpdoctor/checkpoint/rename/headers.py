@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ddpdoctor.checkpoint.rename.plan import modules, moved
 from ddpdoctor.checkpoint.safetensors import NOTES, PREFIX, Header
 from ddpdoctor.checkpoint.values import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LONGEST = 100_000_000  # bytes of a header that the library reads
 ALIGNED = 8  # the library pads the header to a multiple

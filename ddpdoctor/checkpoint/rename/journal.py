@@ -7,17 +7,14 @@ anything changes. What was done is read off the files themselves, so that a kill
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.beside import journal_of, temporary
 from ddpdoctor.checkpoint.rename.files import copied, sync_folder, write, write_at
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 from ddpdoctor.checkpoint.steps import Step, is_half_done, read_runs, written_runs
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def apply(main: Path, changes: Sequence[Splice | Growth]) -> None:

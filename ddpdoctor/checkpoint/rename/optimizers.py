@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Location, Optimizer, subscript
@@ -10,8 +11,6 @@ from ddpdoctor.checkpoint.survey import FLAT_OPTIMIZER
 from ddpdoctor.checkpoint.values import UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     from ddpdoctor.checkpoint.rename.plan import Renamed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.keys import WRAPPER_NAMES, Strip, has_wrappers
@@ -13,8 +14,6 @@ from ddpdoctor.checkpoint.rename.plan import Renamed, modules, moved, names_of
 from ddpdoctor.checkpoint.values import Text, UnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from ddpdoctor.checkpoint.contents import CheckpointFile
     from ddpdoctor.checkpoint.pickle_vm import Machine
 

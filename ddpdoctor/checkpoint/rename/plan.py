@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddpdoctor.checkpoint.contents import Entry, Location, StateDict, subscript
 from ddpdoctor.checkpoint.recognise import EXTRA_STATE
 from ddpdoctor.checkpoint.survey import PLAIN
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from ddpdoctor.checkpoint.rename.rules import Rules, new_names, why_left_alone
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from ddpdoctor.checkpoint.reader import Opened
 
 

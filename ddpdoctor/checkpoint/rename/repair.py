@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ from ddpdoctor.checkpoint.rename.verify import reach
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ddpdoctor.checkpoint.contents import StateDict
     from ddpdoctor.checkpoint.rename.plan import Renamed
     from ddpdoctor.checkpoint.rename.rules import Rules

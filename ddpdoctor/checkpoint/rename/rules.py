@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from ddpdoctor.checkpoint.keys import PREFIXES, USUAL, Strip, assumed_strip, fro
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ddpdoctor.checkpoint.contents import StateDict
 
 WRAPPERS = {

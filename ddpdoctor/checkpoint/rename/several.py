@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.reader import INDEX
 from ddpdoctor.checkpoint.rename.repair import Order, Repair, carried_out, refuse, refuse_undo, undo
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 
 class SomeRefused(BadTarget):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+import os
+from typing import Any, Union
 
 from ddpdoctor.checkpoint.contents import Format, StateDict
 from ddpdoctor.checkpoint.reader import Opened, opened
 from ddpdoctor.checkpoint.rename.plan import described
 from ddpdoctor.facets import BadTarget
-
-if TYPE_CHECKING:
-    import os
 
 Where = Union[str, "os.PathLike[str]"]
 CLOSED = {

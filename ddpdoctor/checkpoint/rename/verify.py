@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint import archive_reach
@@ -11,8 +12,6 @@ from ddpdoctor.checkpoint.values import DamagedError
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ddpdoctor.checkpoint.contents import CheckpointFile, StateDict
     from ddpdoctor.checkpoint.rename.plan import Renamed
 

@@ -9,14 +9,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.examine.loader.facts import Contents, Probe
 from ddpdoctor.examine.loader.indices import get, length
 from ddpdoctor.examine.model.rank import seed
-
-if TYPE_CHECKING:
-    from typing import Any
 
 BATCHES = 256  # that are loaded, and
 SAMPLES = 4096

@@ -10,12 +10,9 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.examine.loader.facts import Index, Order, RankSampler
-
-if TYPE_CHECKING:
-    from typing import Any
 
 INDICES = 200_000  # of an epoch that are read
 FURTHER = 10_000  # of the other epochs, where the first did not end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddpdoctor.examine.blame import own_frames
 from ddpdoctor.examine.loader.contents import drawn, in_workers, probes, stream
@@ -14,9 +14,6 @@ from ddpdoctor.examine.loader.indices import below, described, get, integer, len
 from ddpdoctor.examine.model.rank import prepare
 from ddpdoctor.examine.target import Target, build
 from ddpdoctor.host.stack import Frame
-
-if TYPE_CHECKING:
-    from typing import Any
 
 WITHIN = ("dataloader", "data_loader", "loader")  # where wrappers keep the loader that they feed from
 

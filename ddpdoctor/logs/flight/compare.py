@@ -7,16 +7,13 @@ that others wait for, and that waits for nobody.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddpdoctor.logs.flight.dumps import Call, Dump
 from ddpdoctor.logs.read.lines import ESCAPES
 from ddpdoctor.logs.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ALIKE = frozenset({"all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base"})
 """Operations that take as many elements of one type on each rank."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from ddpdoctor.logs.read.sources import BLOCK, PICKLE, is_dump
 from ddpdoctor.logs.records import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ddpdoctor.logs.read.sources import Source
 
 NUMBER = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle))?$")

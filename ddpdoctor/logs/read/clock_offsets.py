@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 HALF_HOUR = 1800  # of which nearly all time zones are multiples
 NEAREST = 3600  # seconds; whoever comes half an hour late to init_process_group meets nobody

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from typing import TYPE_CHECKING
 from ddpdoctor.logs.read.clock import find_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ddpdoctor.logs.read.lines import Line
 
 FIRST = "(first observed failure)"

@@ -6,16 +6,14 @@ import codecs
 import gzip
 import re
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.logs.read.elastic import error_file
 from ddpdoctor.suggest import why_no_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 BLOCK = 1 << 20
 LOGS = re.compile(

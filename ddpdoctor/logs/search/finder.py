@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from ddpdoctor.logs.search.prefilter import Shapes
 from ddpdoctor.logs.search.words import LiteralIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
     from ddpdoctor.facets import Pattern
 
 # What the reader itself understands, whatever the log patterns declare.

@@ -8,13 +8,10 @@ its digits, in the line's shape.)
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from ddpdoctor.logs.search.words import LiteralIndex
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 DIGITS = b"0123456789"
 SHORTEST = 3  # characters of a literal without its digits; a shorter one is searched for in each line as it stands

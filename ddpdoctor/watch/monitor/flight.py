@@ -7,15 +7,12 @@ TORCH_NCCL_TRACE_BUFFER_SIZE (TORCH_FR_BUFFER_SIZE) is set. Source: torch/csrc/d
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from ddpdoctor.watch.event_log import FLIGHT
 from ddpdoctor.watch.events import Pending
 from ddpdoctor.watch.monitor.questions import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 SHOWN = 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from ddpdoctor.watch.monitor.positions import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Result
     from ddpdoctor.watch.settings import Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.watch.event_log import Reader
     from ddpdoctor.watch.events import Pending

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ddpdoctor.watch.event_log import ASK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 PATIENCE = 1.0  # seconds: a process that holds the GIL in native code does not answer
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import psutil
 
 from ddpdoctor.watch.events import Sibling
 from ddpdoctor.watch.monitor.usage import Usage, usages
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 LOOK = 0.5  # seconds between two looks at a process
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ddpdoctor.host.stack import Frame, ask_main_thread, read_stack
 from ddpdoctor.watch.event_log import DUMP, STACK
 from ddpdoctor.watch.monitor.questions import PATIENCE, ask, gather
 from ddpdoctor.watch.monitor.usage import AT_WORK, Usage, usages
 from ddpdoctor.watch.settings import STACK_SIGNAL
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 
 def stacks(bases: Collection[Path], *, spared: Collection[int] = ()) -> dict[int, tuple[Frame, ...]]:

@@ -9,6 +9,7 @@ it has nothing to do, comes to run again and again, as one does that waits for t
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from ddpdoctor.watch.monitor.usage import Usage, usages
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from ddpdoctor.watch.monitor.positions import Rank
     from ddpdoctor.watch.training import Training
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BUSY = 0.2  # of a core, had or waited for: a thread that waits for others uses none
 MAIN = 0.02  # of a core that a main thread had: one that waits does not come to run at all

@@ -11,17 +11,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import FrameType
 
 from ddpdoctor.host.stack import dump_on
 from ddpdoctor.watch.event_log import ASK, DUMP
 from ddpdoctor.watch.settings import STACK_SIGNAL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from types import FrameType
 
 ATTEMPTS = 10  # at the stack of a thread that runs meanwhile
 

@@ -6,15 +6,13 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 from ddpdoctor.watch.rank.recorder import Recorder
 from ddpdoctor.watch.rank.session import JOB, job
 from ddpdoctor.watch.rehearsal.file_journal import note_changes
 from ddpdoctor.watch.settings import ON_FINDING, Settings, inherited
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class Attached:

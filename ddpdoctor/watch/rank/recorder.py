@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,6 @@ from ddpdoctor.watch.settings import ENDED
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.watch.rank.patch import Patch
     from ddpdoctor.watch.settings import Settings
 

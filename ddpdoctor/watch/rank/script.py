@@ -5,14 +5,11 @@ A fork server imports this module once for all ranks; all that a watch needs is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.rank.hooks import errors, files, groups, loaders, models, optimizers  # noqa: F401 - see above
 from ddpdoctor.watch.rank.install import attach
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager

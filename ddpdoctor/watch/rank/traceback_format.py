@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any
 
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.failure_explainer import MARK
 from ddpdoctor.watch.user_frames import frames, is_users, is_watchs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType, TracebackType
 
 
 def printed(exc: BaseException, *, inside: bool) -> tuple[str, Site | None]:

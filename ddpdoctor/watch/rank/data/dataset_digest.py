@@ -6,14 +6,12 @@ import dis
 import hashlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.rank.data.generators import kinds
 from ddpdoctor.watch.user_frames import is_users
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LOOKS = 16  # elements of a list, rows of an array
 VALUES = 64  # numbers of a row

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dis
 import random
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import CodeType
+from types import CodeType
+from typing import Any
 
 # A method that says one of these may give each worker, or each sample, a state of its own.
 RESEEDS = {

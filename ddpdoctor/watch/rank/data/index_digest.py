@@ -6,11 +6,8 @@ import hashlib
 import os
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 from zlib import crc32
-
-if TYPE_CHECKING:
-    from typing import Any
 
 LISTED = 200_000  # entries of a list: more would cost a good part of a second
 

@@ -6,6 +6,7 @@ import importlib
 import multiprocessing.process
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from ddpdoctor.watch.rank.ending import last_words
 from ddpdoctor.watch.rank.patch import Patch, patch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.watch.rank.recorder import Recorder
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"

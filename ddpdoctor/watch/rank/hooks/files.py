@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.rehearsal.file_journal import overwriting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.watch.rank.recorder import Recorder
 
 

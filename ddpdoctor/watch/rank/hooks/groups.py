@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
@@ -12,8 +13,6 @@ from ddpdoctor.watch.rehearsal.in_ranks import without_gpu
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.recorder import Recorder
 

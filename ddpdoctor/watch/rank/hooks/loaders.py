@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
@@ -15,8 +16,6 @@ from ddpdoctor.watch.rehearsal.in_ranks import cut
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.watch.rank.recorder import Recorder
 
 BATCHES = 8  # of a pass, after which it is told; or two of each worker of an iterable data set

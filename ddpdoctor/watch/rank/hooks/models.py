@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Loaded, Wrapping
@@ -13,8 +14,6 @@ from ddpdoctor.watch.rehearsal.in_ranks import Rebuilt
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.watch.rank.recorder import Recorder
 
 MOST = 100  # keys that an event names

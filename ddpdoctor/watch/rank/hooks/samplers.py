@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import EpochSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.watch.rank.data.passes import Pass
     from ddpdoctor.watch.rank.recorder import Recorder
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ddpdoctor.watch.rank.model.gradients import ByHand, norms
 from ddpdoctor.watch.user_frames import user_site
-
-if TYPE_CHECKING:
-    import weakref
-    from collections.abc import Iterator
 
 
 class Stray(NamedTuple):
