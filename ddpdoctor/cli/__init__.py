@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "run",
     "explain": "explain",
     "lint": "lint",
+    "bench": "bench",
     "repair": "repair",
     "inspect": "inspect",
     "list": "list_checks",
