@@ -103,14 +103,14 @@ FAULTS = {
         undo={1: "ip addr delete fd00::2/64 dev eth0"},
     ),
     "another job": Fault(
-        "DDP370", ("a host at 10.77.0.2", "the token of another job"), environ={1: {"DDPDOCTOR_TOKEN": "x"}}, wait="8"
+        "DDP370", ("a host at 10.77.0.2", "the token of another job"), environ={1: {"DDPDOCTOR_TOKEN": "x"}}, wait="5"
     ),
     "port refused": Fault(
         "DDP355",
         ("host 1 (b) did not meet the master", "answers, and nobody listens on port 29500"),
         {0: INPUT + "ip saddr 10.77.0.2 tcp dport 29500 reject with tcp reset"},
         by=1,
-        wait="6",
+        wait="4",
     ),
     "unknown name": Fault(
         "DDP354",
@@ -118,7 +118,7 @@ FAULTS = {
         names={1: {"a": ""}},
         environ={1: {"MASTER_ADDR": "a"}},
         by=1,
-        wait="6",
+        wait="4",
     ),
 }
 

@@ -245,7 +245,8 @@ def _serve(invitation: Invitation, server: Server) -> Meeting:
     for seat, guest in seats.items():
         with contextlib.suppress(ProtocolError):
             links += row_from(guest.said.get("row", {}).get("links"), seat, len(listed))
-    meeting.cluster = replace(cluster, links=tuple(links))
+    in_order = sorted(links, key=lambda link: (link.source, link.target, link.use))
+    meeting.cluster = replace(cluster, links=tuple(in_order))
     return meeting
 
 
