@@ -59,6 +59,13 @@ if TYPE_CHECKING:
         possible_strips,
         wrappers_in,
     )
+    from ddpdoctor.cluster.client import OTHER_JOB, Try
+    from ddpdoctor.cluster.cluster import Cluster, Joint
+    from ddpdoctor.cluster.host import Host, host_from
+    from ddpdoctor.cluster.launch import several_hosts
+    from ddpdoctor.cluster.matrix import Link
+    from ddpdoctor.cluster.protocol import WRONG_TOKEN
+    from ddpdoctor.cluster.suspects import Fault, Suspect, suspects
     from ddpdoctor.examine.blame import own_frames
     from ddpdoctor.examine.loader.exam import LoaderExam
     from ddpdoctor.examine.loader.facts import Index, Order, RankLoader, RankSampler, same_order
@@ -66,7 +73,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.exam import ModelExam
     from ddpdoctor.examine.model.facts import TOO_SLOW, Buffer, Description, Difference, Parameter, is_expanded
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
-    from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces, several_hosts
+    from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
     from ddpdoctor.host.limits import human_size
@@ -135,12 +142,14 @@ __all__ = [
     "INIT",
     "KNOWN_ERRORS",
     "NO_DRIVER",
+    "OTHER_JOB",
     "OTHER_RANKS",
     "READY_TWICE",
     "SHARED",
     "TOO_SLOW",
     "UNUSED",
     "WRAPPER_NAMES",
+    "WRONG_TOKEN",
     "Ailment",
     "Ambiguity",
     "Around",
@@ -150,6 +159,7 @@ __all__ = [
     "Bypassed",
     "CheckpointFile",
     "Claim",
+    "Cluster",
     "Communication",
     "DataSeen",
     "Description",
@@ -169,6 +179,7 @@ __all__ = [
     "Fact",
     "Facts",
     "Failed",
+    "Fault",
     "FileRead",
     "FileWritten",
     "Finding",
@@ -177,15 +188,18 @@ __all__ = [
     "Gpu",
     "Gpus",
     "HeldAtEnd",
+    "Host",
     "Index",
     "Jobs",
     "Joined",
     "Joining",
+    "Joint",
     "KeyDifference",
     "Kind",
     "Launch",
     "LaunchScript",
     "LauncherWaits",
+    "Link",
     "Loaded",
     "LoaderExam",
     "Log",
@@ -224,9 +238,11 @@ __all__ = [
     "StepSampled",
     "Strip",
     "Stuck",
+    "Suspect",
     "SyncSkipped",
     "Table",
     "Training",
+    "Try",
     "Wrap",
     "Wrapped",
     "Wrapping",
@@ -238,6 +254,7 @@ __all__ = [
     "each_two",
     "given",
     "gloo_address",
+    "host_from",
     "human_size",
     "in_backward",
     "is_averaged",
@@ -266,6 +283,7 @@ __all__ = [
     "shell_quote",
     "shifted",
     "subscript",
+    "suspects",
     "try_connect",
     "visible_gpus",
     "watch",
@@ -279,6 +297,13 @@ ROOMS = {
     "checkpoint.keys": (
         "AVERAGED_COUNTER WRAPPER_NAMES Strip assumed_strip is_averaged is_flat possible_strips wrappers_in"
     ),
+    "cluster.client": "OTHER_JOB Try",
+    "cluster.cluster": "Cluster Joint",
+    "cluster.host": "Host host_from",
+    "cluster.launch": "several_hosts",
+    "cluster.matrix": "Link",
+    "cluster.protocol": "WRONG_TOKEN",
+    "cluster.suspects": "Fault Suspect suspects",
     "examine.blame": "own_frames",
     "examine.loader.exam": "LoaderExam",
     "examine.loader.facts": "Index Order RankLoader RankSampler same_order",
@@ -289,7 +314,7 @@ ROOMS = {
     "host.facts": "Facts",
     "host.gpus": "NO_DRIVER Gpu Gpus visible_gpus",
     "host.limits": "human_size",
-    "host.backend_network": "gloo_address nccl_interface nccl_interfaces several_hosts",
+    "host.backend_network": "gloo_address nccl_interface nccl_interfaces",
     "host.network": "Network is_loopback try_connect",
     "host.stack": "in_backward",
     "host.variables": "misspelt",

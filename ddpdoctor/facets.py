@@ -29,6 +29,7 @@ class Instrument(enum.Enum):
 INPUTS = {
     Instrument.PROBE: (
         "facts", "gpus", "backends", "jobs", "model", "model_given", "loader", "checkpoint",
+        "cluster",
     ),
     Instrument.WATCH: ("event", "training"),
     Instrument.LOG: ("record", "match", "log"),

@@ -181,16 +181,27 @@ class Rehearsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Hosts:
+    """The hosts that took part, of how many, whether they ``met``, and who reaches whom: a row for each."""
+
+    names: tuple[str, ...]
+    expected: int
+    met: bool
+    matrix: Table
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A whole run: what was found, and what the user's own targets did wrong (``faults``).
 
-    ``rehearsed`` is None where no rank of the user's command was seen.
+    ``rehearsed`` is None where no rank of the user's command was seen, ``hosts`` on one host.
     """
 
     results: tuple[Result, ...]
     faults: tuple[str, ...] = ()
     seconds: float = 0.0
     rehearsed: Rehearsed | None = None
+    hosts: Hosts | None = None
 
     def of(self, *statuses: Status) -> list[Result]:
         """List the results of these statuses."""

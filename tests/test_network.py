@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpdoctor.cluster.launch import several_hosts
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.host import network as module
-from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces, several_hosts
+from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
 from ddpdoctor.host.network import (
     Interface,
     Network,

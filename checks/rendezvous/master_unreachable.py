@@ -43,6 +43,7 @@ from ddpdoctor.check import (
     Severity,
     log_pattern,
     probe,
+    several_hosts,
     try_connect,
 )
 
@@ -51,7 +52,8 @@ from .._store import C10D_STORE, ERRNO, GAVE_UP, REFUSED, is_name, is_number, is
 from .._store import is_loopback as is_this_host
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Cluster, Facts, Host, Try
+
 
 AILMENT = Ailment("DDP355", Severity.ERROR)
 SAID = {
@@ -65,10 +67,30 @@ CAUSES = {
     "unreachable": ("MASTER_ADDR is of a network that this host is not part of", "this host's interface is down"),
 }
 
+MET_NOBODY = {
+    "refused": (
+        SAID["refused"],
+        ("nothing was started there yet", "MASTER_PORT is another one there", "a firewall rejects the connection"),
+    ),
+    "silent": (SAID["filtered"], CAUSES["filtered"]),
+    "unreachable": (SAID["unreachable"], CAUSES["unreachable"]),
+    "another program": (
+        "answers on port {port}, and it is another program than the check",
+        ("the training runs there already", "another program has the port"),
+    ),
+    "no store": (
+        "has no store of torchrun on port {port}",
+        ("the agent of torchrun there has ended", "the host that serves did not come"),
+    ),
+    "lost again": ("broke off", ("the check on the master was ended", "the connection is lost")),
+}
+
 
 @probe
 def by_connecting(facts: Facts) -> Iterator[Finding]:
     """Try the port at each address of the master."""
+    if several_hosts(facts.environ):
+        raise NotRun("the meeting of the hosts tells")
     name = facts.environ.get("MASTER_ADDR")
     if not name:
         raise NotRun("MASTER_ADDR is not set")
@@ -90,6 +112,37 @@ def by_connecting(facts: Facts) -> Iterator[Finding]:
         severity=Severity.NOTE if worst == "refused" else None,
         ambiguity=Ambiguity(CAUSES[worst], f"ssh {addresses[0]} ss -ltnp 'sport = :{number}'"),
     )
+
+
+@probe
+def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
+    """Say how the last tries to meet the other hosts at the master's port ended."""
+    host = cluster.hosts[0]
+    tries = [each for each in cluster.tries if each.port == host.port and each.ended in MET_NOBODY]
+    if cluster.met or not tries or not _shares_family(host, tries):
+        return
+    ended = tries[0].ended
+    said, causes = MET_NOBODY[ended]
+    master = tries[0].address
+    yield Finding(
+        f"{host.place} did not meet the master in {cluster.waited:.0f} s: {master} {said.format(port=host.port)}"
+        + (f" ({tries[0].said})" if tries[0].said else ""),
+        tuple(Evidence(f"{each.address}:{each.port}: {each.ended}", "the master", "connect()") for each in tries),
+        Fix(
+            f"let {host.name} reach the port, on the master",
+            command=f"sudo iptables -I INPUT -p tcp --dport {host.port} -j ACCEPT   # on {host.master}"
+            if ended in ("silent", "unreachable")
+            else f"ss -ltnp 'sport = :{host.port}'; echo $MASTER_PORT   # on {host.master}, while the check runs there",
+        ),
+        Place(variable="MASTER_ADDR", host=host.name),
+        ambiguity=Ambiguity(causes, f"nc -zv -w 5 {master} {host.port}   # on {host.name}, while the master waits"),
+    )
+
+
+def _shares_family(host: Host, tries: list[Try]) -> bool:
+    """Whether the host has an address of the master's family; where it has none, that is another check's."""
+    own = {":" in address for address in host.addresses if not address.lower().startswith(("127.", "::1", "fe80:"))}
+    return not own or any((":" in each.address) in own for each in tries)
 
 
 @log_pattern(GAVE_UP, context=(ERRNO, C10D_STORE))

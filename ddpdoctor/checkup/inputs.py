@@ -11,6 +11,7 @@ from ddpdoctor.facets import BadTarget, NotRun
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ddpdoctor.cluster.cluster import Cluster
     from ddpdoctor.examine.target import Target
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.jobs.pool import Jobs
@@ -26,8 +27,13 @@ class Named:
     checkpoint: str | None = None
 
 
-def supplies(facts: Facts, jobs: Callable[[], Jobs], named: Named, backend: str = "auto") -> Inputs:
-    """Bind the names that facets use to what makes them."""
+def supplies(
+    facts: Facts, jobs: Callable[[], Jobs], named: Named, backend: str = "auto", cluster: Cluster | str | None = None
+) -> Inputs:
+    """Bind the names that facets use to what makes them.
+
+    ``cluster`` is what was seen of several hosts, or why they are not seen here.
+    """
     return Inputs(
         {
             "facts": lambda: facts,
@@ -37,6 +43,7 @@ def supplies(facts: Facts, jobs: Callable[[], Jobs], named: Named, backend: str 
             "model": _needs(named.model, "model", lambda model: _model(jobs, model, named.batch)),
             "model_given": lambda: named.model is not None,
             "loader": _needs(named.loader, "loader", lambda loader: _loader(jobs, loader)),
+            "cluster": lambda: _cluster(cluster),
             "checkpoint": _needs(named.checkpoint, "checkpoint", _checkpoint),
         }
     )
@@ -55,6 +62,12 @@ def _gpus(facts: Facts) -> Any:
     if not facts.gpus.devices:
         raise NotRun(facts.gpus.error or "no NVIDIA GPU", wants="gpus")
     return facts.gpus
+
+
+def _cluster(cluster: Cluster | str | None) -> Cluster:
+    if cluster is None or isinstance(cluster, str):
+        raise NotRun(cluster or "no launcher's variable says that several hosts take part")
+    return cluster
 
 
 def _backends(facts: Facts, backend: str) -> tuple[str, ...]:

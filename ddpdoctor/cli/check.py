@@ -14,6 +14,7 @@ import click
 from ddpdoctor.checkup.examine import examine, merged, out_of_time
 from ddpdoctor.cli.configured import Configured
 from ddpdoctor.cli.env import as_mapping
+from ddpdoctor.cli.hosts import launch_of_several
 from ddpdoctor.cli.interrupt import ending_on_signals, without_deadline
 from ddpdoctor.cli.required import require_command, require_torch
 from ddpdoctor.cli.show import Show
@@ -23,9 +24,14 @@ from ddpdoctor.findings import Report, Result, Severity
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddpdoctor.checkup.inputs import Named
+    from ddpdoctor.cli.hosts import Session
+    from ddpdoctor.cluster.launch import Launch
     from ddpdoctor.facets import Check
     from ddpdoctor.host.facts import Facts
+    from ddpdoctor.jobs.pool import Jobs
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
 LEVELS = {str(severity): severity for severity in Severity}
@@ -84,6 +90,20 @@ LEVELS = {str(severity): severity for severity in Severity}
     metavar="SECONDS",
     help="Limit of the whole run, a rehearsal included.",
 )
+@click.option(
+    "--expect",
+    type=click.IntRange(2, 100_000),
+    metavar="N",
+    help="Hosts that take part.  [default: as many as the launcher says]",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the hosts wait for each other.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def check(**options: Any) -> None:
     """Check this machine, your model, loader and checkpoint.
@@ -97,16 +117,27 @@ def check(**options: Any) -> None:
     if options["verbose"] and options["quiet"]:
         raise click.UsageError("choose one: --verbose or --quiet")
     fail_on = LEVELS[options["fail_on"]]
+    launch = launch_of_several(options["expect"])
+    if launch is not None and launch.local_rank:
+        click.echo(f"ddpdoctor: local rank {launch.local_rank}: local rank 0 looks at this host", err=True)
+        return
     with ending_on_signals(options["timeout"] + GRACE), ExitStack() as stack:
         show = Show(options["form"], options["output"], fail_on, verbose=options["verbose"], quiet=options["quiet"])
-        report, facts = _examine(chosen, named, options, show, stack)
+        report, facts = _examine(chosen, named, options, show, stack, launch)
+        if report is None:
+            return
         show.report(report, as_mapping(facts))
     sys.exit(report.exit_status(fail_on))
 
 
-def _examine(
-    chosen: tuple[Check, ...], named: Named, options: dict[str, Any], show: Show, stack: ExitStack
-) -> tuple[Report, Facts]:
+def _examine(  # noqa: PLR0913, PLR0917 - as below
+    chosen: tuple[Check, ...],
+    named: Named,
+    options: dict[str, Any],
+    show: Show,
+    stack: ExitStack,
+    launch: Launch | None,
+) -> tuple[Report | None, Facts]:
     from ddpdoctor.checkup.inputs import supplies
     from ddpdoctor.host.facts import gather
     from ddpdoctor.jobs.pool import Jobs
@@ -121,8 +152,10 @@ def _examine(
     if _has_jobs(chosen):
         jobs()  # at once: it imports torch in the background while the rest goes on
     facts = gather(ranks=options["nproc"])
-    supply = supplies(facts, jobs, named, options["backend"])
+    session = _session(launch, chosen, options, facts, jobs, stack)
+    supply = supplies(facts, jobs, named, options["backend"], None if session is None else session.seen)
     probes = [check for check in chosen if check.of(Instrument.PROBE)]
+    probes.sort(key=lambda check: not any("cluster" in facet.needs for facet in check.facets))  # their faults first
 
     def one(check: Check) -> Result:
         show.progress(f"[{probes.index(check) + 1}/{len(probes)}] {check.code} {check.slug}")
@@ -132,7 +165,8 @@ def _examine(
     results = []
     for each in probes:
         results.append(without_torch.get(each) or one(each))
-        show.result(results[-1])
+        if session is None or session.speaks:
+            show.result(results[-1])
     faults, rehearsed = supply.faults(), None
     if options["command"]:
         from ddpdoctor.watch.rehearse import rehearse
@@ -143,7 +177,27 @@ def _examine(
         for result in done.results:
             show.result(result)
         results += done.results
-    return Report(merged(results), faults, time.monotonic() - started, rehearsed), facts
+    report = Report(merged(results), faults, time.monotonic() - started, rehearsed)
+    return (report if session is None else session.end(report, show, ends_at)), facts
+
+
+def _session(  # noqa: PLR0913, PLR0917 - what a run has at hand
+    launch: Launch | None,
+    chosen: tuple[Check, ...],
+    options: dict[str, Any],
+    facts: Facts,
+    jobs: Callable[[], Jobs],
+    stack: ExitStack,
+) -> Session | None:
+    """Meet the other hosts, where there are some and a check that asks for them."""
+    asking = [check for check in chosen if any("cluster" in facet.needs for facet in check.facets)]
+    if launch is None or not asking:
+        return None
+    from ddpdoctor.cli.hosts import Opening, open_session
+
+    named = [*options["command"], *(str(options[each] or "").partition(":")[0] for each in ("model", "loader"))]
+    opening = Opening(launch, tuple(named), options["wait"], jobs, _has_jobs(tuple(asking)))
+    return open_session(opening, facts, stack)
 
 
 def _has_jobs(chosen: tuple[Check, ...]) -> bool:

@@ -64,6 +64,10 @@ class Show:
         if text:
             self._line(text if self._verbose else f"{text}\n")
 
+    def line(self, text: str) -> None:
+        """Show a line that is for programs as well."""
+        self._line(text)
+
     def report(self, report: Report, facts: Mapping[str, Any]) -> None:
         """Show the end, or all of it where the form is one for programs."""
         report = redacted(report)

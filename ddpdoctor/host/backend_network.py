@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -59,15 +58,3 @@ def gloo_address(network: Network, setting: str | None) -> str | None:
 
 def _routable(address: str) -> bool:
     return not re.match(r"fe80:|169\.254\.", address, re.IGNORECASE)
-
-
-def several_hosts(environ: Mapping[str, str]) -> str:
-    """Return by which variable the environment shows that several hosts take part; empty when none does."""
-    for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "NNODES", "PET_NNODES", "GROUP_WORLD_SIZE"):
-        value = environ.get(name, "").rpartition(":")[2]
-        if value.isascii() and value.isdigit() and int(value) > 1:
-            return f"{name}={environ[name]}"
-    world, local = environ.get("WORLD_SIZE", ""), environ.get("LOCAL_WORLD_SIZE", "")
-    if world.isascii() and world.isdigit() and local.isascii() and local.isdigit() and int(world) > int(local) > 0:
-        return f"WORLD_SIZE={world} with LOCAL_WORLD_SIZE={local}"
-    return ""

@@ -32,6 +32,7 @@ def as_dict(report: Report, fail_on: Severity, facts: Mapping[str, Any]) -> dict
         },
         "faults": list(report.faults),
         "rehearsed": None if report.rehearsed is None else asdict(report.rehearsed),
+        "hosts": None if report.hosts is None else plain(asdict(report.hosts)),
         "results": [_result(result) for result in report.results],
         "facts": plain(facts),
     }

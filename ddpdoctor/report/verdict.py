@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ddpdoctor.findings import Finding, Report, Severity, Status
+from ddpdoctor.report.hosts import hosts_text
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, printable
 
@@ -59,7 +60,12 @@ def number_of(count: int, name: str) -> str:
 
 def closing_text(report: Report, style: Style = PLAIN, *, verbose: bool = False) -> str:
     """Return the end of a report; its first line is the verdict."""
-    lines = [*_verdict(report, style), *_faults(report, style), *_rehearsal(report, style)]
+    lines = [
+        *_hosts(report, style),
+        *_verdict(report, style),
+        *_faults(report, style),
+        *_rehearsal(report, style),
+    ]
     lines += _scope(report, style, verbose=verbose)
     return "\n".join(lines if any(_missing(report)) else [*lines, *_offers(report, style)])
 
@@ -76,6 +82,12 @@ def _verdict(report: Report, style: Style) -> Iterator[str]:
     for level, words in _counts(report.findings()).items():
         lines = style.coloured(lines, level, words)
     return lines
+
+
+def _hosts(report: Report, style: Style) -> Iterator[str]:
+    if report.hosts is not None:
+        yield from hosts_text(report.hosts, style)
+        yield ""
 
 
 def _faults(report: Report, style: Style) -> Iterator[str]:

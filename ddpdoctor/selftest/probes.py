@@ -7,6 +7,7 @@ the check is shown:
   file ``fake_host.py`` for both;
 - ``build_model``, ``example_batch`` and ``build_loader``, targets as users name them;
 - ``write_checkpoint(path)``, called on two real ranks;
+- ``cluster()``, which returns what was seen of several hosts;
 - ``in_each_rank()``, called in each rank of a job before the job's own function;
 - ``pool(jobs)``, a context manager that gives another job pool.
 """
@@ -94,7 +95,8 @@ def _examine_case(check: Check, name: str, facts: Facts, jobs: Jobs) -> Result:
         pool: Any = stack.enter_context(_loaded(path).pool(jobs)) if "pool" in offers else jobs
         if "in_each_rank" in offers:
             pool = PreparedJobs(jobs, Target(str(path), "in_each_rank"))
-        return examine(check, supplies(facts, lambda: pool, Named(checkpoint=checkpoint, **targets)))
+        cluster = _loaded(path).cluster() if "cluster" in offers else None
+        return examine(check, supplies(facts, lambda: pool, Named(checkpoint=checkpoint, **targets), cluster=cluster))
 
 
 TARGETS = (("model", "build_model"), ("batch", "example_batch"), ("loader", "build_loader"))

@@ -1,0 +1,46 @@
+"""What hosts say of themselves, compared: of those that met, and of those whose logs alone came together."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from ddpdoctor.check import Host, Log, Record, host_from
+
+HOST_LINE = r"ddpdoctor-host: (\{.*\})"
+Value = TypeVar("Value")
+
+
+def groups(hosts: Iterable[Host], of: Callable[[Host], Value | None]) -> list[tuple[Value, list[Host]]]:
+    """Return the hosts by a value of theirs, the most frequent first; those without one are left out."""
+    found: dict[Value, list[Host]] = {}
+    for host in hosts:
+        if (value := of(host)) is not None:
+            found.setdefault(value, []).append(host)
+    return sorted(found.items(), key=lambda each: -len(each[1]))
+
+
+def hosts_in(record: Record, log: Log) -> tuple[Host, ...]:
+    """Return the hosts whose lines the logs hold, each once; none but for the first of these lines."""
+    found = list(log.find(HOST_LINE))
+    if not found or found[0][0] is not record:
+        return ()
+    hosts: dict[str, Host] = {}
+    for _, match in found:
+        if (host := _host(match)) is not None:
+            hosts[host.name] = host
+    return tuple(hosts.values())
+
+
+def _host(match: re.Match[str]) -> Host | None:
+    try:
+        return host_from(json.loads(match[1])["host"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def comparable(hosts: tuple[Host, ...]) -> bool:
+    """Whether there are two at least."""
+    return len(hosts) > 1

@@ -1,0 +1,71 @@
+"""Some hosts of the launch did not come to the master.
+
+## What happens
+
+The launch has more hosts than came: one was not started, crashed before it could come, or cannot reach the master.
+torch waits for it, half an hour by default, and does not say which one is missing.
+
+## How to be sure
+
+`ddpdoctor check` on all hosts waits for them (`--wait`), and says every ten seconds who is absent. Where a host cannot
+reach the master, its own output says why.
+
+## How to mend it
+
+Look at the output of the host that did not come. If it runs another training, or none, start the check there.
+
+## Versions and sources
+
+Holds for all versions. With torch 2.13 one node of two that is missing leaves the other one silent for 30 minutes
+(`init_process_group`'s default timeout of the store).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, probe
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Cluster
+
+
+AILMENT = Ailment("DDP365", Severity.ERROR)
+
+
+@probe
+def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
+    """Count who came to the master."""
+    if not cluster.met or len(cluster.hosts) >= cluster.expected:
+        return
+    if len({each.address for each in cluster.strangers if each.what == WRONG_TOKEN}) >= cluster.expected - len(
+        cluster.hosts
+    ):
+        return  # they came, and belong to another job
+    numbers = cluster.absent
+    count = cluster.expected - len(cluster.hosts)
+    named = f"host {', '.join(map(str, numbers[:20]))}" if len(numbers) == count else f"{count} hosts"
+    first = cluster.hosts[0]
+    came = ", ".join(host.place for host in cluster.hosts[:20])
+    number = numbers[0] if numbers else 1
+    yield Finding(
+        f"{named} of {cluster.expected} did not come to {first.master}:{first.port} within {cluster.waited:.0f} s",
+        (Evidence(f"{came} came", f"{cluster.expected} hosts: {first.by}", "the meeting at the master's port"),),
+        Fix(
+            "see what the check says on the host that is missing",
+            command=f"MASTER_ADDR={first.master} MASTER_PORT={first.port} NNODES={cluster.expected} NODE_RANK={number} "
+            f"ddpdoctor check   # on host {number}"
+            if first.launcher == "by hand"
+            else f"ping -c 3 {first.master}   # on host {number}; then the same launch command",
+        ),
+        Place(host=str(number) if numbers else None),
+        ambiguity=Ambiguity(
+            (
+                "nothing was started there",
+                "it cannot reach the master: its own check says why",
+                "it has another MASTER_ADDR or MASTER_PORT",
+            ),
+            f"nc -zv -w 5 {first.master} {first.port}   # on host {number}, while the master waits",
+        ),
+    )

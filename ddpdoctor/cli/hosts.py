@@ -1,0 +1,202 @@
+"""``ddpdoctor check`` on several hosts: meets the others, and speaks for all of them on one."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ddpdoctor.cluster import agent_store
+from ddpdoctor.cluster.agent_store import KEY
+from ddpdoctor.cluster.code import hashes
+from ddpdoctor.cluster.host import as_data, describe
+from ddpdoctor.cluster.joint import DEADLINE, add_up, free_port
+from ddpdoctor.cluster.launch import Launch, read_launch
+from ddpdoctor.cluster.meeting import Board, Invitation, Meeting, meet
+from ddpdoctor.cluster.reported import as_data as findings_data
+from ddpdoctor.cluster.reported import with_reported
+from ddpdoctor.cluster.server import listening
+from ddpdoctor.facets import BadTarget
+from ddpdoctor.findings import Hosts, Report, Table
+from ddpdoctor.jobs.outcome import Raised, Returned
+
+if TYPE_CHECKING:
+    from ddpdoctor.cli.show import Show
+    from ddpdoctor.cluster.cluster import Cluster
+    from ddpdoctor.host.facts import Facts
+    from ddpdoctor.jobs.pool import Jobs
+
+
+LINE = "ddpdoctor-host: "
+TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable
+REPORTS = 60.0  # seconds that the report waits for other hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How the meeting is to be: the training's ``files`` are compared; ``joint``: a job runs over all hosts."""
+
+    launch: Launch
+    files: tuple[str, ...]
+    wait: float
+    jobs: Callable[[], Jobs]
+    joint: bool
+
+    def port(self) -> int:
+        """Return a port for the job over all hosts; 0 for none."""
+        return free_port() if self.joint else 0
+
+
+@dataclass(slots=True)
+class Session:
+    """The meeting of this run."""
+
+    meeting: Meeting
+    launch: Launch
+    facts: Facts
+
+    @property
+    def cluster(self) -> Cluster:
+        """What was seen."""
+        return self.meeting.cluster
+
+    @property
+    def seen(self) -> Cluster | str:
+        """What checks are shown; one host looks at the whole, and the others say why they do not."""
+        return self.cluster if self.speaks else f"the host that the others came to looks: {self.launch.master}"
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this host prints a report: the one that the others came to, and one that met nobody."""
+        return self.meeting.client is None
+
+    def end(self, report: Report, show: Show, ends_at: float) -> Report | None:
+        """Return the report of all hosts; None where another one reports, and one line says so."""
+        if not self.cluster.met or len(self.cluster.hosts) < self.cluster.expected:
+            show.line(self._host_line())
+        if self.speaks:
+            return self._joined(report, show, ends_at)
+        if self.meeting.report(findings_data(report.results)):
+            click.echo(self._short(report))
+            return None
+        for result in report.results:
+            show.result(result)
+        return replace(report, hosts=summary(self.cluster))
+
+    def _joined(self, report: Report, show: Show, ends_at: float) -> Report:
+        """Return the report with what the other hosts found."""
+        hosts = self.cluster.hosts
+        reported, silent = self.meeting.reported(min(ends_at, time.monotonic() + REPORTS))
+        results = with_reported(report.results, {hosts[seat].name: data for seat, data in reported.items()})
+        for old, new in zip(report.results, results, strict=True):
+            if more := new.findings[len(old.findings) :]:
+                show.result(replace(new, findings=more))
+        faults = tuple(f"{hosts[seat].place} did not report what it found" for seat in silent)
+        return replace(report, results=results, faults=(*report.faults, *faults), hosts=summary(self.cluster))
+
+    def _short(self, report: Report) -> str:
+        cluster, count = self.cluster, len(report.findings())
+        found = f"{count} finding{'' if count == 1 else 's'} here"
+        here = cluster.hosts[self.meeting.here].place
+        return f"ddpdoctor: {here} of {cluster.expected}: {found}; {self.launch.master} reports"
+
+    def _host_line(self) -> str:
+        """Return the line by which ``ddpdoctor explain`` puts the logs of hosts together that did not meet."""
+        tries = [f"{each.address}:{each.port} {each.ended}" for each in self.cluster.tries]
+        host = as_data(self.cluster.hosts[self.meeting.here])
+        return LINE + json.dumps({"host": host, "tries": tries}, sort_keys=True)
+
+
+def launch_of_several(expect: int | None) -> Launch | None:
+    """Return the launch, where it is one of several hosts; ``expect`` is how many the user says there are.
+
+    Raises:
+        BadTarget: several are expected, and nothing says where they meet.
+    """
+    launch = read_launch(os.environ)
+    if expect is not None:
+        launch = replace(launch, nodes=expect, by=launch.by or f"--expect {expect}")
+    if not launch.several:
+        return None
+    if not launch.master:
+        raise BadTarget(
+            f"{launch.by} says that there are several hosts, and MASTER_ADDR is not set: give all of them the address "
+            "of the first one, as the training has it: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500"
+        )
+    return launch
+
+
+def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
+    """Meet the other hosts; what is open is closed with the stack."""
+    launch = opening.launch
+    data = stack.enter_context(listening(0))  # nobody reads it: the kernel answers for it
+    host = describe(facts, launch, hashes(opening.files), data.getsockname()[1], time.time())
+    token = (os.environ.get(TOKEN) or launch.job or "by hand").encode()
+    patient = "KUBERNETES_SERVICE_HOST" in facts.environ
+    board = _board(opening) if launch.agent_store else None
+    invitation = Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say, patient, board)
+    meeting = meet(invitation, stack)
+    if meeting.cluster.met:
+        meeting.run_joint(
+            lambda port, rank, size: _joint(opening.jobs, facts, (host.master, port, rank, size)), opening.port
+        )
+    return Session(meeting, launch, facts)
+
+
+def _say(text: str) -> None:
+    click.echo(f"ddpdoctor: {text}", err=True)
+
+
+def _board(opening: Opening) -> Board:
+    """Reach torchrun's store from the pool, which has torch: a rank of it is the client."""
+    launch = opening.launch
+    key = f"{KEY}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+    def run(function: Callable[..., Any], *args: Any, deadline: float) -> Any:
+        arguments = (launch.master, launch.port, key, *args)
+        (outcome,) = opening.jobs().run(function, *arguments, ranks=1, backend=None, deadline=deadline)
+        if not isinstance(outcome, Returned):
+            raise OSError(outcome.message if isinstance(outcome, Raised) else "torchrun's store does not answer")
+        return outcome.value
+
+    def get(seconds: float) -> int:
+        value = str(run(agent_store.get, seconds, deadline=seconds + agent_store.CONNECT))
+        return int(value) if value.isdecimal() else 0
+
+    return Board(lambda port: run(agent_store.put, str(port), deadline=agent_store.CONNECT), get)
+
+
+def _joint(jobs: Callable[[], Jobs], facts: Facts, args: tuple[str, int, int, int]) -> str:
+    environ = {"GLOO_SOCKET_IFNAME": facts.environ.get("GLOO_SOCKET_IFNAME")}
+    try:
+        (outcome,) = jobs().run(add_up, *args, ranks=1, backend=None, deadline=DEADLINE, environ=environ)
+    except Exception as exc:  # noqa: BLE001 - no torch, no time: the report says so
+        return f"it did not run: {exc}"
+    if isinstance(outcome, Returned):
+        return str(outcome.value)
+    if isinstance(outcome, Raised):
+        return f"{outcome.kind}: {outcome.message}"
+    return f"it did not end in {DEADLINE:.0f} s"
+
+
+def summary(cluster: Cluster) -> Hosts:
+    """Return what the report shows of the hosts."""
+    rows = tuple(
+        (f"from {source.place}", *(_cell(cluster, number, target) for target in range(len(cluster.hosts))))
+        for number, source in enumerate(cluster.hosts)
+    )
+    table = Table(("", *(f"to {host.place}" for host in cluster.hosts)), rows)
+    return Hosts(tuple(host.place for host in cluster.hosts), cluster.expected, cluster.met, table)
+
+
+def _cell(cluster: Cluster, source: int, target: int) -> str:
+    if source == target:
+        return "-"
+    states = dict.fromkeys(link.state for link in cluster.links if (link.source, link.target) == (source, target))
+    return ", ".join(states) or "not tried"

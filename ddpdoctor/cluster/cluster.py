@@ -1,0 +1,48 @@
+"""What was seen of all hosts: the object that checks read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.cluster.client import Try
+    from ddpdoctor.cluster.host import Host
+    from ddpdoctor.cluster.matrix import Link
+    from ddpdoctor.cluster.server import Stranger
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """How a host fared in the job that ran on all of them: ``problem`` is empty where its result was right."""
+
+    host: int
+    backend: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The hosts that met, the one where this is read first; ``expected`` is how many should have.
+
+    ``met`` tells whether there was a meeting; where there was none, ``tries`` are the last to reach the master.
+    ``skews`` are the seconds by which each host's clock is ahead of the first one's. ``strangers`` came to the master's
+    port with another token, or with no token at all.
+    ``announced`` is the port at which the first host waits, where torchrun's store told it and it was not reached.
+    """
+
+    hosts: tuple[Host, ...]
+    expected: int
+    met: bool = True
+    links: tuple[Link, ...] = ()
+    skews: tuple[float, ...] = ()
+    tries: tuple[Try, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
+    joint: tuple[Joint, ...] = ()
+    waited: float = 0.0
+    announced: int = 0
+
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """The numbers of the hosts that did not come, where the launch numbers them."""
+        return tuple(sorted({*range(self.expected)} - {each.node for each in self.hosts if each.node is not None}))

@@ -1,0 +1,68 @@
+"""Findings of other hosts: read from what they sent, and put beside those of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ddpdoctor.cluster.host import LONGEST, ProtocolError
+from ddpdoctor.findings import Evidence, Finding, Fix, Place, Result, Severity, Status
+
+MOST = 200  # findings of one host
+LEVELS = {str(severity): severity for severity in Severity}
+
+
+def as_data(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Return the findings of a host as JSON holds them."""
+    return [_data(result.code, finding) for result in results for finding in result.findings][:MOST]
+
+
+def _data(code: str, finding: Finding) -> dict[str, Any]:
+    place = finding.place
+    return {
+        "code": code,
+        "message": finding.message[:LONGEST],
+        "severity": str(finding.severity),
+        "variable": (place.variable or "")[:LONGEST],
+        "evidence": [[text[:LONGEST] for text in (e.seen, e.expected, e.source)] for e in finding.evidence[:8]],
+        "fix": [finding.fix.summary[:LONGEST], finding.fix.command[:LONGEST], finding.fix.diff[:LONGEST]],
+    }
+
+
+def with_reported(results: tuple[Result, ...], reported: Mapping[str, object]) -> tuple[Result, ...]:
+    """Add the findings of other hosts, by their names; what is known of a host already is not said twice."""
+    every = list(results)
+    for host, data in reported.items():
+        for code, finding in _findings(host, data):
+            every = [_with(result, finding) if result.code == code else result for result in every]
+    return tuple(every)
+
+
+def _with(result: Result, finding: Finding) -> Result:
+    if any(each.place.host == finding.place.host for each in result.findings):
+        return result
+    return replace(result, status=Status.FAILED, findings=(*result.findings, finding), reason="", wants="")
+
+
+def _findings(host: str, data: object) -> Iterable[tuple[str, Finding]]:
+    if not isinstance(data, list):
+        raise ProtocolError("findings are a list")
+    for each in data[:MOST]:
+        try:
+            evidence = tuple(Evidence(*map(_text, seen)) for seen in each["evidence"])
+            summary, command, diff = map(_text, each["fix"])
+            place = Place(variable=_text(each["variable"]) or None, host=host)
+            severity = LEVELS[each["severity"]]
+            yield (
+                _text(each["code"]),
+                Finding(_text(each["message"]), evidence, Fix(summary, command, diff), place, severity),
+            )
+        except (KeyError, TypeError, ValueError) as exc:
+            raise ProtocolError(f"no finding: {exc!r}") from None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise ProtocolError("a part of a finding is no text")
+    return value

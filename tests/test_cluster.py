@@ -1,0 +1,376 @@
+"""Several hosts, in one process: what launchers set, what the matrix proves, and a meeting that strangers disturb."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ddpdoctor.cluster.client import OTHER_JOB, Client, find
+from ddpdoctor.cluster.cluster import Cluster
+from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
+from ddpdoctor.cluster.launch import LAUNCHERS, Launch, first_host, read_launch
+from ddpdoctor.cluster.matrix import Link, row_data, row_from
+from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
+from ddpdoctor.cluster.protocol import Lines, Seal, seals
+from ddpdoctor.cluster.reported import with_reported
+from ddpdoctor.cluster.server import STRANGERS, Server, listening
+from ddpdoctor.cluster.suspects import Fault, suspects
+from ddpdoctor.findings import Hosts, Table
+from ddpdoctor.report.hosts import alike, hosts_text
+from ddpdoctor.report.style import PLAIN
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "j7", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "1", "RANK": "4", "WORLD_SIZE": "8",
+    "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "a", "MASTER_PORT": "29400",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}  # fmt: skip
+SLURM = {
+    "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "4", "SLURM_NODEID": "3", "SLURM_PROCID": "3", "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "17", "SLURM_STEP_NODELIST": "gpu[003-005,9],login",
+}  # fmt: skip
+LAUNCHES = {
+    "torchrun": (TORCHRUN, ("torchrun", 2, 1, 4, 0, "a", 29400)),
+    "torchrun within Slurm": ({**SLURM, **TORCHRUN}, ("torchrun", 2, 1, 4, 0, "a", 29400)),
+    "srun": (SLURM, ("Slurm", 4, 3, 3, 0, "gpu003", 29500)),
+    "srun, with a master": ({**SLURM, "MASTER_ADDR": "x"}, ("Slurm", 4, 3, 3, 0, "x", 29500)),
+    "by hand": (
+        {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"},
+        ("by hand", 2, 1, None, None, "10.0.0.1", 1234),
+    ),
+    "mpirun": (
+        {
+            "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "MASTER_ADDR": "a",
+        },
+        ("Open MPI", 2, 1, 1, 0, "a", 29500),
+    ),
+    "mpiexec of MPICH": (
+        {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2", "MASTER_ADDR": "a"},
+        ("MPICH", 2, 1, 2, 0, "a", 29500),
+    ),
+    "PyTorchJob": (
+        {"KUBERNETES_SERVICE_HOST": "x", "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0"},
+        ("by hand", 2, 1, 1, None, "job-master-0", 29500),
+    ),
+    "PyTorchJob, elastic": (
+        {"PET_NNODES": "1:4", "PET_NODE_RANK": "2", "PET_RDZV_ENDPOINT": "job-worker-0:23456"},
+        ("the training operator", 4, 2, None, None, "job-worker-0", 29500),
+    ),
+    "SageMaker": (
+        {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"},
+        ("SageMaker", 2, 1, None, None, "algo-1", 29500),
+    ),
+    "AzureML": (
+        {"AZUREML_RUN_ID": "r", "AZUREML_NODE_COUNT": "2", "NODE_RANK": "1", "AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"},
+        ("AzureML", 2, 1, None, None, "10.0.0.4", 29500),
+    ),
+    "deepspeed": (
+        {"CROSS_SIZE": "2", "CROSS_RANK": "1", "LOCAL_SIZE": "8", "RANK": "8", "WORLD_SIZE": "16", "LOCAL_RANK": "0"},
+        ("deepspeed", 2, 1, 8, 0, "", 29500),
+    ),
+    "jsrun": (
+        {
+            "JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "2", "JSM_NAMESPACE_LOCAL_RANK": "0",
+            "JSM_NAMESPACE_LOCAL_SIZE": "1", "LSB_MCPU_HOSTS": "batch1 1 h1n1 42 h1n2 42",
+        },
+        ("jsrun", 2, 1, 1, 0, "h1n1", 29500),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_each_launcher_is_read_by_the_variables_that_it_sets(name: str) -> None:
+    """Which host of how many, which rank, and where the master is."""
+    environ, expected = LAUNCHES[name]
+    launch = read_launch(environ)
+
+    assert launch.several
+    assert (
+        launch.launcher, launch.nodes, launch.node, launch.rank, launch.local_rank, launch.master, launch.port
+    ) == expected  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {}, {"NNODES": "1", "NODE_RANK": "0"}, {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"},
+        {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, {"SLURM_NNODES": "2", "SLURM_PROCID": "0"},
+        {**TORCHRUN, "GROUP_WORLD_SIZE": "1"},
+    ],
+)  # fmt: skip
+def test_a_launch_that_does_not_say_several_hosts_is_none(environ: dict[str, str]) -> None:
+    """Nothing listens beyond loopback then, and nobody is waited for: not in the script of a batch job either."""
+    assert not read_launch(environ).several
+
+
+@given(st.dictionaries(st.sampled_from(sorted({s for each in LAUNCHERS for s in each.signs})), st.text(max_size=12)))
+def test_no_environment_breaks_the_reading(environ: dict[str, str]) -> None:
+    """Whatever stands in the variables."""
+    assert isinstance(read_launch(environ), Launch)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"), [("gpu[003-005,9],login", "gpu003"), ("a,b", "a"), ("n[1]-ib,x", "n1-ib"), ("", "")]
+)
+def test_the_first_host_of_slurms_list(nodes: str, first: str) -> None:
+    """As `scontrol show hostnames` would print it."""
+    assert first_host(nodes) == first
+
+
+def cluster(count: int, bad: dict[tuple[int, int], str]) -> Cluster:
+    """Return hosts that reach each other but for some."""
+    hosts = tuple(Host(f"h{each}", node=each, gloo=f"10.0.0.{each + 1}") for each in range(count))
+    links = tuple(
+        Link(source, target, "gloo", hosts[target].gloo, bad.get((source, target), OK))
+        for source in range(count)
+        for target in range(count)
+        if source != target
+    )
+    return Cluster(hosts, count, links=links)
+
+
+@given(st.integers(2, 6), st.data())
+def test_each_bad_link_is_explained_once_and_no_good_one(count: int, data: st.DataObject) -> None:
+    """Whatever is lost, on whatever links."""
+    pairs = [(source, target) for source in range(count) for target in range(count) if source != target]
+    states = st.sampled_from([OK, "silent", "refused", LARGE_LOST])
+    bad = {pair: data.draw(states) for pair in pairs}
+    seen = cluster(count, bad)
+    explained = [link for suspect in suspects(seen) for link in suspect.links]
+
+    assert len(explained) == len(set(explained))
+    assert {(link.source, link.target) for link in explained} == {pair for pair in pairs if bad[pair] != OK}
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault", "host"),
+    [
+        ({(0, 1), (2, 1), (3, 1)}, Fault.INBOUND, 1), ({(1, 0), (1, 2), (1, 3)}, Fault.OUTBOUND, 1),
+        ({(0, 1), (2, 1), (3, 1), (1, 0), (1, 2), (1, 3)}, Fault.CLOSED, 1), ({(1, 2), (2, 1)}, Fault.LINK, None),
+        ({(1, 2)}, Fault.ONE_WAY, None),
+    ],
+)  # fmt: skip
+def test_one_fault_is_told_as_one(bad: set[tuple[int, int]], fault: Fault, host: int | None) -> None:
+    """Of four hosts: a column, a row, both, a cell and its mirror, a cell."""
+    (suspect,) = suspects(cluster(4, dict.fromkeys(bad, "silent")))
+
+    assert (suspect.fault, suspect.host) == (fault, host)
+
+
+@given(st.integers(2, 9), st.data())
+def test_hosts_that_are_shown_as_one_are_alike(count: int, data: st.DataObject) -> None:
+    """Each cell of the whole matrix can be read off the short one."""
+    states = st.sampled_from(["ok", "ok", "ok", "silent"])
+    cells = [["-" if row == column else data.draw(states) for column in range(count)] for row in range(count)]
+    groups = alike(cells)
+
+    assert sorted(number for group in groups for number in group) == list(range(count))
+    for group in groups:
+        for column in groups:
+            assert len({cells[row][each] for row in group for each in column if row != each}) <= 1
+
+
+def test_a_large_cluster_with_one_closed_host_takes_two_lines() -> None:
+    """Of a hundred hosts."""
+    cells = [["-" if r == c else "silent" if c == 7 else "ok" for c in range(100)] for r in range(100)]
+    names = tuple(f"host {each}" for each in range(100))
+    table = Table(("", *names), tuple((name, *row) for name, row in zip(names, cells, strict=True)))
+    lines = list(hosts_text(Hosts(names, 100, met=True, matrix=table), PLAIN))
+
+    assert lines[0] == "100 of 100 hosts met."
+    assert lines[3].split() == ["from", "host", "0", "and", "98", "more", "ok", "silent"]
+    assert len(lines) == 5
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+NAMES = st.sampled_from(list(as_data(Host("a"))))
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=6) | JSON)
+def test_what_a_peer_says_is_a_host_or_refused(data: object) -> None:
+    """Of the right types and sizes; nothing else gets through."""
+    with suppress(ProtocolError):
+        host = host_from(data)
+
+        assert all(isinstance(text, str) for text in (host.name, host.gloo, host.master))
+        assert host.node is None or type(host.node) is int
+        assert host_from(json.loads(json.dumps(as_data(host)))) == host
+
+
+@given(JSON)
+@example([{"source": 0, "target": 0, "use": "", "address": "", "state": "", "mtu": 1, "other": "", "other_state": ""}])
+def test_what_a_peer_says_is_a_row_or_refused(data: object) -> None:
+    """A link leads from the host that says it to another one."""
+    with suppress(ProtocolError):
+        assert all(link.source == 0 and 0 < link.target < 3 for link in row_from(data, 0, 3))
+
+
+def test_a_row_is_read_as_it_was_said() -> None:
+    """Through JSON and back."""
+    links = tuple(link for link in cluster(3, {(0, 1): LARGE_LOST}).links if link.source == 0)
+
+    assert row_from(json.loads(json.dumps(row_data(links))), 0, 3) == links
+
+
+@given(JSON)
+def test_findings_of_others_are_findings_or_refused(data: object) -> None:
+    """A report that is none is not shown."""
+    with suppress(ProtocolError):
+        assert with_reported((), {"b": data}) == ()
+
+
+@given(st.binary(max_size=400), st.lists(st.integers(1, 40), max_size=10))
+def test_lines_are_cut_alike_however_they_come(data: bytes, cuts: list[int]) -> None:
+    """In one packet or in many."""
+    lines, rest, came = Lines(), data, []
+    for cut in cuts:
+        came += lines.feed(rest[:cut])
+        rest = rest[cut:]
+    came += lines.feed(rest)
+
+    assert came == data.split(b"\n")[:-1]
+
+
+@given(st.integers(0, 200), st.integers(1, 255))
+def test_a_line_that_was_changed_is_refused(place: int, change: int) -> None:
+    """So are one that is said twice, and one that goes back to whoever said it."""
+    ours, theirs = seals(b"token", b"1" * 32, b"2" * 32)
+    line = ours.close({"stage": "hello"}).rstrip()
+    changed = bytearray(line)
+    changed[place % len(line)] ^= change
+
+    def reader() -> Seal:
+        return seals(b"token", b"1" * 32, b"2" * 32)[0]
+
+    with pytest.raises(ProtocolError):
+        reader().open(bytes(changed))
+    with pytest.raises(ProtocolError):
+        theirs.open(line)
+    honest = reader()
+    assert honest.open(line) == {"stage": "hello"}
+    with pytest.raises(ProtocolError):
+        honest.open(line)
+
+
+def _served(server: Server, seconds: float = 10) -> list[str]:
+    """Collect until one host has come; return the names of those that did."""
+    came = server.collect("hello", lambda have: len(have) >= 1, time.monotonic() + seconds)
+    return [guest.said["hello"]["host"]["name"] for guest in came]
+
+
+def _join(port: int, token: bytes, name: str = "b") -> tuple[Client | None, str]:
+    client, tries = find(lambda: ("127.0.0.1",), (port,), token, time.monotonic() + 5, lambda _: False)
+    if client is None:
+        return None, tries[0].ended
+    client.tell("hello", host=as_data(Host(name)), skew=client.skew)
+    return client, ""
+
+
+@contextmanager
+def coming(port: int) -> Iterator[None]:
+    """Let a host come to a port meanwhile."""
+    clients: list[Client | None] = []
+    thread = threading.Thread(target=lambda: clients.append(_join(port, b"token")[0]))
+    thread.start()
+    yield
+    thread.join()
+    for client in clients:
+        assert client is not None
+        with client:
+            pass
+
+
+@settings(max_examples=30)
+@given(st.lists(st.binary(min_size=1, max_size=300), max_size=4))
+def test_a_babbling_stranger_does_not_keep_a_host_away(chunks: list[bytes]) -> None:
+    """Whatever it sends; it is dropped, and the host that comes after it is heard."""
+    with Server(0, b"token") as server, socket.create_connection(("127.0.0.1", server.port)) as stranger:
+        with suppress(OSError):
+            for chunk in chunks:
+                stranger.sendall(chunk)
+
+        with coming(server.port):
+            assert _served(server) == ["b"]
+
+
+def test_many_strangers_that_say_nothing_do_not_fill_it() -> None:
+    """The oldest of them makes room."""
+    with Server(0, b"token") as server:
+        strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(STRANGERS + 10)]
+        with coming(server.port):
+            assert _served(server) == ["b"]
+        assert len(server.guests) <= STRANGERS + 1
+        for each in strangers:
+            each.close()
+
+
+def test_a_line_without_end_is_cut_off() -> None:
+    """At the first that is longer than a nonce; nothing of it is kept."""
+    with Server(0, b"token") as server, socket.create_connection(("127.0.0.1", server.port)) as stranger:
+        stranger.sendall(b"x" * 100_000)
+        server.collect("hello", lambda _: bool(server.strangers), time.monotonic() + 10)
+
+        assert [each.what for each in server.strangers] == ["a line is longer than 64 bytes"]
+
+
+def test_another_token_is_told_to_both_sides() -> None:
+    """The one that came learns that it is of another job, and the server who came."""
+    with Server(0, b"token") as server:
+        said: list[str] = []
+
+        def come() -> None:
+            client, _ = _join(server.port, b"other")
+            assert client is not None
+            with client, suppress(PermissionError):
+                client.hear(time.monotonic() + 5)
+                return
+            said.append(OTHER_JOB)
+
+        thread = threading.Thread(target=come)
+        thread.start()
+        server.collect("hello", lambda _: bool(server.strangers), time.monotonic() + 10)
+        thread.join()
+
+        assert [each.what for each in server.strangers] == ["a line with a wrong code"]
+        assert said == [OTHER_JOB]
+
+
+def test_a_listener_that_nobody_reads_answers() -> None:
+    """The kernel acknowledges, whatever its process does; a closed one refuses."""
+    with listening(0) as data:
+        port = data.getsockname()[1]
+        assert probe("127.0.0.1", port).state == OK
+    assert probe("127.0.0.1", port).state == "refused"
+
+
+def test_nothing_listens_beyond_loopback_on_one_host() -> None:
+    """A check without a launch of several hosts opens no port: seen in the kernel's list while it runs."""
+    code = (
+        "import socket\n"
+        "listen = socket.socket.listen\n"
+        "def told(sock, *args):\n"
+        "    if sock.family in (socket.AF_INET, socket.AF_INET6): print('LISTENS', sock.getsockname())\n"
+        "    return listen(sock, *args)\n"
+        "socket.socket.listen = told\n"
+        "import sys; sys.argv = ['ddpdoctor', 'check', '--only', 'rendezvous,hosts-missing']\n"
+        "from ddpdoctor.__main__ import main; main()\n"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("MASTER_", "NNODES", "SLURM"))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environ)
+
+    assert "ran, in" in done.stdout, done.stderr
+    assert "LISTENS" not in done.stdout

@@ -1,0 +1,284 @@
+"""Several hosts, really: network namespaces with faults made in them, and ``ddpdoctor check`` on each host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from helpers import TORCHRUN
+from namespaces import finish, network
+
+if TYPE_CHECKING:
+    from namespaces import Done, Hosts
+
+DDPDOCTOR = str(TORCHRUN.with_name("ddpdoctor"))
+INPUT = (
+    "nft add table ip t; nft 'add chain ip t i { type filter hook input priority 0; policy accept; }'; "
+    "nft add rule ip t i "
+)
+NEW = INPUT + "iifname eth0 ct state new tcp dport != 29500 "
+OTHER_CARD = "ip link add eth1 type veth peer name eth2; ip addr add 192.168.99.1/24 dev eth1; "
+CHECKS = "network,rendezvous,versions-differ-between-hosts,variables-differ-between-hosts,clocks-differ"
+WITHOUT_JOBS = ("--only", CHECKS, "--skip", "gloo-cannot-connect,collective-between-hosts-fails")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is done to which host, and what is then said first, by host 0 unless ``by`` says otherwise."""
+
+    code: str
+    words: tuple[str, ...]
+    do: Mapping[int, str] = field(default_factory=dict)
+    names: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    environ: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    undo: Mapping[int, str] = field(default_factory=dict)
+    by: int = 0
+    wait: str = "60"
+
+
+FAULTS = {
+    "data ports dropped": Fault(
+        "DDP306", ("host 1 (b) lets no connection of other hosts in", "# on b"), {1: NEW + "drop"}
+    ),
+    "data ports rejected": Fault("DDP306", ("host 1 (b) lets", "refused"), {1: NEW + "reject with tcp reset"}),
+    "a link": Fault(
+        "DDP308",
+        ("host 1 (b) and host 2 (c) do not reach each other",),
+        {2: INPUT + "ip saddr 10.77.0.2 ct state new drop", 1: INPUT + "ip saddr 10.77.0.3 ct state new drop"},
+    ),
+    "one direction": Fault(
+        "DDP308", ("host 1 (b) does not reach host 2 (c)",), {2: INPUT + "ip saddr 10.77.0.2 ct state new drop"}
+    ),
+    "unrouted card": Fault(
+        "DDP305",
+        ("host 1 (b) would use eth1 (192.168.99.1)", "export GLOO_SOCKET_IFNAME=eth0   # on b"),
+        {1: OTHER_CARD + "ip link set eth1 up; ip link set eth2 up"},
+        environ={1: {"GLOO_SOCKET_IFNAME": "eth1"}},
+        undo={1: "ip link delete eth1"},
+    ),
+    "card that is down": Fault(
+        "DDP305",
+        ("host 1 (b) would use eth1 (192.168.99.1)",),
+        {1: OTHER_CARD},
+        environ={1: {"GLOO_SOCKET_IFNAME": "eth1"}},
+        undo={1: "ip link delete eth1"},
+    ),
+    "bridge of containers": Fault(
+        "DDP305",
+        ("host 1 (b) would use docker0 (172.17.0.1)",),
+        {1: "ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0; ip link set docker0 up"},
+        environ={1: {"GLOO_SOCKET_IFNAME": "docker0"}},
+        undo={1: "ip link delete docker0"},
+    ),
+    "own name on loopback": Fault("DDP301", ("b resolves to 127.0.1.1", "host b"), names={1: {"b": "127.0.1.1"}}),
+    "mtu": Fault(
+        "DDP312",
+        ("packets of more than 1400 bytes are lost between b and the other hosts", "dev eth0 mtu 1400   # on b"),
+        {1: INPUT + "ip length \\> 1400 drop"},
+    ),
+    "two rank 0": Fault("DDP366", ("a and b are both node rank 0, and nobody is 1",), environ={1: {"NODE_RANK": "0"}}),
+    "equal ranks": Fault("DDP366", ("b and c are both node rank 1",), environ={2: {"NODE_RANK": "1"}}),
+    "no rank 0": Fault("DDP366", ("a and b are both node rank 1",), environ={0: {"NODE_RANK": "1"}}),
+    "neighbouring port": Fault(
+        "DDP368", ("host 1 (b) has MASTER_PORT=29501, and host 0 (a) 29500",), environ={1: {"MASTER_PORT": "29501"}}
+    ),
+    "one counts more": Fault("DDP367", ("host 1 (b) counts 4 hosts, and a, c 3",), environ={1: {"NNODES": "4"}}),
+    "one debugs": Fault(
+        "DDP103", ("TORCH_DISTRIBUTED_DEBUG differs",), environ={1: {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}
+    ),
+    "IPv6 and IPv4": Fault(
+        "DDP307",
+        ("host 1 (b) would use fd00::2 for gloo, and a 10.77.0.1",),
+        {1: "ip addr add fd00::2/64 dev eth0 nodad"},
+        names={1: {"b": "fd00::2"}},
+        undo={1: "ip addr delete fd00::2/64 dev eth0"},
+    ),
+    "another job": Fault(
+        "DDP370", ("a host at 10.77.0.2", "the token of another job"), environ={1: {"DDPDOCTOR_TOKEN": "x"}}, wait="5"
+    ),
+    "port refused": Fault(
+        "DDP355",
+        ("host 1 (b) did not meet the master", "answers, and nobody listens on port 29500"),
+        {0: INPUT + "ip saddr 10.77.0.2 tcp dport 29500 reject with tcp reset"},
+        by=1,
+        wait="4",
+    ),
+    "unknown name": Fault(
+        "DDP354",
+        ("MASTER_ADDR='a' does not resolve",),
+        names={1: {"a": ""}},
+        environ={1: {"MASTER_ADDR": "a"}},
+        by=1,
+        wait="4",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    """Yield three hosts, on one network."""
+    with network(3) as made:
+        yield made
+
+
+@pytest.fixture
+def fresh(hosts: Hosts) -> Hosts:
+    """Return the hosts without faults."""
+    hosts.reset()
+    return hosts
+
+
+def first_line(done: Done) -> str:
+    """Return the first finding."""
+    return next((line for line in done.out.splitlines() if line.startswith(("error", "warning", "note"))), done.said)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_first_on_the_right_host(fresh: Hosts, name: str) -> None:
+    """With what mends it there; the report is one, and the others say that it is."""
+    fault = FAULTS[name]
+    try:
+        for host, script in fault.do.items():
+            fresh.on(host, script)
+        for host, names in fault.names.items():
+            fresh.resolve(host, names)
+        done = fresh.check(*WITHOUT_JOBS, "--wait", fault.wait, each=fault.environ)
+    finally:
+        for host, script in fault.undo.items():
+            fresh.on(host, script)
+
+    told = done[fault.by]
+    assert told.status == 1, told.said
+    assert fault.code in first_line(told), told.said
+    for words in fault.words:
+        assert words in told.out
+    if fault.by == 0 and fault.wait == "60":
+        assert [each.status for each in done[1:]] == [0, 0]
+        assert all("10.77.0.1 reports" in each.out for each in done[1:])
+
+
+def test_a_healthy_cluster_is_told_good(fresh: Hosts) -> None:
+    """With the job that runs on all hosts; in JSON, the matrix is there for programs."""
+    done = fresh.check("--only", "network,rendezvous,environment", "--format", "json")
+    report = json.loads(done[0].out)
+
+    assert [each.status for each in done] == [0, 0, 0], done[0].said
+    assert report["hosts"]["names"] == ["host 0 (a)", "host 1 (b)", "host 2 (c)"]
+    assert {cell for row in report["hosts"]["matrix"]["rows"] for cell in row[1:]} == {"-", "ok"}
+    assert {each["status"] for each in report["results"] if each["code"] == "DDP314"} == {"passed"}
+    assert not report["counts"]["error"]
+    assert not report["counts"]["warning"]
+
+
+def test_the_logs_of_hosts_that_did_not_meet_are_put_together(fresh: Hosts, tmp_path: Path) -> None:
+    """Ports far from each other: each host prints a line, and explain compares them."""
+    done = fresh.check(*WITHOUT_JOBS, "--wait", "2", each={1: {"MASTER_PORT": "31001"}, 2: {"MASTER_PORT": "31001"}})
+    logs = [tmp_path / f"node{number}.log" for number in range(3)]
+    for path, each in zip(logs, done, strict=True):
+        path.write_text(each.out)
+    explained = subprocess.run(
+        [sys.executable, "-m", "ddpdoctor", "explain", *logs], capture_output=True, text=True, check=False
+    )
+
+    assert "DDP368" in explained.stdout, explained.stdout
+    assert "MASTER_PORT=31001" in explained.stdout
+
+
+def test_who_is_absent_is_named(fresh: Hosts) -> None:
+    """Host 2 was never started; the others say so, and look at each other all the same."""
+    done = fresh.check(*WITHOUT_JOBS, "--wait", "4", hosts=[0, 1])
+
+    assert "host 2 of 3 did not come" in first_line(done[0])
+    assert "2 of 3 hosts met" in done[0].out
+
+
+def test_another_local_rank_ends_at_once(fresh: Hosts) -> None:
+    """One prober a host."""
+    (done,) = fresh.check(each={1: {"LOCAL_RANK": "1"}}, hosts=[1])
+
+    assert done.status == 0
+    assert "local rank 0 looks at this host" in done.err
+
+
+def launched(hosts: Hosts) -> dict[str, str]:
+    """Return the variables of a shell in which nothing says where a master is."""
+    by_hand = ("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK")
+    return {name: value for name, value in hosts.environ(0).items() if name not in by_hand}
+
+
+def test_torchrun_starts_it_in_the_place_of_the_training(fresh: Hosts) -> None:
+    """Its agents hold the master's port: the hosts find each other through their store, one rank of each."""
+    options = ("--nnodes=2", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
+    command = (str(TORCHRUN), *options, "--no-python", DDPDOCTOR, "check", *WITHOUT_JOBS)
+    running = [fresh.start(host, *command, environ=launched(fresh)) for host in (0, 1)]
+    done = [finish(process) for process in running]
+
+    assert [each.status for each in done] == [0, 0], done
+    assert "2 of 2 hosts met" in done[0].out + done[1].out
+    assert sum("local rank 1: local rank 0 looks at this host" in each.err for each in done) == 2
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun")
+def test_mpirun_starts_it_on_each_host(fresh: Hosts) -> None:
+    """As Open MPI does, whose variables say which rank this is, and not how many hosts there are."""
+    agent = fresh.folder / "agent"
+    enter = f"mount --bind {fresh.folder}/hosts.$number /etc/hosts && hostname $host && $*"
+    agent.write_text(
+        "#!/bin/sh\nhost=$1; shift; [ $host = a ] && number=0 || number=1\n"
+        f'exec ip netns exec {fresh.tag}$host unshare --uts --mount sh -c "{enter}"\n'
+    )
+    agent.chmod(0o755)
+    settings = ("plm_rsh_agent", str(agent)), ("oob_tcp_if_include", "eth0"), ("btl_tcp_if_include", "eth0")
+    command = [
+        *("mpirun", "--allow-run-as-root", *(word for pair in settings for word in ("--mca", *pair))),
+        *("-np", "2", "--host", "a,b", "--map-by", "ppr:1:node", "-x", "MASTER_ADDR=10.77.0.1", "-x", "PATH"),
+        *(DDPDOCTOR, "check", *WITHOUT_JOBS),
+    ]
+    done = finish(fresh.start(0, *command, environ=launched(fresh)))
+
+    assert done.status == 0, done.said
+    assert "2 of 2 hosts met" in done.out
+    assert "ddpdoctor: host 1 (b) of 2: 0 findings here" in done.out
+
+
+def test_a_port_that_another_program_holds_does_not_keep_them_apart(fresh: Hosts) -> None:
+    """The others find the master beside it; who holds the port is named."""
+    holder = fresh.start(
+        0, sys.executable, "-c",
+        "import socket, time; s = socket.create_server(('', 29500)); print('up', flush=True); time.sleep(60)",
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "up\n"
+        done = fresh.check(*WITHOUT_JOBS, hosts=[0, 1], each={0: {"NNODES": "2"}, 1: {"NNODES": "2"}})
+    finally:
+        holder.kill()
+        holder.communicate()
+
+    assert "DDP353" in first_line(done[0]), done[0].said
+    assert "2 of 2 hosts met" in done[0].out
+    assert "0 findings here" in done[1].out, done[1].said
+
+
+def test_ctrl_c_on_one_host_ends_the_others(fresh: Hosts) -> None:
+    """The master's check is ended while it waits for a third host: the second one learns it, and goes."""
+    running = [
+        fresh.start(host, sys.executable, "-m", "ddpdoctor", "check", *WITHOUT_JOBS, "--wait", "50") for host in (0, 1)
+    ]
+    assert running[0].stderr is not None
+    assert "1 did" in running[0].stderr.readline() or "2 did" in running[0].stderr.readline()
+    os.killpg(running[0].pid, signal.SIGINT)
+    done = [finish(process) for process in running]
+
+    assert done[0].status == 130
+    assert done[1].status == 1
+    assert "DDP355" in first_line(done[1]), done[1].said
