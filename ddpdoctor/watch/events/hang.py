@@ -50,6 +50,8 @@ class Position:
     are the last communications that it began, oldest first; ``pending`` what torch's flight recorder holds as not
     complete.
     ``seconds``: since its counters last moved, or since it is gone.
+    ``stack`` are all lines of the user's in its stack, innermost first, and ``values`` the integers of these functions,
+    as ``train.epoch``: known only where a process was looked into from outside.
     """
 
     rank: int
@@ -64,6 +66,8 @@ class Position:
     function: str = ""
     recent: tuple[Communication, ...] = ()
     pending: tuple[Pending, ...] = ()
+    stack: tuple[Site, ...] = ()
+    values: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,14 @@ class Sibling:
 class Stalled(Event):
     """Made by the monitor: a rank has waited for others longer than --hang-after. All ranks that are known, by rank.
 
-    ``siblings`` are looked for where fewer ranks are known than the world has.
+    ``siblings`` are looked for where fewer ranks are known than the world has. ``outside``: the ranks were never
+    watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
     """
 
     ranks: tuple[Position, ...]
     world_size: int
     siblings: tuple[Sibling, ...] = ()
+    outside: bool = False
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""
