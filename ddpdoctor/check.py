@@ -76,8 +76,9 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
+    from ddpdoctor.source.iterations import Loop, loop_counters, loop_left
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import rank_condition
+    from ddpdoctor.source.ranks import are_alternatives, rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
@@ -174,6 +175,7 @@ __all__ = [
     "Loaded",
     "LoaderExam",
     "Log",
+    "Loop",
     "ManualReduction",
     "Marker",
     "ModelEntry",
@@ -211,6 +213,7 @@ __all__ = [
     "Wrap",
     "Wrapped",
     "Wrapping",
+    "are_alternatives",
     "assumed_strip",
     "closest",
     "closest_difference",
@@ -230,6 +233,8 @@ __all__ = [
     "likeness",
     "lint",
     "log_pattern",
+    "loop_counters",
+    "loop_left",
     "misspelt",
     "nccl_interface",
     "nccl_interfaces",
@@ -277,7 +282,8 @@ ROOMS = {
     "jobs.pool": "Jobs",
     "lint.examine": "Around",
     "source.rank_facts": "OTHER_RANKS Fact",
-    "source.ranks": "rank_condition",
+    "source.iterations": "Loop loop_counters loop_left",
+    "source.ranks": "are_alternatives rank_condition",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "EvaluationBegan Failed FileRead FileWritten HeldAtEnd Joined Joining Loaded ManualReduction OptimizerSeen "

@@ -19,6 +19,8 @@ from ddpdoctor.check import (
     Stalled,
     Table,
     Training,
+    are_alternatives,
+    loop_counters,
     rank_condition,
     watch,
 )
@@ -85,7 +87,7 @@ def absent(event: Stalled, training: Training) -> tuple[int, ...]:
     return tuple(rank for rank in range(event.world_size) if rank not in came)
 
 
-def _all_wait(event: Stalled, training: Training) -> Hang:
+def _all_wait(event: Stalled, training: Training) -> Hang:  # noqa: PLR0911 - a kind of hang each
     operations = {position.operation for position in event.ranks}
     if len(event.ranks) == event.world_size and operations <= {"recv", "send"}:
         return Hang.RECEIVES
@@ -94,9 +96,11 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
     if len(event.ranks) < event.world_size:
         return Hang.UNSEEN
+    if at_odds(event):
+        return Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len(operations) == 1 and len(last) <= 1:
-        return Hang.SAME
+        return Hang.DIVERGED if iterations(event) else Hang.SAME
     if uneven(event, training):
         return Hang.UNEVEN
     return Hang.GUARDED if guarded(event) else Hang.DIVERGED
@@ -119,6 +123,42 @@ def first_mismatch(event: Stalled) -> tuple[tuple[int, Communication], tuple[int
             if ours.operation != theirs.operation or not same_shapes:
                 return (rank, ours), (other, theirs)
     return None
+
+
+def at_odds(event: Stalled) -> tuple[Position, Position] | None:
+    """Return two ranks in different operations at one line, or in the two branches of one ``if``.
+
+    Of ranks that were watched it is known what they called, which is better.
+    """
+    if not event.outside:
+        return None
+    first = event.ranks[0]
+    for other in event.ranks[1:]:
+        if first.operation == other.operation or "backward" in {first.operation, other.operation}:
+            continue
+        if first.stack == other.stack or (
+            first.site is not None
+            and other.site is not None
+            and first.site.file == other.site.file
+            and are_alternatives(first.site.file, first.site.line, other.site.line)
+        ):
+            return first, other
+    return None
+
+
+def iterations(event: Stalled) -> dict[int, dict[str, int]]:
+    """Return by rank the counters of the loops around the line where all ranks wait, if these differ; or nothing."""
+    first = event.ranks[0]
+    if not event.outside or any(each.stack != first.stack for each in event.ranks):
+        return {}
+    names = {f"{site.function}.{name}" for site in first.stack for name in loop_counters(site.file, site.line)}
+    found = {each.rank: {name: value for name, value in each.values if name in names} for each in event.ranks}
+    apart = {name for name in names if len({values.get(name) for values in found.values()}) > 1}
+    return (
+        {rank: {name: values[name] for name in values.keys() & apart} for rank, values in found.items()}
+        if apart
+        else {}
+    )
 
 
 UNEQUAL = frozenset({"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"})
@@ -175,8 +215,13 @@ def seen(event: Stalled) -> tuple[Evidence, ...]:
     )
 
 
-def table(event: Stalled) -> Table:
-    """List each rank's last communications: a mismatched pair often shows at a later, innocent one."""
+def table(event: Stalled) -> Table | None:
+    """List each rank's last communications: a mismatched pair often shows at a later, innocent one.
+
+    None where nothing is known of them.
+    """
+    if event.outside:
+        return None
     return Table(
         ("rank", "steps", "batches", "last communications, latest last"),
         tuple(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.stuck.jobs import ENDS_ALL
+from ddpdoctor.stuck.workers import workers
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled
 from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
 from ddpdoctor.watch.training import Training
@@ -45,6 +46,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         recent=(Communication(0, 0.0, operation, "", "", site),) if waits and operation != JOINING else (),
         stack=sites,
         values=tuple(_values(seen.stack)),
+        workers=workers(rank.pid, seconds) if doing is Doing.STANDING else (),
     )
 
 

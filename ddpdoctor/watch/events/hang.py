@@ -22,6 +22,14 @@ class Pending:
         return f"{self.operation}{f' of {self.shapes}' if self.shapes else ''}, number {self.number} of its group"
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that a rank has started, such as a data loader's, that stands still at a line."""
+
+    pid: int
+    site: Site
+
+
 class Doing(enum.Enum):
     """What a rank does while others wait.
 
@@ -51,7 +59,8 @@ class Position:
     complete.
     ``seconds``: since its counters last moved, or since it is gone.
     ``stack`` are all lines of the user's in its stack, innermost first, and ``values`` the integers of these functions,
-    as ``train.epoch``: known only where a process was looked into from outside.
+    as ``train.epoch``; ``workers`` are processes that the rank has started and that stand still as it does. These are
+    known only where a process was looked into from outside.
     """
 
     rank: int
@@ -68,6 +77,7 @@ class Position:
     pending: tuple[Pending, ...] = ()
     stack: tuple[Site, ...] = ()
     values: tuple[tuple[str, int], ...] = ()
+    workers: tuple[Worker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,78 @@
+"""Which loops stand around a line, what counts them, and how one is left."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor.source.syntax import parsed
+from ddpdoctor.source.tree import FUNCTIONS
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop by its first line, and the lines at which ``break`` or ``return`` leaves it."""
+
+    line: int
+    exits: tuple[int, ...]
+
+
+def loop_counters(file: str, line: int) -> set[str]:
+    """Return the variables that the loops around a line, in its function, set or count up."""
+    found = set()
+    for loop in _around(file, line):
+        if isinstance(loop, (ast.For, ast.AsyncFor)):
+            found |= {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+        for each in _own(loop):
+            if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):
+                found.add(each.target.id)
+    return found
+
+
+def loop_left(file: str, inside: int, outside: int) -> Loop | None:
+    """Return the outermost loop that one line is in and the other is not, of the same function; None without one."""
+    here, there = _around(file, inside), _around(file, outside)
+    if _function(file, inside) is not _function(file, outside):
+        return None
+    left = next((loop for loop in here if loop not in there), None)
+    if left is None:
+        return None
+    return Loop(
+        left.lineno, tuple(sorted(each.lineno for each in _own(left) if isinstance(each, (ast.Break, ast.Return))))
+    )
+
+
+def _function(file: str, line: int) -> ast.AST | None:
+    found = None
+    for node in ast.walk(parsed(file)):  # outer functions come first
+        if isinstance(node, FUNCTIONS) and _holds(node, line):
+            found = node
+    return found
+
+
+def _around(file: str, line: int) -> list[ast.For | ast.AsyncFor | ast.While]:
+    """Return the loops around a line within its function, outermost first."""
+    function = _function(file, line) or parsed(file)
+    return [each for each in _own(function) if isinstance(each, LOOPS) and _in_body(each, line)]
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is below a node, outer before inner, and not in a function of its own."""
+    waiting = list(ast.iter_child_nodes(node))
+    while waiting:
+        each = waiting.pop(0)
+        yield each
+        if not isinstance(each, (*FUNCTIONS, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(each)
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
+    return bool(first <= line <= (last or 0))
+
+
+def _in_body(loop: ast.For | ast.AsyncFor | ast.While, line: int) -> bool:
+    return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
