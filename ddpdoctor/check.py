@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
-    from ddpdoctor.source.iterations import Loop, loop_counters, loop_left
+    from ddpdoctor.source.iterations import Loop, loop_left
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import are_alternatives, rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
@@ -233,7 +233,6 @@ __all__ = [
     "likeness",
     "lint",
     "log_pattern",
-    "loop_counters",
     "loop_left",
     "misspelt",
     "nccl_interface",
@@ -282,7 +281,7 @@ ROOMS = {
     "jobs.pool": "Jobs",
     "lint.examine": "Around",
     "source.rank_facts": "OTHER_RANKS Fact",
-    "source.iterations": "Loop loop_counters loop_left",
+    "source.iterations": "Loop loop_left",
     "source.ranks": "are_alternatives rank_condition",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "

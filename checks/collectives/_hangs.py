@@ -20,7 +20,6 @@ from ddpdoctor.check import (
     Table,
     Training,
     are_alternatives,
-    loop_counters,
     rank_condition,
     watch,
 )
@@ -149,16 +148,13 @@ def at_odds(event: Stalled) -> tuple[Position, Position] | None:
 def iterations(event: Stalled) -> dict[int, dict[str, int]]:
     """Return by rank the counters of the loops around the line where all ranks wait, if these differ; or nothing."""
     first = event.ranks[0]
-    if not event.outside or any(each.stack != first.stack for each in event.ranks):
+    if any(each.stack != first.stack for each in event.ranks):
         return {}
-    names = {f"{site.function}.{name}" for site in first.stack for name in loop_counters(site.file, site.line)}
-    found = {each.rank: {name: value for name, value in each.values if name in names} for each in event.ranks}
-    apart = {name for name in names if len({values.get(name) for values in found.values()}) > 1}
-    return (
-        {rank: {name: values[name] for name in values.keys() & apart} for rank, values in found.items()}
-        if apart
-        else {}
-    )
+    found = {each.rank: dict(each.counters) for each in event.ranks}
+    names = [name for name, _ in first.counters]
+    apart = [name for name in names if len({values.get(name) for values in found.values()}) > 1]
+    known = [name for name in apart if all(name in values for values in found.values())]
+    return {rank: {name: values[name] for name in known} for rank, values in found.items()} if known else {}
 
 
 UNEQUAL = frozenset({"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"})

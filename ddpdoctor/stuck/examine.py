@@ -1,35 +1,21 @@
-"""``ddpdoctor stuck`` from the processes of this host to the verdict."""
+"""``ddpdoctor stuck`` from the processes of this host to what was seen of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.stuck.jobs import Job, jobs
 from ddpdoctor.stuck.look import look
-from ddpdoctor.stuck.positions import positions, stalled, told
+from ddpdoctor.stuck.positions import sighting
 from ddpdoctor.stuck.processes import pythons
 from ddpdoctor.stuck.spawned import spawned
-from ddpdoctor.stuck.verdict import Verdict, verdict
 
 if TYPE_CHECKING:
-    from ddpdoctor.facets import Check
-    from ddpdoctor.watch.events import Position
+    from ddpdoctor.stuck.sighting import Sighting
 
 FOREIGN = "Python processes of other users, which only root reads: sudo"
-
-
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """One job, where its ranks are, and the verdict; ``refused`` says why no Python line is known."""
-
-    job: Job
-    ranks: tuple[Position, ...]
-    verdict: Verdict
-    refused: str
-    seconds: float
 
 
 def find(targets: Sequence[int]) -> Job:
@@ -39,7 +25,7 @@ def find(targets: Sequence[int]) -> Job:
         BadTarget: there is none, or several and none is named.
     """
     there, closed = pythons()
-    found = jobs(there, spawned(there)[0])
+    found = jobs(there, spawned(there))
     chosen = [each for each in found if _has(each, targets)] if targets else list(found)
     if len(chosen) == 1:
         return chosen[0]
@@ -55,8 +41,7 @@ def _has(job: Job, targets: Sequence[int]) -> bool:
     return bool({job.parent, *(each.pid for each in job.ranks)} & {*targets})
 
 
-def examine(job: Job, checks: Iterable[Check], seconds: float) -> Examined:
-    """Look at the ranks of a job for so many seconds, and ask the checks."""
+def examine(job: Job, seconds: float) -> tuple[Sighting, str]:
+    """Look at the ranks of a job for so many seconds; the second is why no Python line is known, empty where one is."""
     seen, said = look([each.pid for each in job.ranks], seconds)
-    found = positions(job, seen, seconds)
-    return Examined(job, found, verdict(stalled(job, found), told(job, found), checks, seconds), said.refused, seconds)
+    return sighting(job, seen, seconds), said.refused

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ddpdoctor.stuck.identity import Identity
     from ddpdoctor.stuck.processes import Python
-    from ddpdoctor.stuck.spawned import Spawned
 
 LAUNCHERS = (
     ("torchrun", "torchrun"), ("torch.distributed.run", "torchrun"), ("torch.distributed.launch", "torchrun"),
@@ -67,12 +66,12 @@ class Job:
         return f"{len(self.ranks)} of {self.world_size} ranks, PID {pids}: {command}"
 
 
-def jobs(pythons: Mapping[int, Python], spawned: Mapping[int, Spawned]) -> tuple[Job, ...]:
+def jobs(pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> tuple[Job, ...]:
     """Sort the processes that are ranks into trainings; ``spawned`` are those of mp.spawn, by pid."""
     ranks = [
         Rank(each, told)
         for each in pythons.values()
-        if (told := spawned[each.pid].identity if each.pid in spawned else each.identity) is not None
+        if (told := spawned.get(each.pid, each.identity)) is not None
         and not _is_helper(each, pythons, spawned)
         and not _is_launcher(each, pythons, spawned)
     ]
@@ -84,7 +83,7 @@ def jobs(pythons: Mapping[int, Python], spawned: Mapping[int, Spawned]) -> tuple
     return tuple(job for group in groups.values() for job in _without_doubles(group, pythons, spawned))
 
 
-def _is_helper(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Spawned]) -> bool:
+def _is_helper(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> bool:
     """Whether it is a loader's worker, or another process that a rank has started: it was told what its parent was."""
     parent = pythons.get(each.parent)
     if each.pid in spawned:
@@ -94,13 +93,15 @@ def _is_helper(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int
     return parent is not None and parent.identity == each.identity
 
 
-def _is_launcher(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Spawned]) -> bool:
+def _is_launcher(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> bool:
     """Whether it has started ranks itself: in a pod, torchrun has the variables of a rank of its own."""
     children = [child for child in pythons.values() if child.parent == each.pid]
     return any(child.pid in spawned or child.identity not in (None, each.identity) for child in children)
 
 
-def _without_doubles(group: list[Rank], pythons: Mapping[int, Python], spawned: Mapping[int, Spawned]) -> Iterable[Job]:
+def _without_doubles(
+    group: list[Rank], pythons: Mapping[int, Python], spawned: Mapping[int, Identity]
+) -> Iterable[Job]:
     """Yield a job; several, by their parents, where a rank is there twice: containers can meet at equal addresses."""
     by_parent: dict[int, list[Rank]] = defaultdict(list)
     for each in group:

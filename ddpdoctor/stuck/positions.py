@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.iterations import loop_counters
 from ddpdoctor.stuck.jobs import ENDS_ALL
+from ddpdoctor.stuck.sighting import Sighted, Sighting
 from ddpdoctor.stuck.workers import workers
-from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled
+from ddpdoctor.watch.events import Communication, Doing, Position, Site
 from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
-from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.jobs import Job, Rank
     from ddpdoctor.stuck.look import Seen
     from ddpdoctor.stuck.spy import Stack
 
 
-def positions(job: Job, seen: dict[int, Seen], seconds: float) -> tuple[Position, ...]:
-    """Return where the ranks of a job are, by rank: those that were seen, and those that this host has no more."""
-    here = [_position(each, seen[each.pid], seconds) for each in job.ranks]
-    gone = Doing.ENDED if job.launcher in ENDS_ALL else Doing.DIED
-    missing = [Position(rank=rank, pid=0, doing=gone, seconds=seconds) for rank in job.missing_here]
-    return tuple(sorted((*here, *missing), key=lambda each: each.rank))
+def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
+    """Return where the ranks of a job are: those that were seen, and those that this host has no more."""
+    host = socket.gethostname()
+    here = [
+        Sighted(_position(each, seen[each.pid], seconds), host, each.process.backends, max(each.identity.local_size, 0))
+        for each in job.ranks
+    ]
+    gone = job.missing_here if job.launcher in ENDS_ALL else ()
+    missing = [Sighted(Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds), host) for rank in gone]
+    ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
+    return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time())
 
 
 def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     frames = seen.stack.frames
     operation = operation_of(frames)
     doing = _doing(seen, operation, rank.process.backends)
-    sites = tuple(_sites(frames))
+    sites = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
     return Position(
@@ -45,20 +51,17 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         function=inner_function(frames),
         recent=(Communication(0, 0.0, operation, "", "", site),) if waits and operation != JOINING else (),
         stack=sites,
-        values=tuple(_values(seen.stack)),
+        counters=tuple(_counters(seen.stack)),
         workers=workers(rank.pid, seconds) if doing is Doing.STANDING else (),
     )
 
 
-def _sites(frames: tuple[Frame, ...]) -> Iterator[Site]:
-    yield from (Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
-
-
-def _values(stack: Stack) -> Iterator[tuple[str, int]]:
-    """Yield the integers of the user's functions, innermost first."""
+def _counters(stack: Stack) -> Iterator[tuple[str, int]]:
+    """Yield what counts the loops that a rank is in, innermost first; no other variable is anybody's business."""
     for frame, values in zip(stack.frames, stack.values, strict=True):
-        if is_users(frame.file):
-            yield from ((f"{frame.function}.{name}", value) for name, value in values)
+        if values and is_users(frame.file):
+            names = loop_counters(frame.file, frame.line)
+            yield from ((f"{frame.function}.{name}", value) for name, value in values if name in names)
 
 
 def _doing(seen: Seen, operation: str, backends: tuple[str, ...]) -> Doing:
@@ -74,31 +77,3 @@ def _doing(seen: Seen, operation: str, backends: tuple[str, ...]) -> Doing:
     if operation:
         return Doing.WAITING
     return Doing.ASKING if seen.activity.asks else Doing.STANDING
-
-
-def told(job: Job, found: tuple[Position, ...]) -> Training:
-    """Return what the ranks would have told a watch: which of them have come to their process group, and where."""
-    training = Training()
-    by_pid = {each.pid: each for each in job.ranks}
-    for each in found:
-        rank = by_pid.get(each.pid)
-        backends = rank.process.backends if rank else ()
-        if rank is None or not (backends or each.operation):
-            continue
-        backend = backends[0] if backends else ""
-        size = rank.identity.world_size
-        local = rank.identity.local_size if rank.identity.local_size > 0 else None
-        training.add(
-            Joining(
-                pid=each.pid, time=time.time(), rank=each.rank, site=each.site, world_size=size, backend=backend,
-                address=rank.identity.address, local_size=local,
-            )
-        )  # fmt: skip
-        if each.operation != JOINING:
-            training.add(Joined(pid=each.pid, time=time.time(), rank=each.rank, world_size=size, backend=backend))
-    return training
-
-
-def stalled(job: Job, found: tuple[Position, ...]) -> Stalled:
-    """Return the event that the watch's checks of hangs are shown."""
-    return Stalled(pid=0, time=time.time(), ranks=found, world_size=job.world_size, outside=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.stuck.identity import Identity
-from ddpdoctor.stuck.spy import Stack, Stacks, stacks
+from ddpdoctor.stuck.spy import Stack, stacks
 
 if TYPE_CHECKING:
     from ddpdoctor.stuck.processes import Python
@@ -15,15 +14,8 @@ if TYPE_CHECKING:
 FILE = "torch/multiprocessing/spawn.py"
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
-    """A process of mp.spawn, as which rank of how many."""
-
-    identity: Identity
-
-
-def spawned(pythons: Mapping[int, Python]) -> tuple[dict[int, Spawned], Stacks]:
-    """Return the ranks of mp.spawn among the processes that no launcher has told a rank; and the stacks read for it."""
+def spawned(pythons: Mapping[int, Python]) -> dict[int, Identity]:
+    """Return the ranks of mp.spawn among the processes that no launcher has told a rank, by pid."""
     suspects = [
         each for each in pythons.values() if each.parent in pythons and _tells_nothing(each, pythons) and each.has_torch
     ]
@@ -35,8 +27,8 @@ def spawned(pythons: Mapping[int, Python]) -> tuple[dict[int, Spawned], Stacks]:
         if number is not None:
             siblings = sum(other.parent == each.parent for other in suspects)
             world = size if size is not None else max(siblings, number + 1)
-            found[each.pid] = Spawned(Identity(number, world, number, world, _address(each), f"PID {each.parent}"))
-    return found, looked
+            found[each.pid] = Identity(number, world, number, world, _address(each), f"PID {each.parent}")
+    return found
 
 
 def _tells_nothing(each: Python, pythons: Mapping[int, Python]) -> bool:

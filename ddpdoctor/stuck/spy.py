@@ -1,7 +1,8 @@
 """The Python stacks of other processes, read by py-spy from their memory: no process is stopped, and none helps.
 
-``--nonblocking`` reads while the process runs, which a process that stands does not notice. Where one runs too fast for
-that, it is stopped for the milliseconds of one look.
+``--nonblocking`` reads while the process runs, which one that stands does not notice. py-spy would otherwise stop it by
+ptrace, which ends some system calls of native code early (signal(7), "Interruption of system calls by stop signals").
+Of one that runs, a look fails now and then, and is repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from ddpdoctor.host.stack import Frame
 
 PATIENCE = 10.0  # seconds for one look
-TRIES = 3  # of reading a process that runs
+TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
 INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -65,8 +66,8 @@ def stacks(pids: Iterable[int]) -> Stacks:
 
 def _ask(program: str, pid: int) -> Stack | str:
     complaint = ""
-    for options in (*[("--nonblocking",)] * TRIES, ()):
-        command = (program, "dump", "--json", "--locals", *options, "--pid", str(pid))
+    command = (program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid))
+    for _ in range(TRIES):
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         except subprocess.TimeoutExpired:

@@ -10,27 +10,38 @@ from ddpdoctor.report.text import printable
 from ddpdoctor.watch.events import Doing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from ddpdoctor.stuck.sighting import Sighting
     from ddpdoctor.watch.events import Position
 
-HEADERS = ("rank", "pid", "does", "where", "for")
-MOST = 64  # ranks that are listed one by one
+MOST = 32  # ranks that are listed one by one
 
 
-def ranks_text(positions: Iterable[Position], style: Style = PLAIN) -> str:
-    """Return a line a rank."""
-    rows = [
-        (each.rank, each.pid or "-", _doing(each), _where(each), f"{each.seconds:.0f} s")
-        for each in list(positions)[:MOST]
-    ]
-    return printable(table_text(HEADERS, rows, style.width))
+def ranks_text(sighting: Sighting, style: Style = PLAIN) -> str:
+    """Return a line a rank; of many, those first that do what few do."""
+    doings = [(each.position.doing, each.position.site) for each in sighting.ranks]
+    rare = sorted(sighting.ranks, key=lambda each: doings.count((each.position.doing, each.position.site)))
+    shown = sorted(rare[:MOST], key=lambda each: each.position.rank)
+    several = len(sighting.hosts) > 1
+    headers = ("rank", *(["host"] if several else []), "pid", "does", "for", "where")
+    rows = [(each.position.rank, *([each.host] if several else []), *_cells(each.position)) for each in shown]
+    more = f"\n... {len(sighting.ranks) - MOST} more ranks" if len(sighting.ranks) > MOST else ""
+    return printable(table_text(headers, rows, style.width) + more)
 
 
-def _doing(position: Position) -> str:
-    return f"waits in {position.operation}" if position.doing is Doing.WAITING else position.doing.value
+def _cells(position: Position) -> tuple[str, str, str, str]:
+    does = f"waits in {position.operation}" if position.doing is Doing.WAITING else position.doing.value
+    inside = f"inside {position.function}" if position.function and position.doing is not Doing.WAITING else ""
+    at = f"{Path(position.site.file).name}:{position.site.line}" if position.site else ""
+    return str(position.pid or "-"), does, f"{position.seconds:.0f} s", ", ".join(filter(None, (at, inside))) or "-"
 
 
-def _where(position: Position) -> str:
-    inside = f" in {position.function}" if position.function and position.doing is not Doing.WAITING else ""
-    return f"{Path(position.site.file).name}:{position.site.line}{inside}" if position.site else inside.strip() or "-"
+def where(position: Position) -> str:
+    """Return in words what a rank does, and at which line."""
+    at = f" at {Path(position.site.file).name}:{position.site.line}" if position.site else ""
+    return f"{SAID[position.doing]}{at}"
+
+
+SAID = {
+    Doing.WORKING: "is at work",
+    Doing.ASKING: "asks for something again and again",
+}

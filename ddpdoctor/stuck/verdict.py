@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.engine import result
 from ddpdoctor.findings import Report, Result, Severity, Status
+from ddpdoctor.stuck.text import where
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.events import Doing, Position
+from ddpdoctor.watch.events import Doing
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
-    from ddpdoctor.watch.events import Stalled
-    from ddpdoctor.watch.training import Training
+    from ddpdoctor.stuck.sighting import Sighting
+    from ddpdoctor.watch.events import Position, Stalled
 
-MOVES = frozenset({Doing.WORKING, Doing.ASKING})
+SHOWN = 4  # ranks that are named in the verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,12 @@ class Verdict:
     report: Report
 
 
-def verdict(event: Stalled, training: Training, checks: Iterable[Check], seconds: float) -> Verdict:
-    """Ask the checks, unless no rank waits for another one."""
+def verdict(sighting: Sighting, checks: Iterable[Check], seconds: float) -> Verdict:
+    """Ask the checks, unless every rank is at work."""
+    event = sighting.stalled()
     dispatcher = Dispatcher(checks)
-    stands = any(each.doing not in MOVES for each in event.ranks)
-    found = list(dispatcher.see_of(training, event)) if stands else []
+    stands = any(each.doing is not Doing.WORKING for each in event.ranks)
+    found = list(dispatcher.see_of(sighting.told(), event)) if stands else []
     report = Report((*_results(found), *dispatcher.crashes), (), seconds)
     return Verdict(_said(event, report), report)
 
@@ -47,16 +49,18 @@ def _results(found: list[Found]) -> tuple[Result, ...]:
 
 
 def _said(event: Stalled, report: Report) -> str:
-    working = event.doing(*MOVES)
-    if len(working) == len(event.ranks):
+    at_work, asking = event.doing(Doing.WORKING), event.doing(Doing.ASKING)
+    if len(at_work) == len(event.ranks):
         return "This training does not hang: every rank that was seen is at work."
-    if working:
-        return f"This training does not hang: {_ranks(working)} {'are' if working[1:] else 'is'} at work, others wait."
-    if len({each.rank for each in event.ranks}) < event.world_size and not report.exit_status(Severity.WARNING):
-        return "All ranks of this host wait for others, which are not seen from here."
+    if at_work:
+        return f"This training does not hang: {_ranks(at_work)}, the others wait."
+    if asking:
+        return f"Undecided: {_ranks(asking)}, and nothing else moves: it hangs if that never comes."
+    if not report.findings(Severity.WARNING) and len(event.ranks) < event.world_size:
+        return "Undecided: all ranks that were seen wait for others, which were not seen."
     return "This training hangs."
 
 
 def _ranks(positions: tuple[Position, ...]) -> str:
-    numbers = [str(each.rank) for each in positions]
-    return f"rank{'s' if numbers[1:] else ''} {', '.join(numbers)}"
+    said = [f"rank {each.rank} {where(each)}" for each in positions[:SHOWN]]
+    return ", ".join(said) + (f" and {len(positions) - SHOWN} more" if positions[SHOWN:] else "")

@@ -58,9 +58,9 @@ class Position:
     are the last communications that it began, oldest first; ``pending`` what torch's flight recorder holds as not
     complete.
     ``seconds``: since its counters last moved, or since it is gone.
-    ``stack`` are all lines of the user's in its stack, innermost first, and ``values`` the integers of these functions,
-    as ``train.epoch``; ``workers`` are processes that the rank has started and that stand still as it does. These are
-    known only where a process was looked into from outside.
+    ``stack`` are all lines of the user's in its stack, innermost first, and ``counters`` what counts the loops around
+    these, as ``train.epoch``; ``workers`` are processes that the rank has started and that stand still as it does.
+    These are known only where a process was looked into from outside.
     """
 
     rank: int
@@ -76,7 +76,7 @@ class Position:
     recent: tuple[Communication, ...] = ()
     pending: tuple[Pending, ...] = ()
     stack: tuple[Site, ...] = ()
-    values: tuple[tuple[str, int], ...] = ()
+    counters: tuple[tuple[str, int], ...] = ()
     workers: tuple[Worker, ...] = ()
 
 
