@@ -41,8 +41,8 @@ def explain(  # noqa: PLR0913 - its options
     Given the codes or slugs of checks, such as DDP501, it prints their pages instead; given a word, it searches them.
 
     LOG is a file, compressed or not, a folder of them, or - for standard input; dumps of torch's flight recorder
-    are read, too, of all ranks at once, and what ddpdoctor stuck has written on several hosts. Without a LOG, standard input is
-    passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
+    are read, too, of all ranks at once, and what ddpdoctor stuck --report has written on several hosts. Without a LOG,
+    standard input is passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
     """
     if any(map(is_sighting, names)):
         from ddpdoctor.cli.stuck import read, show

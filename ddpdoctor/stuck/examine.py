@@ -15,6 +15,7 @@ from ddpdoctor.stuck.spawned import spawned
 if TYPE_CHECKING:
     from ddpdoctor.stuck.sighting import Sighting
 
+LOOKS = 3  # at a job whose ranks end one after the other
 FOREIGN = "Python processes of other users, which only root reads: sudo"
 
 
@@ -42,6 +43,19 @@ def _has(job: Job, targets: Sequence[int]) -> bool:
 
 
 def examine(job: Job, seconds: float) -> tuple[Sighting, str]:
-    """Look at the ranks of a job for so many seconds; the second is why no Python line is known, empty where one is."""
-    seen, said = look([each.pid for each in job.ranks], seconds)
+    """Look at the ranks of a job for so many seconds; the second is why no Python line is known, empty where one is.
+
+    Where one ends meanwhile, the others are looked at again: what comes of it takes its time.
+
+    Raises:
+        BadTarget: the job has ended meanwhile.
+    """
+    for _ in range(LOOKS):
+        seen, said = look([each.pid for each in job.ranks], seconds)
+        left = [pid for pid, each in seen.items() if not each.gone]
+        if len(left) == len(seen):
+            break
+        if not left:
+            raise BadTarget("the training has ended while it was looked at")
+        job = find(left[:1])
     return sighting(job, seen, seconds), said.refused

@@ -11,12 +11,7 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.identity import Identity
     from ddpdoctor.stuck.processes import Python
 
-LAUNCHERS = (
-    ("torchrun", "torchrun"), ("torch.distributed.run", "torchrun"), ("torch.distributed.launch", "torchrun"),
-    ("accelerate", "accelerate launch"), ("deepspeed", "deepspeed"), ("ray", "ray"),
-)  # fmt: skip
-ENDS_ALL = frozenset({"torchrun", "mp.spawn", "accelerate launch", "deepspeed"})
-"""Launchers that end all ranks of the host when one of them fails: one that is missing came to its end."""
+INIT = 1  # adopts what others left
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +29,15 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Ranks that were started together, in their order; ``launcher`` is what started them, empty where unknown."""
+    """Ranks that were started together, in their order, and the process that has started the first of them.
+
+    ``ends_all``: their launcher, which runs, ends all ranks of the host when one fails (torchrun, mp.spawn), so that a
+    rank which is missing came to its end.
+    """
 
     ranks: tuple[Rank, ...]
-    launcher: str
     parent: int
+    ends_all: bool
 
     @property
     def world_size(self) -> int:
@@ -80,28 +79,31 @@ def jobs(pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> tupl
         own = each.identity
         alone = own.address or own.run
         groups[own.address, own.run, own.world_size, "" if alone else each.process.parent].append(each)
-    return tuple(job for group in groups.values() for job in _without_doubles(group, pythons, spawned))
+    return tuple(job for group in groups.values() for job in _without_doubles(group, spawned))
 
 
 def _is_helper(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> bool:
     """Whether it is a loader's worker, or another process that a rank has started: it was told what its parent was."""
     parent = pythons.get(each.parent)
-    if each.pid in spawned:
+    if each.pid in spawned or parent is None:
         return False
-    if parent is not None and parent.pid in spawned:
-        return True
-    return parent is not None and parent.identity == each.identity
+    return parent.pid in spawned or (parent.identity == each.identity and not _is_wrapped(each, parent))
+
+
+def _is_wrapped(child: Python, parent: Python) -> bool:
+    """Whether of two processes that are told one rank the child is it, and the parent has only started it."""
+    return (child.has_torch and not parent.has_torch) or (bool(child.backends) and not parent.backends)
 
 
 def _is_launcher(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> bool:
     """Whether it has started ranks itself: in a pod, torchrun has the variables of a rank of its own."""
-    children = [child for child in pythons.values() if child.parent == each.pid]
-    return any(child.pid in spawned or child.identity not in (None, each.identity) for child in children)
+    children = [child for child in pythons.values() if child.parent == each.pid and child.identity is not None]
+    return any(child.pid in spawned for child in pythons.values() if child.parent == each.pid) or any(
+        child.identity != each.identity or _is_wrapped(child, each) for child in children
+    )
 
 
-def _without_doubles(
-    group: list[Rank], pythons: Mapping[int, Python], spawned: Mapping[int, Identity]
-) -> Iterable[Job]:
+def _without_doubles(group: list[Rank], spawned: Mapping[int, Identity]) -> Iterable[Job]:
     """Yield a job; several, by their parents, where a rank is there twice: containers can meet at equal addresses."""
     by_parent: dict[int, list[Rank]] = defaultdict(list)
     for each in group:
@@ -110,9 +112,5 @@ def _without_doubles(
     for ranks in [group] if len(set(numbers)) == len(numbers) else by_parent.values():
         ordered = tuple(sorted(ranks, key=lambda each: (each.identity.rank, each.pid)))
         parent = ordered[0].process.parent
-        yield Job(ordered, "mp.spawn" if ordered[0].pid in spawned else _launcher(pythons.get(parent)), parent)
-
-
-def _launcher(parent: Python | None) -> str:
-    words = parent.command.split()[:4] if parent is not None else []
-    return next((name for word, name in LAUNCHERS if any(each.endswith(word) for each in words)), "")
+        ends_all = ordered[0].pid in spawned or "TORCHELASTIC_RUN_ID" in ordered[0].process.environ
+        yield Job(ordered, parent, ends_all and parent != INIT)

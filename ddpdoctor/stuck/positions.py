@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.iterations import loop_counters
-from ddpdoctor.stuck.jobs import ENDS_ALL
 from ddpdoctor.stuck.sighting import Sighted, Sighting
 from ddpdoctor.stuck.workers import workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
@@ -28,7 +27,7 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
         Sighted(_position(each, seen[each.pid], seconds), host, each.process.backends, max(each.identity.local_size, 0))
         for each in job.ranks
     ]
-    gone = job.missing_here if job.launcher in ENDS_ALL else ()
+    gone = job.missing_here if job.ends_all else ()
     missing = [Sighted(Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds), host) for rank in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
     return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time())
