@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(py_spy() is None, reason="py-spy is not installe
 WINDOW = 2.0
 PATIENCE = 80.0
 BEGIN = """
-import subprocess, sys, threading, time
+import os, subprocess, sys, threading, time
 import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -98,6 +98,12 @@ for batch in DataLoader(Numbers(), 4, num_workers=1, multiprocessing_context="fo
 step(model)
 threading.Event().wait()  # here
 """,
+    "leaves": JOIN
+    + """
+if rank == 1:
+    os._exit(0)
+dist.new_group()  # here
+""",
     "never joins": """
 if os.environ["RANK"] == "1":
     time.sleep(3600)  # here
@@ -147,6 +153,7 @@ HANGS = {
     "iterations": "ranks-diverge",
     "worker": "rank-died-or-stuck",
     "all stand": "rank-died-or-stuck",
+    "leaves": "rank-left-early",
     "never joins": "missing-ranks-at-init",
 }
 FIXTURE_HANGS = {
@@ -154,7 +161,6 @@ FIXTURE_HANGS = {
     "collective_timeout": "collective-timeout",
     "rank0_only_collective": "rank0-only-collective",
     "rank_died_or_stuck": "rank-died-or-stuck",
-    "rank_left_early": "rank-left-early",
     "ranks_diverge": "ranks-diverge",
     "receive_deadlock": "receive-deadlock",
 }

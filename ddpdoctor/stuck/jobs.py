@@ -49,13 +49,16 @@ class Job:
         """Where they meet."""
         return next((each.identity.address for each in self.ranks if each.identity.address), "")
 
-    @property
-    def missing_here(self) -> tuple[int, ...]:
-        """The ranks that this host was to have, and has not; none where nothing says what it was to have."""
+    def ended_here(self, there: Iterable[Identity]) -> tuple[int, ...]:
+        """Return the ranks that this host had, and has no more; ``there`` is what all its processes were told.
+
+        None where nothing says which it had, or where a rank that is missing need not have come to its end.
+        """
         first = self.ranks[0].identity
-        if first.first_here < 0 or first.local_size < 0:
+        if not self.ends_all or first.first_here < 0 or first.local_size < 0:
             return ()
-        here = {each.identity.rank for each in self.ranks}
+        here = {each.rank for each in there if (each.address, each.run) == (first.address, first.run)}
+        here |= {each.identity.rank for each in self.ranks}
         return tuple(each for each in range(first.first_here, first.first_here + first.local_size) if each not in here)
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.iterations import loop_counters
+from ddpdoctor.stuck.processes import identities
 from ddpdoctor.stuck.sighting import Sighted, Sighting
 from ddpdoctor.stuck.workers import workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
@@ -27,8 +28,8 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
         Sighted(_position(each, seen[each.pid], seconds), host, each.process.backends, max(each.identity.local_size, 0))
         for each in job.ranks
     ]
-    gone = job.missing_here if job.ends_all else ()
-    missing = [Sighted(Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds), host) for rank in gone]
+    gone = [Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds) for rank in job.ended_here(identities())]
+    missing = [Sighted(each, host) for each in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
     return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time())
 

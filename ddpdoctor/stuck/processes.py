@@ -61,6 +61,17 @@ def pythons() -> tuple[dict[int, Python], int]:
     return found, closed
 
 
+def identities() -> set[Identity]:
+    """Return what all processes were told, of whatever program: a rank can be a shell for a while."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            found.add(identity(process.environ()))
+        except (psutil.Error, OSError):
+            continue
+    return {each for each in found if each is not None}
+
+
 def _runs_python(process: psutil.Process) -> bool:
     name = Path(process.exe()).name
     command = " ".join(process.cmdline())
