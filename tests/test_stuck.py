@@ -141,8 +141,7 @@ def train():
     "helper": JOIN
     + """
 if rank == 1:
-    helper = "import time\nwhile True: sum(range(1_000_000)); time.sleep(0.01)"
-    subprocess.run([sys.executable, "-S", "-c", helper], timeout=600)
+    subprocess.run([sys.executable, "-S", "-c", "while True: sum(range(10_000))"], timeout=600)
 dist.barrier()
 """,
 }
@@ -183,8 +182,7 @@ class Started:
         return self._seen[name]
 
     def _look(self) -> None:
-        ranks = {pid: each for pid, each in pythons()[0].items() if each.has_torch}  # warm.py's clients have none
-        there = {each.ranks[0].identity.run.rpartition(".")[0]: each for each in jobs(ranks, {})}
+        there = {each.ranks[0].identity.run.rpartition(".")[0]: each for each in jobs(pythons()[0], {})}
         waiting = {name: there[run] for name, run in self._runs.items() if run in there and name not in self._seen}
         seen, said = look([rank.pid for each in waiting.values() for rank in each.ranks], WINDOW)
         assert not said.refused
@@ -200,7 +198,7 @@ class Started:
 
 def starting(python: str, folder: Path, scripts: dict[str, Path | str]) -> Iterator[Started]:
     """Start jobs of two ranks by plain torchrun; end them afterwards."""
-    runs = {name: uuid.uuid4().hex for name in scripts}
+    runs, started = {name: uuid.uuid4().hex for name in scripts}, []
     with ExitStack() as stack:
         for name, script in scripts.items():
             path = folder / name / "train.py"
@@ -209,10 +207,14 @@ def starting(python: str, folder: Path, scripts: dict[str, Path | str]) -> Itera
             rendezvous = ("--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", f"--rdzv_id={runs[name]}")
             log = stack.enter_context((path.parent / "log").open("w"))
             command = (python, str(TORCHRUN), *rendezvous, "--nproc_per_node=2", str(path))
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-            stack.callback(process.wait, 60)
-            stack.callback(process.terminate)
-        yield Started(runs)
+            started.append(subprocess.Popen(command, stdout=log, stderr=log))
+        try:
+            yield Started(runs)
+        finally:
+            for process in started:
+                process.terminate()
+            for process in started:
+                process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +289,7 @@ class TestOnTheCommandLine:
         pid = started.jobs["rank_died_or_stuck"].ranks[1].pid
         first = ddpdoctor("stuck", "--seconds", "2", "--report", str(report), str(pid))
         assert (first.returncode, first.stderr) == (1, "")
-        assert "DDP720 rank-died-or-stuck: rank 1 standing still at train.py" in first.stdout
+        assert "DDP720 rank-died-or-stuck: rank 1 standing still in train at train.py" in first.stdout
         assert json.loads(report.read_text())["facts"]["stuck"]["verdict"] == "This training hangs."
         assert [ddpdoctor(verb, str(report)).stdout for verb in ("stuck", "explain")] == [first.stdout] * 2
 
@@ -308,7 +310,7 @@ class TestOnTheCommandLine:
         assert "Undecided: all ranks that were seen wait for others" in alone.stdout
         both = ddpdoctor("explain", *map(str, halves))
         assert both.returncode == 1
-        assert "rank 1 standing still" in both.stdout
+        assert "rank 1 standing still in train" in both.stdout
         assert "host1" in both.stdout
 
     def test_nothing_is_changed(self, started: Started) -> None:

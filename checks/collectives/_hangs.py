@@ -63,6 +63,8 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     pids = {position.pid for position in event.ranks}
     if any(meets_nowhere(each) for each in training.of(Joining) if each.pid in pids):
         return None
+    if Doing.WAITING not in doings:
+        return _nobody_waits(doings)
     if not doings & {*GONE, Doing.WORKING} and absent(event, training):
         return Hang.NEVER_JOINED
     for doing, verdict in (
@@ -75,6 +77,13 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         if doing in doings:
             return verdict
     return _all_wait(event, training)
+
+
+def _nobody_waits(doings: set[Doing]) -> Hang | None:
+    """Decide where no rank is in a communication, which is seen from outside alone: nothing hangs where one works."""
+    if doings & {Doing.WORKING, Doing.ASKING}:
+        return None
+    return Hang.GONE if doings & {*GONE} else Hang.STANDS if Doing.STANDING in doings else None
 
 
 def absent(event: Stalled, training: Training) -> tuple[int, ...]:

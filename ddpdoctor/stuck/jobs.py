@@ -69,41 +69,47 @@ class Job:
 
 
 def jobs(pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> tuple[Job, ...]:
-    """Sort the processes that are ranks into trainings; ``spawned`` are those of mp.spawn, by pid."""
-    ranks = [
-        Rank(each, told)
-        for each in pythons.values()
-        if (told := spawned.get(each.pid, each.identity)) is not None
-        and not _is_helper(each, pythons, spawned)
-        and not _is_launcher(each, pythons, spawned)
-    ]
+    """Sort the processes that are ranks into trainings; ``spawned`` are those of mp.spawn, by pid.
+
+    One that has started processes of other ranks is a launcher, whatever it was told: torchrun in a pod is told a rank.
+    """
+    told: dict[Identity, list[Python]] = defaultdict(list)
+    for each in pythons.values():
+        if each.identity is not None and each.pid not in spawned:
+            told[each.identity].append(each)
+    below: dict[int, set[Identity]] = defaultdict(set)
+    for each in pythons.values():
+        if (own := spawned.get(each.pid, each.identity)) is not None:
+            below[each.parent].add(own)
+    ranks = [Rank(pythons[pid], identity) for pid, identity in spawned.items()]
+    for identity, processes in told.items():
+        ranks += [Rank(each, identity) for each in _itself(processes, pythons) if below[each.pid] <= {identity}]
     groups: dict[object, list[Rank]] = defaultdict(list)
-    for each in ranks:
-        own = each.identity
-        alone = own.address or own.run
-        groups[own.address, own.run, own.world_size, "" if alone else each.process.parent].append(each)
+    for rank in ranks:
+        told_all = rank.identity
+        apart = "" if told_all.address or told_all.run else rank.process.parent
+        groups[told_all.address, told_all.run, told_all.world_size, apart].append(rank)
     return tuple(job for group in groups.values() for job in _without_doubles(group, spawned))
 
 
-def _is_helper(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> bool:
-    """Whether it is a loader's worker, or another process that a rank has started: it was told what its parent was."""
+def _itself(processes: list[Python], pythons: Mapping[int, Python]) -> list[Python]:
+    """Return which of the processes that were told one rank are it: neither its wrappers nor its loaders' workers.
+
+    That is the one with process groups, before it has any the one with torch; of several that which started the others.
+    """
+    if len(processes) > 1:
+        likely = [each for each in processes if each.backends] or [each for each in processes if each.has_torch]
+        processes = likely or processes
+    pids = {each.pid for each in processes}
+    return [each for each in processes if not pids & {*_ancestors(each, pythons)}]
+
+
+def _ancestors(each: Python, pythons: Mapping[int, Python]) -> Iterable[int]:
+    """Yield the processes above one, as far as they run Python."""
     parent = pythons.get(each.parent)
-    if each.pid in spawned or parent is None:
-        return False
-    return parent.pid in spawned or (parent.identity == each.identity and not _is_wrapped(each, parent))
-
-
-def _is_wrapped(child: Python, parent: Python) -> bool:
-    """Whether of two processes that are told one rank the child is it, and the parent has only started it."""
-    return (child.has_torch and not parent.has_torch) or (bool(child.backends) and not parent.backends)
-
-
-def _is_launcher(each: Python, pythons: Mapping[int, Python], spawned: Mapping[int, Identity]) -> bool:
-    """Whether it has started ranks itself: in a pod, torchrun has the variables of a rank of its own."""
-    children = [child for child in pythons.values() if child.parent == each.pid and child.identity is not None]
-    return any(child.pid in spawned for child in pythons.values() if child.parent == each.pid) or any(
-        child.identity != each.identity or _is_wrapped(child, each) for child in children
-    )
+    while parent is not None:
+        yield parent.pid
+        parent = pythons.get(parent.parent)
 
 
 def _without_doubles(group: list[Rank], spawned: Mapping[int, Identity]) -> Iterable[Job]:
