@@ -187,6 +187,8 @@ class Started:
         seen, said = look([rank.pid for each in waiting.values() for rank in each.ranks], WINDOW)
         assert not said.refused
         for name, job in waiting.items():
+            if not all(each.process.has_torch for each in job.ranks):
+                continue  # clients of warm.py, whose processes are not there yet
             found = sighting(job, seen, WINDOW)
             if name in MOVING:
                 began = all(each.came for each in found.ranks)

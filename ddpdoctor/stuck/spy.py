@@ -92,7 +92,7 @@ def parse(text: str, pid: int) -> Stack | None:
             tuple(Frame(str(each["filename"]), int(each["line"]), str(each["name"])) for each in frames),
             tuple(tuple(_integers(each.get("locals") or ())) for each in frames),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
