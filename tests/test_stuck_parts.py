@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ from helpers import CHECKS, Run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddpdoctor.cli.stuck import compared
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.iterations import loop_counters, loop_left
+from ddpdoctor.stuck import flight, spy
 from ddpdoctor.stuck import jobs as jobs_module
-from ddpdoctor.stuck import spy
 from ddpdoctor.stuck.identity import Identity, identity
 from ddpdoctor.stuck.processes import Python
 from ddpdoctor.stuck.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
@@ -234,6 +236,39 @@ class TestReports:
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr.startswith("ddpdoctor: ")
             assert done.stderr.count("\n") == 1
+
+
+class TestFlightRecorder:
+    """Dumps that lie there, and pipes."""
+
+    @staticmethod
+    def job(**environ: str) -> jobs_module.Job:
+        """Return a job of one rank, number 0."""
+        process = python(900_001, 1, Identity(0, 1, address="n:1"), **environ)
+        return jobs_module.jobs({900_001: process}, {})[0]
+
+    def test_dumps_are_found_where_torch_writes_them(self, tmp_path: Path) -> None:
+        """Where the training was told, else in the user's cache; not those of an earlier training."""
+        (tmp_path / "torch").mkdir()
+        (tmp_path / "torch/comm_lib_trace_rank_0").touch()
+        (tmp_path / "mine_0").touch()
+        cache = {"XDG_CACHE_HOME": str(tmp_path)}
+        assert flight.dumps(self.job(**cache)) == (tmp_path / "torch/comm_lib_trace_rank_0",)
+        assert flight.dumps(self.job(**cache, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/mine_")) == (tmp_path / "mine_0",)
+        os.utime(tmp_path / "mine_0", (-1, -1))
+        assert flight.dumps(self.job(**cache, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/mine_")) == ()
+
+    def test_a_pipe_is_named_where_there_is_one(self, tmp_path: Path) -> None:
+        """Torch makes it where the variable is set, as ProcessGroupNCCL.hpp says."""
+        os.mkfifo(tmp_path / "p0.pipe")
+        job = self.job(TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/p")
+        assert list(flight.pipes(job)) == [f"echo 1 > {tmp_path}/p0.pipe"]
+        assert list(flight.pipes(self.job())) == []
+
+    def test_a_file_that_is_no_dump_ends_nothing(self, tmp_path: Path) -> None:
+        """It is said, and the verdict follows."""
+        (tmp_path / "mine_0").write_bytes(b"\x80\x02damaged")
+        assert "mine_0" in compared((tmp_path / "mine_0",))
 
 
 class TestSource:

@@ -15,6 +15,7 @@ from ddpdoctor.findings import Severity
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
+    from ddpdoctor.stuck.jobs import Job
     from ddpdoctor.stuck.sighting import Sighting
 
 WINDOW = 5.0
@@ -49,7 +50,36 @@ def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None,
     progress("")
     if refused:
         click.echo(f"ddpdoctor: {refused}", err=True)
-    show(seen, seconds, form, report, verbose=verbose)
+    show(seen, seconds, form, report, verbose=verbose, flight=flight(job) if form == "text" else "")
+
+
+def flight(job: Job) -> str:
+    """Return what the dumps of torch's flight recorder say, or how to have them written; empty where there are none."""
+    from ddpdoctor.stuck.flight import dumps, pipes
+
+    if paths := dumps(job):
+        listed = " ".join(map(str, paths))
+        return f"torch's flight recorder ({listed}):\n{compared(paths)}"
+    if commands := list(pipes(job)):
+        listed = "\n".join(f"  {each}" for each in commands)
+        return f"torch's flight recorder can tell more: have each rank write its dump, and run this again:\n{listed}"
+    return ""
+
+
+def compared(paths: tuple[Path, ...]) -> str:
+    """Return what the dumps say together; why not, where one of them cannot be read."""
+    from ddpdoctor.logs.examination import quick_examination
+    from ddpdoctor.logs.flight.dumps import dump_at
+    from ddpdoctor.logs.read.sources import sources
+    from ddpdoctor.report.answer import answer_text
+
+    examined = quick_examination()
+    try:
+        found = [dump_at(source) for path in paths for source in sources(str(path))]
+    except BadTarget as exc:
+        return str(exc)
+    examined.compare([each for each in found if each is not None])
+    return answer_text(examined.answer(None), style(sys.stdout))
 
 
 def read(names: tuple[str, ...]) -> Sighting:
@@ -76,7 +106,9 @@ def read(names: tuple[str, ...]) -> Sighting:
     return merged(found)
 
 
-def show(sighting: Sighting, seconds: float, form: str, report: str | None, *, verbose: bool) -> None:
+def show(  # noqa: PLR0913 - how it is shown
+    sighting: Sighting, seconds: float, form: str, report: str | None, *, verbose: bool, flight: str = ""
+) -> None:
     """Print where the ranks are, what the checks find, and the verdict; and end with the exit status."""
     from ddpdoctor.report.data import as_json
     from ddpdoctor.report.redact import redacted
@@ -98,5 +130,7 @@ def show(sighting: Sighting, seconds: float, form: str, report: str | None, *, v
         say(ranks_text(sighting, look) + "\n")
         for each in found.results:
             say(result_text(each, look, verbose=verbose) + "\n")
+        if flight:
+            say(flight + "\n")
         say("\n".join(look.wrap(decided.said)))
     sys.exit(found.exit_status(Severity.WARNING))
