@@ -25,7 +25,9 @@ from ddpdoctor.jobs.pool import Jobs
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
 
-settings.register_profile("here", deadline=None)  # machines are noisy: a slow example is no failure
+# Machines are noisy: a slow example is no failure. A night can have more: --hypothesis-profile=thorough
+settings.register_profile("here", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("here")
 
 MARK = "DDPDOCTOR_TEST"  # a variable that a test's processes inherit

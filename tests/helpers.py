@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Instrument
-from ddpdoctor.logs.examination import Examination, examination
+from ddpdoctor.logs.examination import examination
 from ddpdoctor.logs.read.sources import Origin
-from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Answer, Named
+    from ddpdoctor.logs.examination import Examination
 
 Command = tuple[str, ...]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -29,14 +29,9 @@ LOGGED = tuple(check for check in CHECKS if check.of(Instrument.LOG))
 PREPARED = examination(CHECKS)  # once: it is what takes the time
 
 
-def begun(prepared: Examination = PREPARED) -> Examination:
-    """Begin to explain logs with all checks, or with others."""
-    return Examination(prepared.patterns, RecordBuffer(prepared.buffer.finder))
-
-
 def answered(log: str | bytes, prepared: Examination = PREPARED) -> Answer:
     """Explain a log with all checks, or with others."""
-    examined = begun(prepared)
+    examined = prepared.anew()
     examined.read(Origin("train.log"), [log.encode() if isinstance(log, str) else log])
     return examined.answer()
 

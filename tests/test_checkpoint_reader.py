@@ -477,7 +477,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return [*files, len(header).to_bytes(8, "little") + header + b"\0" * 4]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_mutated_files_never_escape(tmp_path: Path, originals: list[bytes], data: st.DataObject) -> None:
     """Any bytes give a description: no exception, no long wait."""
@@ -492,7 +492,7 @@ def test_mutated_files_never_escape(tmp_path: Path, originals: list[bytes], data
     assert time.monotonic() - started < 5
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_mutated_pickles_never_escape(tmp_path: Path, originals: list[bytes], data: st.DataObject) -> None:
     """A pickle of any bytes, with a CRC that is right, gives a description: no exception, no long wait."""

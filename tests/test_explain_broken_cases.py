@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import FIXTURES, ROOT, Command, answered, begun
+from helpers import FIXTURES, PREPARED, ROOT, Command, answered
 
 from ddpdoctor.logs.read.sources import blocks, sources
 
@@ -123,7 +123,7 @@ def test_the_folder_that_torchrun_writes_says_the_same(
 
     done = started(script, "--log-dir", str(tmp_path / "logs"), *options)
 
-    examined = begun()
+    examined = PREPARED.anew()
     for source in sources(str(tmp_path / "logs")):
         examined.read(source.origin, blocks(source))
     answer = examined.answer()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers import Run, begun
+from helpers import PREPARED, Run
 
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.logs.flight.dumps import read_dump
@@ -117,7 +117,7 @@ def dumps(*ranks: list[dict[str, Any]], members: str = "[0, 1]") -> list[Dump]:
 
 def answered(*ranks: list[dict[str, Any]], members: str = "[0, 1]") -> Answer:
     """Explain the dumps of ranks 0, 1, ... with these entries."""
-    examined = begun()
+    examined = PREPARED.anew()
     examined.compare(dumps(*ranks, members=members))
     return examined.answer()
 
@@ -181,7 +181,7 @@ def test_dumps_that_appear_are_read_while_following(tmp_path: Path) -> None:
 def test_what_dumps_show_is_not_counted_twice() -> None:
     """Comparing again, with one more dump, leaves what comparing once would have found."""
     known = dumps([call(1), waiting(2)], [call(1)])
-    again, once = begun(), begun()
+    again, once = PREPARED.anew(), PREPARED.anew()
     again.compare(known[:1])
     again.compare(known)
     once.compare(known)
@@ -255,7 +255,7 @@ def test_a_rank_without_a_dump_is_gone_or_elsewhere() -> None:
 def test_dumps_say_more_of_a_rank_than_the_report_that_it_did_not_come(second: list[dict[str, Any]]) -> None:
     """A rank that wrote a dump lives: torch's report of a lagging rank, earlier in a log, leaves that open."""
     report = b"[1] finished collective #1, but didn't join collective #2 (count from 1)\n"
-    examined = begun()
+    examined = PREPARED.anew()
     examined.read(Origin("train.log"), [report])
     examined.compare(dumps([call(1), waiting(2)], second))
     answer = examined.answer()

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers import FIXTURES, answered, begun
+from helpers import FIXTURES, PREPARED, answered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -284,14 +284,14 @@ PIECES = st.sampled_from(
 def test_no_log_fails(pieces: list[bytes], size: int) -> None:
     """Whatever is printed, in whatever pieces, there is an answer."""
     log = b"".join(pieces)
-    examined = begun()
+    examined = PREPARED.anew()
     examined.read(Origin("train.log"), [log[at : at + size] for at in range(0, len(log), size)])
     assert examined.answer().sources == ("train.log",)
 
 
 def test_a_line_of_megabytes_and_a_million_errors_stay_small() -> None:
     """What is kept is bounded, whatever comes."""
-    examined = begun()
+    examined = PREPARED.anew()
     reader = examined.begin(Origin("train.log"))
     line = b"[rank1]: RuntimeError: NCCL communicator was aborted on rank 1.\n"
     examined.feed(reader, b"x" * 9_000_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 import pytest
-from helpers import CHECKS, begun
+from helpers import CHECKS, PREPARED
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,7 +166,7 @@ def test_of_time_outs_one_check_speaks_at_most(lines: list[str]) -> None:
 
 def spoken(log: str, crashes: list[str]) -> set[str]:
     """Return the checks whose claims speak of a log."""
-    examined = begun()
+    examined = PREPARED.anew()
     examined.read(Origin("train.log"), [log.encode()])
     claimed: set[tuple[Check, object]] = {(check, facet.subject) for check, facet in CLAIMS}
     found = candidates(examined.buffer.kept(), examined.patterns, crashes)

@@ -389,7 +389,7 @@ def test_an_overwritten_archive(tmp_path: Path, good: Good, pack: Callable[[byte
         big = [archive.read(name) for name in archive.namelist() if "/data" in name]
     spans = [(data.index(part), data.index(part) + len(part)) for part in big]
     counted: Counter[str] = Counter()
-    for at in range(0, len(data) - width, 2):
+    for at in range(width % 7, len(data) - width, 7):
         if any(at < end and at + width > start for start, end in spans):
             continue
         for byte in (0, 1, 255):
@@ -401,7 +401,7 @@ def test_an_overwritten_archive(tmp_path: Path, good: Good, pack: Callable[[byte
                 continue
             counted["right"] += 1
             assert tensors(path) == before, (at, byte)
-    assert counted["refused"] > 100, counted
+    assert counted["refused"] > 30, counted
     assert counted["right"]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import CHECKS
+from helpers import CHECKS, PREPARED
 
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.selftest.logs import try_logs
@@ -48,7 +48,7 @@ def test_the_watch_finds_the_patient_and_leaves_the_control_in_peace(check: Chec
 @pytest.mark.parametrize("check", SIGNED, ids=lambda check: check.slug)
 def test_the_patients_log_names_it_first_and_the_controls_does_not(check: Check) -> None:
     """Each sign finds its log, with the signs of all others beside it, and is silent on the healthy twin's."""
-    trial = try_logs(check, CHECKS)
+    trial = try_logs(check, PREPARED)
 
     assert trial.verdict == "ok", (trial.broken, trial.healthy)
     for finding in trial.broken.findings:

@@ -11,7 +11,7 @@ from ddpdoctor.checks.collectives._alone import called_alone
 from ddpdoctor.watch.events import Communication, Failed, PeerLost, Progress, Site
 
 HEAD = """
-import time
+import os, time
 import torch, torch.distributed as dist
 import torch._dynamo
 from torch import nn
@@ -32,6 +32,17 @@ LEAVES = """
         time.sleep(1)
         dist.all_reduce(torch.ones(1))  # here
 """
+UNNOTICED = """
+        store = dist.distributed_c10d._get_default_store()
+        if number == 2:
+            if rank == 0:
+                dist.all_reduce(torch.ones(1), async_op=True)  # here
+                store.wait(["gone on"])
+                os.abort()
+            model(torch.randn(4, 100))
+            store.set("gone on", "")
+            time.sleep(100)
+"""
 TAIL = """
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -51,6 +62,23 @@ def test_its_line_is_named(torchrun: Command, ddpdoctor: Run, script: Script, bo
     assert [re.findall(r"DDP\d{3}", line) for line in told] == ([["DDP723"]] if broken else []), done.stderr
     line = next(number for number, each in enumerate(text.splitlines(), 1) if "# here" in each)
     assert not broken or f"{path}:{line}, rank 0" in done.stderr
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [((), [["DDP723"]]), (("sh", "-c", '"$@"; kill -TERM $PPID; while :; do sleep 0.1; done', "sh"), [])],
+    ids=["torchrun", "asked to end"],
+)
+def test_its_line_is_named_where_the_launcher_was_quicker(
+    torchrun: Command, ddpdoctor: Run, script: Script, start: Command, expected: list[list[str]]
+) -> None:
+    """The other rank is ended before it can notice; of a run that was asked to end nothing is concluded."""
+    path = script(HEAD + UNNOTICED + TAIL)
+    done = ddpdoctor("run", "--", *start, *torchrun, path)
+    told = [line for line in done.stderr.splitlines() if re.match(r"ddpdoctor: (error|warning|note)", line)]
+
+    assert [re.findall(r"DDP\d{3}", line) for line in told] == expected, done.stderr
 
 
 def lost(path: str, *, forwards: int, calls: int) -> PeerLost:

@@ -26,7 +26,7 @@ def called_alone(event: PeerLost) -> Alone | None:
     """Find it among the last calls: it is under a condition on the rank, and another rank has gone on without it."""
     for one in event.progress:
         call = one.recent[-1] if one.recent else None
-        if call is None or call.site is None or call.group not in DEFAULT:
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in {"send", "recv"}:
             continue
         test = rank_condition(call.site.file, call.site.line)
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)

@@ -102,10 +102,13 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 
 @watch(PeerLost)
 def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
-    """Gloo ends the rank that gets what belongs to another collective, or the others have left the program."""
-    if event.first is not None or not event.others or (found := called_alone(event)) is None:
+    """Gloo ends the rank that gets what belongs to another collective, or the others have left the program.
+
+    A launcher ends the others as soon as it sees that: whether one of them noticed before is chance.
+    """
+    if event.first is not None or (found := called_alone(event)) is None:
         return
-    lost, call = event.others[0], found.call
+    call = found.call
     yield Finding(
         f"rank {found.rank} called {call.operation} at {short(call.site)}, under `if {found.test}`: rank {found.other} "
         "has skipped it and gone on",
@@ -116,7 +119,7 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
                 f"rank {found.rank}",
             ),
             Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
-            Evidence(lost.said, "", f"rank {lost.rank}"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
         Fix(
             "let all ranks call the collective, and print or save on rank 0 only",

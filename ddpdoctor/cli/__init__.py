@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": "explain",
     "stuck": "stuck",
     "lint": "lint",
+    "bench": "bench",
     "repair": "repair",
     "inspect": "inspect",
     "list": "list_checks",

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -22,20 +22,22 @@ from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Result, Status
 from ddpdoctor.registry import load_checks
 from ddpdoctor.report.text import printable
+from ddpdoctor.selftest.result import left_out, takes_long
 
 if TYPE_CHECKING:
     from ddpdoctor.report.style import Style
     from ddpdoctor.selftest.result import SelfTestResult
 
 NOTHING_RUN = 2  # the exit status where no case could be run
-POOLS = 2  # a job of two ranks leaves two cores idle for a third of its time
+POOLS = 3  # where a job waits, as each that hangs does, others run
 
 
 @click.command()
 @click.argument("checks", nargs=-1, type=CHECKS, metavar="[AREA|CHECK]...")
+@click.option("--all", "every_case", is_flag=True, help="Also run the cases that take long.")
 @click.option("--verbose", is_flag=True, help="Also show what was found in each broken case.")
 @click.option("-q", "--quiet", is_flag=True, help="Show only what is wrong.")
-def selftest(checks: tuple[tuple[Check, ...], ...], *, verbose: bool, quiet: bool) -> None:
+def selftest(checks: tuple[tuple[Check, ...], ...], *, every_case: bool, verbose: bool, quiet: bool) -> None:
     """Test ddpdoctor here: each check on a broken and a healthy case.
 
     A check is ok if it finds its broken case, and nothing in the healthy one. The exit status is 1 if one is wrong, 2
@@ -46,10 +48,13 @@ def selftest(checks: tuple[tuple[Check, ...], ...], *, verbose: bool, quiet: boo
     chosen = tuple(check for check in every if not named or check in named)
     started = time.monotonic()
     counts = Counter[str]()
-    for trial in chain(_in_jobs(chosen, every), _in_logs(chosen, every), _in_sources(chosen, every)):
-        counts[trial.verdict] += 1
-        if not quiet or trial.verdict == "wrong":
-            say("\n".join(_lines(trial, style(sys.stdout), verbose=verbose)))
+    long = () if every_case or named else tuple(check for check in chosen if takes_long(check))
+    quick = tuple(check for check in chosen if check not in long)
+    with _in_jobs(quick, every) as tried:  # they run while logs and sources are read
+        for trial in chain(_in_texts(chosen, every), tried, map(left_out, long)):
+            counts[trial.verdict] += 1
+            if not quiet or trial.verdict == "wrong":
+                say("\n".join(_lines(trial, style(sys.stdout), verbose=verbose)))
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("ok", "wrong", "not run"))
     status = 1 if counts["wrong"] else 0 if counts["ok"] else NOTHING_RUN
     if not quiet or status == NOTHING_RUN:
@@ -65,19 +70,19 @@ def _lines(trial: SelfTestResult, look: Style, *, verbose: bool) -> Iterator[str
             yield from look.wrap(f"{name}: {printable(_said(result))}", " " * 10)
 
 
-def _in_logs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:
+def _in_texts(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:
+    """Try the checks that read logs or sources."""
+    from ddpdoctor.logs.examination import examination
     from ddpdoctor.selftest.logs import try_logs
-
-    return (try_logs(check, every) for check in chosen if check.of(Instrument.LOG))
-
-
-def _in_sources(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:
     from ddpdoctor.selftest.sources import try_sources
 
-    return (try_sources(check, every) for check in chosen if check.of(Instrument.LINT))
+    prepared = examination(every)
+    yield from (try_logs(check, prepared) for check in chosen if check.of(Instrument.LOG))
+    yield from (try_sources(check, every) for check in chosen if check.of(Instrument.LINT))
 
 
-def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[SelfTestResult]:
+@contextmanager
+def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Iterator[SelfTestResult]]:
     """Try the checks that have a probe or watch, on a few pools at once; without such a check none is started."""
     from ddpdoctor.host.facts import gather
     from ddpdoctor.jobs.pool import Jobs
@@ -86,17 +91,18 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Se
 
     trials = [
         (check, instrument)
-        for instrument in (Instrument.PROBE, Instrument.WATCH)
+        for instrument in (Instrument.WATCH, Instrument.PROBE)  # what takes longest begins first
         for check in chosen
         if check.of(instrument)
     ]
     if not trials:
+        yield iter(())
         return
     require_torch("the self-test of probes and of the watch")
     with ending_on_signals(), ExitStack() as stack:
         facts = gather()
         pools: SimpleQueue[Jobs] = SimpleQueue()
-        for _ in range(POOLS):
+        for _ in range(min(POOLS, len(trials))):
             pools.put(stack.enter_context(Jobs(2, facts.environ)))
 
         def run(trial: tuple[Check, Instrument]) -> SelfTestResult:
@@ -111,7 +117,7 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Se
 
         workers = ThreadPoolExecutor(POOLS)
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
-        yield from workers.map(run, trials)
+        yield workers.map(run, trials)
 
 
 def _said(result: Result) -> str:

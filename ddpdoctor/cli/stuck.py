@@ -78,7 +78,10 @@ def compared(paths: tuple[Path, ...]) -> str:
         found = [dump_at(source) for path in paths for source in sources(str(path))]
     except BadTarget as exc:
         return str(exc)
-    examined.compare([each for each in found if each is not None])
+    read_dumps = [each for each in found if each is not None]
+    if not read_dumps:
+        return "no dump that can be read"
+    examined.compare(read_dumps)
     return answer_text(examined.answer(None), style(sys.stdout))
 
 

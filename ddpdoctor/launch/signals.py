@@ -7,25 +7,40 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
+@dataclass(slots=True)
+class Received:
+    """The signals that came: ``interrupted`` are the times of Ctrl-C (time.monotonic), ``passed_on`` the others."""
+
+    interrupted: list[float] = field(default_factory=list)
+    passed_on: list[int] = field(default_factory=list)
+
+    @property
+    def any(self) -> bool:
+        """Whether somebody wanted the command to end, or told it something."""
+        return bool(self.interrupted or self.passed_on)
+
+
 @contextmanager
-def forwarding(process: subprocess.Popen[bytes]) -> Iterator[list[float]]:
-    """Pass signals on; yield when Ctrl-C came (time.monotonic): it reaches the command by itself."""
-    interrupted: list[float] = []
+def forwarding(process: subprocess.Popen[bytes]) -> Iterator[Received]:
+    """Pass signals on, and yield which ones came: Ctrl-C reaches the command by itself."""
+    received = Received()
 
     def pass_on(number: int, _: FrameType | None) -> None:
+        received.passed_on.append(number)
         if process.poll() is None:
             process.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: interrupted.append(time.monotonic()))
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: received.interrupted.append(time.monotonic()))
     try:
-        yield interrupted
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -31,6 +31,10 @@ class Examination:
     buffer: RecordBuffer
     faults: list[str] = field(default_factory=list)
 
+    def anew(self) -> Examination:
+        """Return one that has seen nothing yet, for other logs: preparing the search is what takes the time."""
+        return Examination(self.patterns, RecordBuffer(self.buffer.finder))
+
     def begin(self, origin: Origin) -> Reader:
         """Begin a source that is fed piece by piece."""
         return self.buffer.reader(origin)

@@ -5,27 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.logs.examination import explain
 from ddpdoctor.logs.read.sources import Origin
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.logs.answer import Answer, Named
+    from ddpdoctor.logs.examination import Examination
 
 
-def try_logs(check: Check, checks: tuple[Check, ...]) -> SelfTestResult:
-    """Explain both logs with all checks there are, since log patterns compete."""
-    broken, healthy = (_answer(check, f"{name}.log", checks) for name in ("broken", "healthy"))
+def try_logs(check: Check, prepared: Examination) -> SelfTestResult:
+    """Explain both logs, by an examination for all checks there are, since log patterns compete."""
+    broken, healthy = (_answer(check, f"{name}.log", prepared) for name in ("broken", "healthy"))
     return SelfTestResult(check, _of_broken(check, broken), _of_healthy(check, healthy), "log")
 
 
-def _answer(check: Check, name: str, checks: tuple[Check, ...]) -> Answer | str:
+def _answer(check: Check, name: str, prepared: Examination) -> Answer | str:
     path = fixture(check, name)
     if not path.is_file():
         return f"there is no fixture {path}"
+    examined = prepared.anew()
     with path.open("rb") as lines:
-        return explain([(Origin(name), lines)], checks)
+        examined.read(Origin(name), lines)
+    return examined.answer()
 
 
 def _of_broken(check: Check, answer: Answer | str) -> Result:

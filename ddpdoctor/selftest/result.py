@@ -33,6 +33,19 @@ class SelfTestResult:
         return "ok" if ok else "wrong"
 
 
+def takes_long(check: Check) -> bool:
+    """Whether the broken case says so, by ``TAKES_LONG = True``."""
+    path = fixture(check, "broken.py")
+    return path.is_file() and "\nTAKES_LONG = True" in path.read_text(encoding="utf-8")
+
+
+def left_out(check: Check) -> SelfTestResult:
+    """Return what is said of a check whose cases take long, where nobody asked for them."""
+    reason = f"it takes long: ddpdoctor selftest {check.slug}, or --all, runs it"
+    absent = Result(check.code, check.slug, check.area, check.title, Status.NOT_RUN, reason=reason)
+    return SelfTestResult(check, absent, absent, "watch")
+
+
 def fixture(check: Check, name: str) -> Path:
     """Return the path of a file in the check's fixture folder.
 

@@ -49,15 +49,15 @@ def watched(
     monitor = Monitor(settings, checks, say)
     process = start(command, watched_environ(settings))
     ended_by_us = False
-    with forwarding(process) as interrupted:
+    with forwarding(process) as received:
         while process.poll() is None:
             monitor.poll()
-            _end_the_deaf(monitor, interrupted)
+            _end_the_deaf(monitor, received.interrupted)
             if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
                 ended_by_us = True
                 _end(process, monitor)
             wait(process, POLL)
-        monitor.end(process.returncode)
+        monitor.end(process.returncode, asked=received.any)
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return 1 if ended_by_us else status, monitor, time.monotonic() - started
 

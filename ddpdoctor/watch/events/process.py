@@ -95,7 +95,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLost(Event):
-    """Made where failures are explained: ranks say only that another one is gone.
+    """Made where failures are explained: ranks say only that another one is gone, or all are gone without a word.
 
     ``first`` is the failure of the rank that is gone, for which no check speaks; None where it left none. ``others``
     are those that followed; ``gone`` are the ranks whose process is no more and told nothing, ``ended`` those whose

@@ -14,7 +14,6 @@ from ddpdoctor.watch.monitor.teardown import held_at_end
 if TYPE_CHECKING:
     from ddpdoctor.watch.training import Training
 
-SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
 AGAIN = 10.0  # seconds between two looks at a training that still stands
 GO_ON = (Doing.WORKING, Doing.ASKING)
 
@@ -44,9 +43,9 @@ class Followed:
         self.new.append(event)
 
     @property
-    def settled(self) -> bool:
-        """Whether what follows from the new failures has had its time."""
-        return time.monotonic() - self.failing > SETTLED
+    def failing_for(self) -> float:
+        """The seconds since the first of the new failures."""
+        return time.monotonic() - self.failing
 
     @property
     def alive(self) -> bool:

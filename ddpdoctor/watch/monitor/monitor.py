@@ -12,11 +12,14 @@ import psutil
 
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.event_log import Reader
-from ddpdoctor.watch.events import Ended, Event, Failed, Joined
+from ddpdoctor.watch.events import Ended, Event, Failed, Joined, PeerLost
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.positions import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.settings import ENDED
+
+SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
+PATIENCE = 10.0  # seconds in which the process that the others lost comes to its end
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -53,7 +56,7 @@ class Monitor:
         if any(each.is_explaining for each in self._ranks.values()):
             return  # it will say why the others wait
         for each in list(self._followed.values()):
-            if each.new and each.settled:
+            if each.new and self._is_settled(each):
                 self._explain(each)
             elif not each.new:
                 self._look(each)
@@ -137,11 +140,13 @@ class Monitor:
         """Whether a rank is there."""
         return any(each.alive for each in self._ranks.values())
 
-    def end(self, status: int) -> None:
-        """Take the end of the command into account: what no rank will tell any more."""
+    def end(self, status: int, *, asked: bool = False) -> None:
+        """Take the end of the command into account: what no rank will tell any more; ``asked``: a signal ended it."""
         self.poll()
         for each in self._followed.values():
             self._explain(each)
+            if status and not asked:
+                self._explain_silence(each)
         for training in list(self._dispatcher.trainings) or [self.training]:
             self._tell(self._dispatcher.see_of(training, Ended(pid=0, time=time.time(), status=status)))
 
@@ -169,6 +174,13 @@ class Monitor:
         if not event.error.startswith("ddpdoctor."):
             self._follow(event.pid).fails(event)
 
+    def _is_settled(self, each: Followed) -> bool:
+        """Whether what follows from new failures has come; a process that is lost takes its time to write its core."""
+        if each.failing_for < PATIENCE and not (each.gone() or each.ended()):
+            failed = (*each.failed, *each.new)
+            return each.failing_for > SETTLED and not all(map(self._explainer.tells_of_another, failed))
+        return each.failing_for > SETTLED
+
     def _explain(self, each: Followed) -> None:
         """Tell what the ranks of a training have failed of: the first of them, and what followed; each fault once.
 
@@ -187,6 +199,14 @@ class Monitor:
                 self._told.add(key)
                 self.explained.append(found)
                 self._tell([found])
+
+    def _explain_silence(self, each: Followed) -> None:
+        """Ask what all ranks are gone of that told nothing: one died, and the launcher was quicker than the others."""
+        if each.failed or self._stopped or not (gone := each.gone()):
+            return
+        progress, ended = each.progress(), each.ended()
+        lost = PeerLost(pid=0, time=time.time(), first=None, others=(), gone=gone, ended=ended, progress=progress)
+        self._tell(self._dispatcher.see_of(each.training, lost))
 
     def _tell(self, found: Iterable[Found]) -> None:
         for each in found:

@@ -1,0 +1,142 @@
+"""``ddpdoctor bench``: what collectives cost here, and what each setting of DDP gives your model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ddpdoctor.cli.interrupt import ending_on_signals
+from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.terminal import progress, say
+from ddpdoctor.cli.values import TARGET
+from ddpdoctor.facets import NotRun
+from ddpdoctor.report.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from ddpdoctor.examine.target import Target
+
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+FACTOR = 8  # between two sizes of a range
+LARGEST = 1 << 32  # bytes of a tensor
+NOT_MEASURED = 2  # the exit status
+
+
+def sizes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
+    """Read ``1K:64M`` (in steps of a factor of 8) or ``4K,1M``."""
+    low, colon, high = value.partition(":")
+    if not colon:
+        return tuple(_size(each) for each in value.split(","))
+    first, last = _size(low), _size(high)
+    if first > last:
+        raise click.BadParameter(f"{value!r}: the second size is smaller than the first")
+    found = [first]
+    while found[-1] * FACTOR <= last:
+        found.append(found[-1] * FACTOR)
+    return tuple(found)
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    size = int(match[1]) * UNITS[match[2].upper()] if match else 0
+    if not 4 <= size <= LARGEST:  # noqa: PLR2004 - bytes of one number
+        raise click.BadParameter(f"{text!r} is no size from 4 bytes to 4G, such as 64K or 16M")
+    return size
+
+
+@click.command()
+@click.option("--nproc", type=click.IntRange(2, 64), default=2, show_default=True, metavar="N", help="Ranks.")
+@click.option("--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True)
+@click.option("--sizes", callback=sizes, default="1K:32M", show_default=True, metavar="SIZES", help="1K:64M, or 4K,1M.")
+@click.option("--model", type=TARGET, metavar="TARGET:NAME", help="A function that builds your model.")
+@click.option("--batch", type=TARGET, metavar="TARGET:NAME", help="A function that makes a batch of one rank.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures to this file.")
+def bench(  # noqa: PLR0913 - its options
+    *,
+    nproc: int,
+    backend: str,
+    sizes: tuple[int, ...],
+    model: Target | None,
+    batch: Target | None,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Measure collectives, or each setting of DDP for your model.
+
+    Without --model: collectives by size, next to what the link between two ranks carries. With --model and --batch:
+    steps of the model on one rank, under DDP, and with each of its settings, in turn.
+    """
+    if (model is None) is not (batch is None):
+        raise click.UsageError("--model and --batch belong together")
+    if output is not None and not output.parent.is_dir():
+        raise click.BadParameter(f"{output}: there is no folder {output.parent}", param_hint="--output")
+    require_torch("bench")
+    with ending_on_signals():
+        text = _measured(nproc, backend, sizes, None if model is None or batch is None else (model, batch), form)
+    if output is None:
+        say(text)
+    else:
+        write_whole(output, f"{text}\n")
+
+
+def _measured(
+    nproc: int, backend: str, sizes: tuple[int, ...], targets: tuple[Target, Target] | None, form: str
+) -> str:
+    from ddpdoctor.bench.links import measure_links
+    from ddpdoctor.bench.settings import tune
+    from ddpdoctor.jobs.pool import Jobs
+    from ddpdoctor.report.bench import bench_data, links_text, tuned_text
+
+    started, load = time.monotonic(), os.getloadavg()[0]
+    with Jobs(nproc, os.environ) as jobs:
+        try:
+            chosen = _backend(backend, nproc)
+            links = None if targets else measure_links(jobs, chosen, sizes, 0.5)
+            tuned = tune(jobs, chosen, *targets, progress) if targets else None
+        except NotRun as exc:
+            click.echo(f"ddpdoctor bench: not measured, because {exc}", err=True)
+            sys.exit(NOT_MEASURED)
+        finally:
+            progress("")
+    about = {"load": load, "processors": os.cpu_count() or 1, "seconds": time.monotonic() - started}
+    if form == "json":
+        return json.dumps({**bench_data(links, tuned), **about}, indent=2)
+    shown = links_text(links) if links else tuned_text(tuned) if tuned else ""
+    return "\n".join((shown, *_caveats(about, nproc), f"{about['seconds']:.1f} s"))
+
+
+def _backend(asked: str, nproc: int) -> str:
+    """Return the backend that ranks of this host would use.
+
+    Raises:
+        NotRun: NCCL was asked for, and there is no GPU for each rank.
+    """
+    if asked == "gloo":
+        return asked
+    from ddpdoctor.host.facts import gather
+
+    gpus = len(gather().gpus.devices)
+    if gpus >= nproc:
+        return "nccl"
+    if asked == "nccl":
+        raise NotRun(f"{nproc} ranks over NCCL need {nproc} GPUs, and {gpus} are here")
+    return "gloo"
+
+
+def _caveats(about: dict[str, Any], nproc: int) -> list[str]:
+    """Say what makes the figures those of another machine."""
+    said = []
+    if about["load"] > about["processors"] / 2:
+        said.append(
+            f"This machine was busy: load {about['load']:.1f} on {about['processors']} processors before it began."
+        )
+    if nproc > about["processors"]:
+        said.append(f"{nproc} ranks shared {about['processors']} processors: on their own they are faster.")
+    return said

@@ -1,0 +1,133 @@
+"""What ``bench`` measured, as text and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.bench.settings import ALONE, DDP
+from ddpdoctor.bench.spread import is_faster, is_slower
+from ddpdoctor.report.style import table_text
+from ddpdoctor.report.text import printable
+
+if TYPE_CHECKING:
+    from ddpdoctor.bench.links import Links
+    from ddpdoctor.bench.settings import Tried, Tuned
+    from ddpdoctor.bench.spread import Spread
+
+GIGA = 1e9
+UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
+
+
+def links_text(links: Links) -> str:
+    """Return the operations by size, then what they reach of the link."""
+    rows = [
+        [each.operation, size_text(each.size), time_text(each.seconds), f"{each.bandwidth(links.ranks) / GIGA:.2f}"]
+        for each in links.measured
+    ]
+    table = table_text(["operation", "bytes", "time (least to most)", "GB/s a rank"], rows)
+    return "\n".join((f"{links.ranks} ranks of this host, {links.backend}", table, *_verdict(links)))
+
+
+def _verdict(links: Links) -> Iterator[str]:
+    reduced = [each for each in links.measured if each.operation == "all_reduce"]
+    most = max(each.bandwidth(links.ranks) for each in reduced)
+    what = "one TCP connection over loopback" if links.backend == "gloo" else "a copy from GPU 0 to GPU 1"
+    yield (
+        f"all_reduce carries up to {most / GIGA:.2f} GB/s a rank, {what} {links.link / GIGA:.2f} GB/s: "
+        f"{most / links.link:.0%} of it."
+    )
+    served = [each for each in links.measured if each.operation == "parameter server"]
+    ring, server = reduced[-1].seconds.middle, served[-1].seconds.middle
+    yield (
+        f"The sum of {size_text(reduced[-1].size)} on all ranks takes {server / ring:.1f} times as long by a parameter "
+        f"server: its rank 0 sends and receives {2 * (links.ranks - 1)} times the tensor, each rank of an all_reduce "
+        f"{4 * (links.ranks - 1) / links.ranks:.3g} times."
+    )
+
+
+def tuned_text(tuned: Tuned) -> str:
+    """Return the settings with their times, then what follows from them."""
+    rows = [[each.setting.name, *_cells(each)] for each in tuned.tried]
+    about = f"{tuned.ranks} ranks, {size_text(tuned.size)} of parameters"
+    about += f", {tuned.batch} samples in the batch of a rank" if tuned.batch else ""
+    table = table_text(["setting", "a batch (least to most)", "against DDP"], rows)
+    return "\n".join((about, table, *_advice(tuned)))
+
+
+def _cells(tried: Tried) -> tuple[str, str]:
+    if tried.seconds is None or tried.ratio is None:
+        return "not run", printable(tried.why_not)
+    return time_text(tried.seconds), "" if tried.setting.name in (ALONE, DDP) else ratio_text(tried.ratio)
+
+
+def _advice(tuned: Tuned) -> Iterator[str]:
+    if scaling := tuned.scaling:
+        yield (
+            f"{tuned.ranks} ranks do {scaling.middle:.2f} times the work of one ({scaling.low:.2f} to "
+            f"{scaling.high:.2f} in single rounds): {scaling.middle / tuned.ranks:.0%} of what they could."
+        )
+    best = tuned.best
+    if best is None:
+        yield "No setting that changes nothing else is faster in each round: leave DDP's defaults."
+    elif best.ratio:
+        yield f"Best here: DistributedDataParallel(model, {best.setting.name}), {ratio_text(best.ratio)}."
+
+
+def ratio_text(ratio: Spread) -> str:
+    """Say how much faster or slower something is, if each single round says so."""
+    if is_faster(ratio):
+        return f"{1 - ratio.middle:.0%} faster ({1 - ratio.high:.0%} to {1 - ratio.low:.0%})"
+    if is_slower(ratio):
+        return f"{ratio.middle - 1:.0%} slower ({ratio.low - 1:.0%} to {ratio.high - 1:.0%})"
+    return f"not told apart ({ratio.low - 1:+.0%} to {ratio.high - 1:+.0%})"
+
+
+def time_text(seconds: Spread) -> str:
+    """Show the median, the least and the greatest time in one unit."""
+    factor, unit = next((each for each in UNITS if seconds.middle * each[0] >= 1), UNITS[-1])
+    low, middle, high = (f"{each * factor:.3g}" for each in (seconds.low, seconds.middle, seconds.high))
+    return f"{middle} {unit} ({low} to {high})"
+
+
+def size_text(size: int) -> str:
+    """Show bytes in a binary unit."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:  # noqa: PLR2004 - the unit's step
+            return f"{size:.4g} {unit}"
+        size /= 1024  # type: ignore[assignment]  # from here on a fraction
+    return f"{size:.4g} GiB"
+
+
+def bench_data(links: Links | None, tuned: Tuned | None) -> dict[str, Any]:
+    """Return all figures as plain data: times in seconds, sizes in bytes."""
+    data: dict[str, Any] = {}
+    if links is not None:
+        data |= {"backend": links.backend, "ranks": links.ranks, "link_bytes_per_second": links.link}
+        data["operations"] = [
+            {
+                "operation": each.operation,
+                "bytes": each.size,
+                "seconds": _spread(each.seconds),
+                "bytes_per_second": each.bandwidth(links.ranks),
+            }
+            for each in links.measured
+        ]
+    if tuned is not None:
+        data |= {"ranks": tuned.ranks, "parameter_bytes": tuned.size, "batch": tuned.batch}
+        data["settings"] = [
+            {
+                "setting": each.setting.name,
+                "seconds": _spread(each.seconds),
+                "against_ddp": _spread(each.ratio),
+                "why_not": each.why_not,
+            }
+            for each in tuned.tried
+        ]
+        data["scaling"] = _spread(tuned.scaling)
+        data["best"] = tuned.best.setting.name if tuned.best else None
+    return data
+
+
+def _spread(values: Spread | None) -> dict[str, float] | None:
+    return None if values is None else {"low": values.low, "middle": values.middle, "high": values.high}

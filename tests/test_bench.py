@@ -1,0 +1,141 @@
+"""``ddpdoctor bench``: real collectives and real steps; no figure is compared with another one here."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ddpdoctor.bench import settings
+from ddpdoctor.bench.settings import ALONE, DDP, Setting, Tried, Tuned, tune
+from ddpdoctor.bench.spread import Spread, is_faster, is_slower, ratios, slowest
+from ddpdoctor.examine.target import Target
+from ddpdoctor.facets import NotRun
+from ddpdoctor.report.bench import ratio_text, size_text, time_text, tuned_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helpers import Run, Script
+
+    from ddpdoctor.jobs.pool import Jobs
+
+MODEL = """
+import torch
+from torch import nn
+
+def build_model():
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+
+class Leaves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.left = nn.Linear(8, 2), nn.Linear(8, 2)
+
+    def forward(self, inputs):
+        return self.used(inputs)
+
+def build_leaving():
+    return Leaves()
+
+def example_batch():
+    return torch.randn(4, 8)
+"""
+
+
+def test_what_one_round_denies_is_no_difference() -> None:
+    """Faster and slower are said of all rounds; the round's own base is what counts."""
+    assert slowest([[1.0, 5.0], [2.0, 3.0]]) == [2.0, 5.0]
+    assert ratios([2.0, 30.0, 8.0], [1.0, 10.0, 4.0]) == Spread(2.0, 2.0, 3.0)
+    assert is_faster(Spread(0.5, 0.6, 0.9))
+    assert not is_faster(Spread(0.5, 0.6, 0.99))
+    assert is_slower(Spread(1.1, 1.2, 1.3))
+    assert not is_slower(Spread(0.9, 1.2, 1.3))
+    assert ratio_text(Spread(0.5, 0.6, 0.9)) == "40% faster (10% to 50%)"
+    assert ratio_text(Spread(0.9, 1.2, 1.3)) == "not told apart (-10% to +30%)"
+
+
+def test_figures_have_their_unit() -> None:
+    """Times and sizes are shown in the unit that fits."""
+    assert time_text(Spread(0.001, 0.0025, 0.01)) == "2.5 ms (1 to 10)"
+    assert time_text(Spread(1e-6, 5e-6, 1e-5)) == "5 us (1 to 10)"
+    assert [size_text(each) for each in (12, 2048, 3 << 20, 5 << 30)] == ["12 B", "2 KiB", "3 MiB", "5 GiB"]
+
+
+def test_only_what_changes_nothing_else_is_advised() -> None:
+    """A setting that asks something of the training is shown, and not called best."""
+    fast, base = Spread(0.5, 0.5, 0.5), Spread(1.0, 1.0, 1.0)
+    asks, free = Setting("static_graph=True"), Setting("bucket_cap_mb=100", is_free=True)
+    tried = tuple(Tried(Setting(name), base, base) for name in (ALONE, DDP))
+
+    without = Tuned(2, 100, 4, (*tried, Tried(asks, fast, fast), Tried(free, why_not="no reason")))
+    assert without.best is None
+    assert "leave DDP's defaults" in tuned_text(without)
+    with_it = Tuned(2, 100, 4, (*tried, Tried(asks, fast, fast), Tried(free, fast, fast)))
+    assert "Best here: DistributedDataParallel(model, bucket_cap_mb=100), 50% faster" in tuned_text(with_it)
+    assert "2 ranks do 2.00 times the work of one" in tuned_text(with_it)
+
+
+def test_collectives_are_measured(ddpdoctor: Run) -> None:
+    """Each operation with each size, and the link."""
+    done = ddpdoctor("bench", "--sizes", "4K,64K", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+
+    operations = ("all_reduce", "all_gather", "broadcast", "parameter server")
+    assert {(each["operation"], each["bytes"]) for each in told["operations"]} == {
+        (operation, size) for operation in operations for size in (4096, 65536)
+    }
+    assert all(0 < each["seconds"]["low"] <= each["seconds"]["high"] for each in told["operations"])
+    assert told["link_bytes_per_second"] > 0
+
+
+def test_a_model_is_trained_with_each_setting(jobs: Jobs, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gives a figure, or says why not; a hook that only NCCL has is left out."""
+    monkeypatch.setattr(settings, "ROUNDS", 1)
+    file = script(MODEL)
+    said: list[str] = []
+
+    found = tune(jobs, "gloo", Target(file, "build_model"), Target(file, "example_batch"), said.append)
+
+    assert [each.setting.name for each in found.tried if each.seconds is None] in ([], ["bf16_compress_hook"])
+    assert all(each.why_not for each in found.tried if each.seconds is None)
+    assert (found.size, found.batch) == (4 * (8 * 8 + 8 + 8 * 2 + 2), 4)
+    assert len(said) == len(settings.SETTINGS)
+
+
+def test_a_model_that_does_not_train_under_ddp_is_said_to(jobs: Jobs, script: Script) -> None:
+    """The first sentence of what DDP raised, and the command that says why."""
+    file = script(MODEL)
+
+    with pytest.raises(NotRun, match=r"raised RuntimeError: Expected to have finished.*ddpdoctor check --model"):
+        tune(jobs, "gloo", Target(file, "build_leaving"), Target(file, "example_batch"), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--sizes", "big"), "'big' is no size"),
+        (("--sizes", "1M:1K"), "the second size is smaller"),
+        (("--model", "nowhere.py:build"), "nowhere.py"),
+        (("--nproc", "1"), "--nproc"),
+        (("--output", "/nowhere/x.json"), "there is no folder /nowhere"),
+        (("--backend", "nccl", "--nproc", "64"), "need 64 GPUs"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_line(ddpdoctor: Run, arguments: tuple[str, ...], told: str) -> None:
+    """Exit status 2, and what is wrong."""
+    done = ddpdoctor("bench", *arguments)
+
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) <= 4
+
+
+def test_the_report_goes_to_a_file(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Nothing on standard output then."""
+    done = ddpdoctor("bench", "--sizes", "4K", "--output", str(tmp_path / "bench.txt"))
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "all_reduce" in (tmp_path / "bench.txt").read_text()
