@@ -20,12 +20,20 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.look import Seen
     from ddpdoctor.stuck.spy import Stack
 
+LOADER = "torch/utils/data/dataloader.py"
+
 
 def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     """Return where the ranks of a job are: those that were seen, and those that this host has no more."""
     host = socket.gethostname()
     here = [
-        Sighted(_position(each, seen[each.pid], seconds), host, each.process.backends, max(each.identity.local_size, 0))
+        Sighted(
+            _position(each, seen[each.pid], seconds),
+            host,
+            each.process.backends,
+            max(each.identity.local_size, 0),
+            _moved(seen[each.pid]),
+        )
         for each in job.ranks
     ]
     gone = [Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds) for rank in job.ended_here(identities())]
@@ -38,6 +46,9 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     frames = seen.stack.frames
     operation = operation_of(frames)
     doing = _doing(seen, operation, rank.process.backends)
+    below = workers(rank.pid, seconds) if doing in {Doing.STANDING, Doing.ASKING} else ()
+    if below and any(frame.file.endswith(LOADER) for frame in frames):
+        doing = Doing.STANDING  # a loader looks after its workers each five seconds, whether they do anything or not
     sites = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
@@ -52,7 +63,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         recent=(Communication(0, 0.0, operation, "", "", site),) if waits and operation != JOINING else (),
         stack=sites,
         counters=tuple(_counters(seen.stack)),
-        workers=workers(rank.pid, seconds) if doing is Doing.STANDING else (),
+        workers=below,
     )
 
 
@@ -62,6 +73,15 @@ def _counters(stack: Stack) -> Iterator[tuple[str, int]]:
         if values and is_users(frame.file):
             names = loop_counters(frame.file, frame.line)
             yield from ((f"{frame.function}.{name}", value) for name, value in values if name in names)
+
+
+def _moved(seen: Seen) -> str:
+    """Return how far the loops came that a rank was in at the first look and at the last."""
+    if not seen.looks:
+        return ""
+    before, now = dict(_counters(seen.looks[0])), dict(_counters(seen.stack))
+    rose = ((name, before[name], now[name]) for name in now if name in before and now[name] != before[name])
+    return ", ".join(f"{name} {first} to {last}" for name, first, last in rose)
 
 
 def _doing(seen: Seen, operation: str, backends: tuple[str, ...]) -> Doing:

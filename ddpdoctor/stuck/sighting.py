@@ -19,13 +19,14 @@ APART = 60.0  # seconds between the looks at several hosts, from which on the re
 class Sighted:
     """A rank: where it is and on which host; ``local_size`` is 0 where nothing was said of it.
 
-    ``backends`` are those of its process groups.
+    ``backends`` are those of its process groups; ``moved`` says how far its loops came while it was looked at.
     """
 
     position: Position
     host: str
     backends: tuple[str, ...] = ()
     local_size: int = 0
+    moved: str = ""
 
     @property
     def came(self) -> bool:
@@ -134,7 +135,8 @@ def _sighted(data: Any) -> Sighted:
         counters=tuple((str(name), int(value)) for name, value in found["counters"]),
         workers=tuple(Worker(int(each["pid"]), _site(each["site"])) for each in found["workers"]),
     )  # fmt: skip
-    return Sighted(position, str(data["host"]), tuple(map(str, data["backends"])), int(data["local_size"]))
+    backends = tuple(map(str, data["backends"]))
+    return Sighted(position, str(data["host"]), backends, int(data["local_size"]), str(data["moved"]))
 
 
 def _site(data: Any) -> Site:

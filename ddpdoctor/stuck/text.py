@@ -10,7 +10,7 @@ from ddpdoctor.report.text import printable
 from ddpdoctor.watch.events import Doing
 
 if TYPE_CHECKING:
-    from ddpdoctor.stuck.sighting import Sighting
+    from ddpdoctor.stuck.sighting import Sighted, Sighting
     from ddpdoctor.watch.events import Position
 
 MOST = 32  # ranks that are listed one by one
@@ -23,16 +23,19 @@ def ranks_text(sighting: Sighting, style: Style = PLAIN) -> str:
     shown = sorted(rare[:MOST], key=lambda each: each.position.rank)
     several = len(sighting.hosts) > 1
     headers = ("rank", *(["host"] if several else []), "pid", "does", "for", "where")
-    rows = [(each.position.rank, *([each.host] if several else []), *_cells(each.position)) for each in shown]
+    rows = [(each.position.rank, *([each.host] if several else []), *_cells(each)) for each in shown]
     more = f"\n... {len(sighting.ranks) - MOST} more ranks" if len(sighting.ranks) > MOST else ""
     return printable(table_text(headers, rows, style.width) + more)
 
 
-def _cells(position: Position) -> tuple[str, str, str, str]:
-    does = f"waits in {position.operation}" if position.doing is Doing.WAITING else position.doing.value
-    inside = f"inside {position.function}" if position.function and position.doing is not Doing.WAITING else ""
+def _cells(each: Sighted) -> tuple[str, str, str, str]:
+    position = each.position
+    waits = position.doing is Doing.WAITING
     at = f"{Path(position.site.file).name}:{position.site.line}" if position.site else ""
-    return str(position.pid or "-"), does, f"{position.seconds:.0f} s", ", ".join(filter(None, (at, inside))) or "-"
+    inside = f"inside {position.function}" if position.function and not waits else ""
+    place = ", ".join(filter(None, (at, inside, each.moved)))
+    does = f"waits in {position.operation}" if waits else position.doing.value
+    return str(position.pid or "-"), does, f"{position.seconds:.0f} s", place or "-"
 
 
 def where(position: Position) -> str:
