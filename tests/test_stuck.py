@@ -238,7 +238,7 @@ def started(python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     yield from starting(python, tmp_path_factory.mktemp("hanging"), {**HANGING, **broken})
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def moving(python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """Start all jobs that move."""
     yield from starting(python, tmp_path_factory.mktemp("moving"), {**MOVING})
@@ -273,29 +273,30 @@ def test_the_line_of_a_worker_is_named(started: Started) -> None:
     assert "with LOCK:  # worker" in [each.seen for each in finding.evidence]
 
 
-@pytest.mark.parametrize("name", MOVING)
-def test_a_job_that_moves_does_not_hang(moving: Started, name: str) -> None:
-    """Ranks that compute, load data slowly, or have another process compute are at work, however others wait."""
-    said = decided(moving.see(name))
-    assert said.said.startswith("This training does not hang")
+class TestMoving:
+    """Jobs that are slow, or busy with something else, and do not hang."""
 
+    @pytest.mark.parametrize("name", MOVING)
+    def test_a_job_that_moves_does_not_hang(self, moving: Started, name: str) -> None:
+        """Ranks that compute, load data slowly, or have another process compute are at work, however others wait."""
+        said = decided(moving.see(name))
+        assert said.said.startswith("This training does not hang")
 
-def test_who_works_while_others_wait_is_told(moving: Started) -> None:
-    """A long evaluation on rank 0 is no hang: it is said that rank 0 works, and who waits for it."""
-    said = decided(moving.see("evaluates"))
-    assert "rank 0 is at work" in said.said
-    assert [each.slug for each in said.report.results] == ["slow-rank"]
+    def test_who_works_while_others_wait_is_told(self, moving: Started) -> None:
+        """A long evaluation on rank 0 is no hang: it is said that rank 0 works, and who waits for it."""
+        said = decided(moving.see("evaluates"))
+        assert "rank 0 is at work" in said.said
+        assert [each.slug for each in said.report.results] == ["slow-rank"]
 
-
-def test_how_far_a_job_came_is_told(moving: Started) -> None:
-    """The counter of the loop that a rank is in, at the first look and at the last."""
-    moving.see("slow data")
-    job = moving.jobs["slow data"]
-    text = ""
-    until = time.monotonic() + PATIENCE
-    while not re.search(r"train\.number \d+ to \d+", text) and time.monotonic() < until:
-        text = ranks_text(sighting(job, look([each.pid for each in job.ranks], WINDOW)[0], WINDOW))
-    assert "train.number" in text
+    def test_how_far_a_job_came_is_told(self, moving: Started) -> None:
+        """The counter of the loop that a rank is in, at the first look and at the last."""
+        moving.see("slow data")
+        job = moving.jobs["slow data"]
+        text = ""
+        until = time.monotonic() + PATIENCE
+        while not re.search(r"train\.number \d+ to \d+", text) and time.monotonic() < until:
+            text = ranks_text(sighting(job, look([each.pid for each in job.ranks], WINDOW)[0], WINDOW))
+        assert "train.number" in text
 
 
 class TestOnTheCommandLine:
@@ -307,7 +308,7 @@ class TestOnTheCommandLine:
         report = tmp_path / "stuck.json"
         pid = started.jobs["rank_died_or_stuck"].ranks[1].pid
         first = ddpdoctor("stuck", "--seconds", "2", "--report", str(report), str(pid))
-        assert (first.returncode, first.stderr) == (1, "")
+        assert (first.returncode, first.stderr) == (1, ""), first.stdout
         assert "DDP720 rank-died-or-stuck: rank 1 standing still in train at train.py" in first.stdout
         assert json.loads(report.read_text())["facts"]["stuck"]["verdict"] == "This training hangs."
         assert ddpdoctor("explain", str(report)).stdout == first.stdout
