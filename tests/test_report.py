@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from html.parser import HTMLParser
 from importlib import resources
 from xml.etree import ElementTree as ET
 
@@ -27,6 +28,7 @@ from ddpdoctor.findings import (
 )
 from ddpdoctor.report.data import as_dict, as_json, plain
 from ddpdoctor.report.junit import as_junit
+from ddpdoctor.report.page import COUNTS, as_page
 from ddpdoctor.report.redact import HIDDEN, redact, redact_environ, redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable, result_text
@@ -116,6 +118,48 @@ def test_text_of_any_report_is_harmless_on_any_terminal(report: Report) -> None:
     text = "\n".join([*(result_text(result, verbose=True) for result in report.results), closing_text(report)])
 
     assert all(" " <= char <= "~" or char == "\n" for char in text)
+
+
+class Words(HTMLParser):
+    """Collects what a page shows, and what it would fetch or run."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        super().__init__()
+        self.shown: list[str] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element and its attributes."""
+        self.tags.append(tag)
+        self.open += [] if tag == "meta" else [tag]
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the innermost element: no other."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Note what is shown."""
+        self.shown.append(data)
+
+
+@given(REPORTS)
+def test_a_page_shows_all_findings_and_fetches_nothing(report: Report) -> None:
+    """Whatever text a report holds: it is shown as text, within elements that are closed, by no script or link."""
+    page = Words()
+    page.feed(as_page(report, {"watched": {"0": dict.fromkeys(COUNTS, 3.0)}}))
+    page.close()
+
+    assert page.open == []
+    assert not {"script", "link", "img", "a", "iframe"} & set(page.tags)
+    assert not {"src", "href", "onclick"} & {name for name, _ in page.attributes}
+    shown = "".join(page.shown)
+    for finding in report.findings():
+        for text in (finding.message, finding.fix.summary, finding.evidence[0].seen):
+            assert all(part in shown for part in re.split(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", text))
 
 
 @given(REPORTS, st.integers(40, 200))

@@ -68,7 +68,9 @@ LEVELS = {str(severity): severity for severity in Severity}
     show_default=True,
     help="The least severity that makes the exit status 1.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "junit", "html"]), default="text", show_default=True
+)
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report there.")
 @click.option(
     "--verbose", is_flag=True, help="Show each check, with the reason why it was not run; all of long tables."

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     "--on-finding", type=click.Choice(["warn", "raise", "log"]), default="warn", show_default=True,
     help="Print a finding at once; or also end the training; or only write the report.",
 )  # fmt: skip
-@click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write a report in JSON there.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write a report there: JSON, or a page where it ends in .html.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print findings only: no line at the end on what was watched.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(hang_after: float, on_finding: str, report: str | None, command: tuple[str, ...], *, quiet: bool) -> None:

@@ -12,6 +12,7 @@ from ddpdoctor.cli.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.junit import as_junit
+from ddpdoctor.report.page import as_page
 from ddpdoctor.report.redact import redacted
 from ddpdoctor.report.style import PLAIN
 from ddpdoctor.report.text import result_text
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Show:
-    """Says on standard output what a run finds; ``form`` is text, json or junit, ``output`` a file or None.
+    """Says on standard output what a run finds; ``form`` is text, json, junit or html, ``output`` a file or None.
 
     ``quiet`` leaves out what does not change the exit status: nothing is said where that is 0.
     """
@@ -75,6 +76,7 @@ class Show:
             "text": lambda: "".join(f"{line}\n" for line in self._lines),
             "json": lambda: as_json(report, self._fail_on, facts),
             "junit": lambda: as_junit(report, self._fail_on),
+            "html": lambda: as_page(report, facts),
         }[self._form]()
         if self._output is None and self._form == "text":
             return  # it was said as it came

@@ -10,6 +10,7 @@ from ddpdoctor.engine import result
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.report.data import as_json
+from ddpdoctor.report.page import as_page
 from ddpdoctor.report.redact import redacted
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, result_text
@@ -72,6 +73,8 @@ def watched_text(monitor: Monitor, style: Style = PLAIN) -> str:
 
 
 def write_report(path: str, monitor: Monitor, seconds: float) -> None:
-    """Write what was found as JSON."""
+    """Write what was found as JSON; as a page where the file's name ends in .html."""
     report = redacted(Report(found_results(monitor), (), seconds))
-    write_whole(Path(path), as_json(report, Severity.WARNING, {"watched": monitor.counts}))
+    facts = {"watched": monitor.counts}
+    text = as_page(report, facts) if path.endswith(".html") else as_json(report, Severity.WARNING, facts)
+    write_whole(Path(path), text)
