@@ -46,7 +46,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     frames = seen.stack.frames
     operation = operation_of(frames)
     doing = _doing(seen, operation, rank.process.backends)
-    below = workers(rank.pid, seconds) if doing in {Doing.STANDING, Doing.ASKING} else ()
+    below = workers(rank.pid) if doing in {Doing.STANDING, Doing.ASKING} else ()
     if below and any(frame.file.endswith(LOADER) for frame in frames):
         doing = Doing.STANDING  # a loader looks after its workers each five seconds, whether they do anything or not
     sites = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))

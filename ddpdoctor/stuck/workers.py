@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ddpdoctor.stuck.kernel import kernel
 from ddpdoctor.stuck.spy import stacks
 from ddpdoctor.watch.events import Site, Worker
 from ddpdoctor.watch.user_frames import is_users
@@ -21,14 +20,13 @@ LOOP = ("_worker_loop", "_bootstrap")
 """Where a process's own work begins: below it a forked one has the frames of its parent."""
 
 
-def workers(pid: int, seconds: float) -> tuple[Worker, ...]:
-    """Return the processes below a rank that have rested in the user's code for so many seconds."""
+def workers(pid: int) -> tuple[Worker, ...]:
+    """Return the processes below a rank that are in the user's code; the rank stands, so they have used no processor."""
     below: list[int] = []
     with suppress(psutil.Error):
         below = [each.pid for each in psutil.Process(pid).children(recursive=True)][:MOST]
-    resting = [each for each in below if (kernel(each).rested or 0.0) >= seconds]
     found = []
-    for each, stack in stacks(resting).read.items() if resting else ():
+    for each, stack in stacks(below).read.items() if below else ():
         site = _site(stack)
         if site is not None:
             found.append(Worker(each, site))
