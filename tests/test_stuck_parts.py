@@ -295,6 +295,7 @@ def train(loader):
     def test_what_counts_the_loops_is_known(self, file: str) -> None:
         """Targets of the loops around a line, and what is counted up in them."""
         assert loop_counters(file, 8) == {"epoch", "step", "batch", "total"}
+        assert loop_counters(file, 4) == {"epoch", "step", "batch", "total"}  # where it waits for the next item
         assert loop_counters(file, 9) == {"epoch", "total"}
         assert loop_counters(file, 2) == set()
 

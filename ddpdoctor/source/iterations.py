@@ -56,7 +56,7 @@ def _function(file: str, line: int) -> ast.AST | None:
 def _around(file: str, line: int) -> list[ast.For | ast.AsyncFor | ast.While]:
     """Return the loops around a line within its function, outermost first."""
     function = _function(file, line) or parsed(file)
-    return [each for each in _own(function) if isinstance(each, LOOPS) and _in_body(each, line)]
+    return [each for each in _own(function) if isinstance(each, LOOPS) and _is_in(each, line)]
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -74,5 +74,6 @@ def _holds(node: ast.AST, line: int) -> bool:
     return bool(first <= line <= (last or 0))
 
 
-def _in_body(loop: ast.For | ast.AsyncFor | ast.While, line: int) -> bool:
-    return loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
+def _is_in(loop: ast.For | ast.AsyncFor | ast.While, line: int) -> bool:
+    """Whether a line is of the loop; its first is, where the next item comes from."""
+    return loop.lineno <= line <= (loop.body[-1].end_lineno or 0)

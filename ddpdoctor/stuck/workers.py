@@ -21,7 +21,7 @@ LOOP = ("_worker_loop", "_bootstrap")
 
 
 def workers(pid: int) -> tuple[Worker, ...]:
-    """Return the processes below a rank that are in the user's code; the rank stands, so they have used no processor."""
+    """Return the processes below a rank that stands which are in the user's code: they have used no processor."""
     below: list[int] = []
     with suppress(psutil.Error):
         below = [each.pid for each in psutil.Process(pid).children(recursive=True)][:MOST]
