@@ -91,7 +91,7 @@ def python() -> Iterator[str]:
         warm, socket, program = ROOT / "tests" / "warm.py", f"{folder}/socket", Path(folder, "python")
         program.write_text(PYTHON.format(python=sys.executable, warm=warm, socket=socket))
         program.chmod(0o755)
-        environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "ROOM": "x" * 16_384}
         command = (sys.executable, warm, socket)
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as server:
             assert server.stdout is not None

@@ -19,6 +19,7 @@ from ddpdoctor.check import (
     Stalled,
     Table,
     Training,
+    are_alternatives,
     rank_condition,
     watch,
 )
@@ -66,6 +67,8 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     pids = {position.pid for position in event.ranks}
     if any(meets_nowhere(each) or misses_the_store(each) for each in training.of(Joining) if each.pid in pids):
         return None
+    if Doing.WAITING not in doings:
+        return _nobody_waits(doings)
     if not doings & {*GONE, Doing.WORKING} and absent(event, training):
         return Hang.NEVER_JOINED
     for doing, verdict in (
@@ -85,6 +88,13 @@ def _why_left(event: Stalled, training: Training) -> Hang:
         return Hang.SWALLOWED
     left = loop_left_by(event, training)
     return Hang.EXITED if left is not None and left.loop.only else Hang.LEFT
+
+
+def _nobody_waits(doings: set[Doing]) -> Hang | None:
+    """Decide where no rank is in a communication, which is seen from outside alone: nothing hangs where one works."""
+    if doings & {Doing.WORKING, Doing.ASKING}:
+        return None
+    return Hang.GONE if doings & {*GONE} else Hang.STANDS if Doing.STANDING in doings else None
 
 
 def absent(event: Stalled, training: Training) -> tuple[int, ...]:
@@ -109,14 +119,16 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
-    return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
+    if len(event.ranks) < event.world_size:
+        return Hang.UNSEEN
+    return Hang.ORDER if at_odds(event) else _unlike(event, training)
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:
     """Decide where no two calls are seen that should match."""
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
-        return Hang.SAME
+        return Hang.DIVERGED if iterations(event) else Hang.SAME
     if uneven(event, training):
         return Hang.UNEVEN
     if guarded(event):
@@ -142,6 +154,39 @@ def first_mismatch(event: Stalled) -> tuple[tuple[int, Communication], tuple[int
             if ours.operation != theirs.operation or not same_shapes:
                 return (rank, ours), (other, theirs)
     return None
+
+
+def at_odds(event: Stalled) -> tuple[Position, Position] | None:
+    """Return two ranks in different operations at one line, or in the two branches of one ``if``.
+
+    Of ranks that were watched it is known what they called, which is better.
+    """
+    if not event.outside:
+        return None
+    first = event.ranks[0]
+    for other in event.ranks[1:]:
+        if first.operation == other.operation or "backward" in {first.operation, other.operation}:
+            continue
+        if first.stack == other.stack or (
+            first.site is not None
+            and other.site is not None
+            and first.site.file == other.site.file
+            and are_alternatives(first.site.file, first.site.line, other.site.line)
+        ):
+            return first, other
+    return None
+
+
+def iterations(event: Stalled) -> dict[int, dict[str, int]]:
+    """Return by rank the counters of the loops around the line where all ranks wait, if these differ; or nothing."""
+    first = event.ranks[0]
+    if any(each.stack != first.stack for each in event.ranks):
+        return {}
+    found = {each.rank: dict(each.counters) for each in event.ranks}
+    names = [name for name, _ in first.counters]
+    apart = [name for name in names if len({values.get(name) for values in found.values()}) > 1]
+    known = [name for name in apart if all(name in values for values in found.values())]
+    return {rank: {name: values[name] for name in known} for rank, values in found.items()} if known else {}
 
 
 UNEQUAL = frozenset({"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"})
@@ -198,8 +243,13 @@ def seen(event: Stalled) -> tuple[Evidence, ...]:
     )
 
 
-def table(event: Stalled) -> Table:
-    """List each rank's last communications: a mismatched pair often shows at a later, innocent one."""
+def table(event: Stalled) -> Table | None:
+    """List each rank's last communications: a mismatched pair often shows at a later, innocent one.
+
+    None where nothing is known of them.
+    """
+    if event.outside:
+        return None
     return Table(
         ("rank", "steps", "batches", "last communications, latest last"),
         tuple(

@@ -42,7 +42,7 @@ from ddpdoctor.check import (
 )
 
 from ._flight import OTHER_OPERATION, proofs
-from ._hangs import Hang, first_mismatch, on_hang, seen, short, table
+from ._hangs import Hang, at_odds, first_mismatch, on_hang, seen, short, table
 from ._mismatch import Mismatch, on_mismatch, sides
 
 AILMENT = Ailment("DDP717", Severity.ERROR)
@@ -104,4 +104,13 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             FIX,
             place(ours.site),
             table=table(event),
+        )
+    elif both := at_odds(event):
+        one, two = both
+        yield Finding(
+            f"rank {one.rank} calls {one.operation} at {short(one.site)} where rank {two.rank} calls {two.operation} "
+            f"at {short(two.site)}",
+            seen(event),
+            FIX,
+            place(one.site, rank=one.rank),
         )

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from linecache import getline
 
 from ddpdoctor.check import (
     Ailment,
@@ -42,6 +43,7 @@ from ddpdoctor.check import (
     Log,
     PeerLost,
     Place,
+    Position,
     Record,
     Role,
     Severity,
@@ -181,15 +183,35 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     lost = (gone or event.doing(Doing.STANDING))[0]
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
-    waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
+    keeps = _keeps(lost)
     yield Finding(
-        f"rank {lost.rank} {where(lost)}; rank {waiting.rank} waits for it in {waiting.operation} at "
-        f"{short(waiting.site)}",
-        (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event)),
+        f"rank {lost.rank} {where(lost)}{keeps}; {_who_waits(event)}",
+        (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *_lines(lost)),
         Fix(f"mend what keeps rank {lost.rank}", command=REVIVE[lost.doing].format(pid=lost.pid)),
         place((failed[-1] if failed else lost).site, rank=lost.rank),
         table=table(event),
     )
+
+
+def _who_waits(event: Stalled) -> str:
+    """Return who waits for a rank; nobody where all stand, which only a look from outside finds."""
+    waiting = next(iter(event.doing(Doing.WAITING)), None)
+    if waiting is not None:
+        return f"rank {waiting.rank} waits for it in {waiting.operation} at {short(waiting.site)}"
+    return "no rank waits for it" + (", all stand still" if len(event.ranks) > 1 else "")
+
+
+def _keeps(lost: Position) -> str:
+    """Return what a rank that stands waits for, where its own worker processes stand as well."""
+    stands = next((each for each in lost.workers), None)
+    return f": its worker process {stands.pid} stands still at {short(stands.site)}" if stands else ""
+
+
+def _lines(lost: Position) -> Iterator[Evidence]:
+    """Yield the source of the lines at which a rank and its workers stand, where it is read from outside."""
+    for site, source in ((lost.site, f"rank {lost.rank}"), *((each.site, f"PID {each.pid}") for each in lost.workers)):
+        if lost.stack and site is not None and (text := getline(site.file, site.line).strip()):
+            yield Evidence(text, "", f"{source}, {short(site)}")
 
 
 @watch(PeerLost)

@@ -54,11 +54,14 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who left, who waits, and how far each of them came."""
     gone = event.doing(Doing.ENDED)[0]
     waiting = event.doing(Doing.WAITING)[0]
+    counted = not event.outside
     yield Finding(
-        f"rank {gone.rank} has ended after {gone.steps} steps; rank {waiting.rank} waits for it in "
-        f"{waiting.operation} at {short(waiting.site)}, after {waiting.steps}",
+        f"rank {gone.rank} has ended{f' after {gone.steps} steps' if counted else ''}; rank {waiting.rank} waits for "
+        f"it in {waiting.operation} at {short(waiting.site)}{f', after {waiting.steps}' if counted else ''}",
         (
-            Evidence(f"{gone.steps} steps, {gone.batches} batches", "as many as the others", f"rank {gone.rank}"),
+            Evidence(f"{gone.steps} steps, {gone.batches} batches", "as many as the others", f"rank {gone.rank}")
+            if counted
+            else Evidence("its process is no more", "all ranks end together", f"rank {gone.rank}"),
             *seen(event),
         ),
         Fix(

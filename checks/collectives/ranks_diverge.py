@@ -32,20 +32,24 @@ from collections.abc import Iterator
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
+    Evidence,
     Finding,
     Fix,
     Log,
     Place,
     Record,
     Severity,
+    Site,
     Stalled,
+    Training,
     log_pattern,
     place,
 )
 
 from .._few import few
+from ._exits import loop_left_by
 from ._flight import CROSSED, LATE, proofs
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, iterations, on_hang, seen, short, table
 from ._waits import STUCK, place_of
 from ._watchdog import Timeout, named, on_timeout, story_of
 
@@ -55,6 +59,10 @@ FIX = Fix(
     "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",
     diff="+flag = torch.tensor([int(condition)], device=device)\n+torch.distributed.broadcast(flag, src=0)\n"
     "-if condition:\n+if flag.item():",
+)
+UNEVEN = Fix(
+    "give every rank the same number of iterations, and leave the loop on all ranks together",
+    diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
 )
 ELSEWHERE = "a branch or a loop differs between the ranks (rank == 0, number of batches, kind of batch)"
 
@@ -136,14 +144,18 @@ def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]
 
 
 @on_hang(Hang.DIVERGED)
-def while_training(event: Stalled) -> Iterator[Finding]:
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield where each rank waits, where nothing tells which of them is wrong."""
-    yield Finding(
+    yield _in_iterations(event) or _after_a_loop(event, training) or _apart(event, seen(event))
+
+
+def _apart(event: Stalled, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
         "the ranks wait for each other in different places: "
         + "; ".join(
             f"rank {position.rank} in {position.operation} at {short(position.site)}" for position in event.ranks[:4]
         ),
-        seen(event),
+        evidence,
         FIX,
         place(event.ranks[0].site, rank=event.ranks[0].rank),
         table=table(event),
@@ -154,4 +166,49 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             ),
             "compare the two lines above: one of them is reached by some ranks only",
         ),
+    )
+
+
+def _in_iterations(event: Stalled) -> Finding | None:
+    """Return that all ranks wait at one line, and have not come to it equally often; None where they have."""
+    found = iterations(event)
+    if not found:
+        return None
+    first = event.ranks[0]
+    counters = {rank: ", ".join(f"{name}={value}" for name, value in each.items()) for rank, each in found.items()}
+    said = "; ".join(f"rank {rank} at {each}" for rank, each in few(counters.items(), lambda pair: pair[1]))
+    return Finding(
+        f"all ranks wait in {first.operation} at {short(first.site)}, in different iterations: {said}",
+        (
+            *(
+                Evidence(each, "the same on all ranks", f"rank {rank}, its variables")
+                for rank, each in counters.items()
+            ),
+            *seen(event),
+        ),
+        UNEVEN,
+        place(first.site, rank=first.rank),
+        ambiguity=Ambiguity(
+            (
+                "the ranks have different numbers of batches, or one skips an iteration (continue, break)",
+                "the network has stalled: the rank behind did not get the last result",
+            ),
+            "ddpdoctor run -- torchrun ...   # counts the batches of each rank",
+        ),
+    )
+
+
+def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
+    """Return which rank has left a loop that another one is in, where nothing but its end can be why."""
+    found = loop_left_by(event, training)
+    if found is None:
+        return None
+    loop = Site(found.loop.file, found.loop.line, "")
+    ahead, behind = (next(each for each in event.ranks if each.rank == rank) for rank in (found.rank, found.other))
+    return Finding(
+        f"rank {ahead.rank} has left the loop at {short(loop)}, and waits in {ahead.operation} at {short(ahead.site)}; "
+        f"rank {behind.rank} is in the loop, in {behind.operation} at {short(behind.site)}",
+        seen(event),
+        UNEVEN,
+        place(loop, rank=ahead.rank),
     )

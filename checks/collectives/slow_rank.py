@@ -52,6 +52,7 @@ from ._watchdog import Timeout, named, on_timeout, story_of
 AILMENT = Ailment("DDP711", Severity.ERROR)
 SHOWN = 8  # ranks
 WATCH = "ddpdoctor run -- torchrun --nnodes=2 ... train.py   # on each host"
+ELSEWHERE = "ddpdoctor stuck --report HOST.json   # on each host\nddpdoctor stuck HOST.json HOST2.json"
 FIX = Fix(
     "prepare the data before the training, or give the group more time",
     diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
@@ -116,7 +117,9 @@ def elsewhere(event: Stalled) -> Iterator[Finding]:
         Fix(
             "see what the ranks of the other hosts do: start the same command on each host with the watch",
             command=WATCH,
-        ),
+        )
+        if not event.outside
+        else Fix("look at the other hosts, too, and put what was seen there together", command=ELSEWHERE),
         place(waiting.site, rank=waiting.rank),
         severity=Severity.NOTE,
     )

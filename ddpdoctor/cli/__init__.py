@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "check",
     "run": "run",
     "explain": "explain",
+    "stuck": "stuck",
     "lint": "lint",
     "bench": "bench",
     "repair": "repair",
@@ -31,7 +32,7 @@ COMMANDS = {
     "completion": "completion",
     "monitor": "monitor",
 }
-FIRST = ("check", "run", "explain", "lint", "repair")
+FIRST = ("check", "run", "explain", "stuck", "lint", "repair")
 """The commands that somebody who is new here wants to see first."""
 
 

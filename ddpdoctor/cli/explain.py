@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ddpdoctor.cli.pages import is_log, said_of
+from ddpdoctor.cli.pages import is_log, is_sighting, said_of
 from ddpdoctor.cli.terminal import say, style
 from ddpdoctor.cli.values import completed
 from ddpdoctor.facets import BadTarget
@@ -41,9 +41,13 @@ def explain(  # noqa: PLR0913 - its options
     Given the codes or slugs of checks, such as DDP501, it prints their pages instead; given a word, it searches them.
 
     LOG is a file, compressed or not, a folder of them, or - for standard input; dumps of torch's flight recorder
-    are read, too, of all ranks at once. Without a LOG, standard input is
-    passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
+    are read, too, of all ranks at once, and what ddpdoctor stuck --report has written on several hosts. Without a LOG,
+    standard input is passed on to standard output, and explained at its end: torchrun ... 2>&1 | ddpdoctor explain
     """
+    if any(map(is_sighting, names)):
+        from ddpdoctor.cli.stuck import read, show
+
+        show(read(names), 0.0, "json" if form == "json" else "text", None, verbose=everything)
     if names and not any(map(is_log, names)):
         say(said_of(load_checks(), names, style(sys.stdout), everything=everything))
         return

@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 SHOWN = 12  # checks that a search lists, unless all are asked for
 
 
+BEGINS = b'{\n  "schema": "ddpdoctor-report/'
+LARGEST = 1 << 28  # bytes: some 100,000 ranks
+
+
+def is_sighting(path: str) -> bool:
+    """Whether a file is a report with what was seen of a training."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(BEGINS)) == BEGINS and b'"kind": "ddpdoctor-stuck/' in file.read(LARGEST)
+    except OSError:
+        return False
+
+
 def is_log(name: str) -> bool:
     """Whether a name is that of a file or folder, or ``-``."""
     return name == "-" or (bool(name) and Path(name).exists())

@@ -23,6 +23,17 @@ def rank_condition(file: str, line: int) -> str:
     return found
 
 
+def are_alternatives(file: str, one: int, other: int) -> bool:
+    """Whether two lines stand in the two branches of one ``if``."""
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.If) and node.orelse:
+            sides = [(block[0].lineno, block[-1].end_lineno or 0) for block in (node.body, node.orelse)]
+            within = [{line for line in (one, other) if first <= line <= last} for first, last in sides]
+            if {one} in within and {other} in within and one != other:
+                return True
+    return False
+
+
 def _rank_names(tree: ast.Module) -> set[str]:
     """Return the variables that are assigned from something about the rank."""
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
-from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled
+from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled, Worker
 from ddpdoctor.watch.events.ledger import Exchange, ParametersHeld, StepFingerprinted
 from ddpdoctor.watch.events.model import (
     Bypassed,
@@ -73,6 +73,7 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SyncSkipped",
+    "Worker",
     "Wrapped",
     "Wrapping",
     "place",

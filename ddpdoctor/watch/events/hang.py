@@ -22,6 +22,14 @@ class Pending:
         return f"{self.operation}{f' of {self.shapes}' if self.shapes else ''}, number {self.number} of its group"
 
 
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that a rank has started, such as a data loader's, that stands still at a line."""
+
+    pid: int
+    site: Site
+
+
 class Doing(enum.Enum):
     """What a rank does while others wait.
 
@@ -50,6 +58,8 @@ class Position:
     are the last communications that it began, oldest first; ``pending`` what torch's flight recorder holds as not
     complete. ``stack`` are the lines of the user's code, innermost first.
     ``seconds``: since its counters last moved, or since it is gone.
+    ``counters`` are what counts the loops around these lines, as ``train.epoch``; ``workers`` are processes that the
+    rank has started and that stand still as it does. Both are known only where a process was looked into from outside.
     """
 
     rank: int
@@ -65,6 +75,8 @@ class Position:
     recent: tuple[Communication, ...] = ()
     pending: tuple[Pending, ...] = ()
     stack: tuple[Site, ...] = ()
+    counters: tuple[tuple[str, int], ...] = ()
+    workers: tuple[Worker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +91,14 @@ class Sibling:
 class Stalled(Event):
     """Made by the monitor: a rank has waited for others longer than --hang-after. All ranks that are known, by rank.
 
-    ``siblings`` are looked for where fewer ranks are known than the world has.
+    ``siblings`` are looked for where fewer ranks are known than the world has. ``outside``: the ranks were never
+    watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
     """
 
     ranks: tuple[Position, ...]
     world_size: int
     siblings: tuple[Sibling, ...] = ()
+    outside: bool = False
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""

@@ -1,0 +1,139 @@
+"""``ddpdoctor stuck``: a training that hangs now, and that was started without ddpdoctor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ddpdoctor.cli.terminal import progress, say, style
+from ddpdoctor.facets import BadTarget
+from ddpdoctor.findings import Severity
+from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from ddpdoctor.stuck.jobs import Job
+    from ddpdoctor.stuck.sighting import Sighting
+
+WINDOW = 5.0
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[PID|FILE...]")
+@click.option(
+    "--seconds", type=click.FloatRange(2, 600), default=WINDOW, show_default=True, metavar="SECONDS",
+    help="How long the ranks are looked at: what stays where it is meanwhile stands.",
+)  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write a report in JSON there, too.")
+@click.option("--verbose", is_flag=True, help="Show all of long findings.")
+def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None, *, verbose: bool) -> None:
+    """Say where a training hangs that is running now.
+
+    PID is a rank, or what has started the ranks; where one training runs on this host, none is needed. The ranks are
+    looked at from outside: none is stopped, ended or changed.
+
+    FILE is what --report has written on another host: several are put together, and give one verdict.
+    """
+    from ddpdoctor.stuck.examine import examine, find
+
+    if report is not None and not Path(report).absolute().parent.is_dir():
+        raise BadTarget(f"--report {report}: there is no folder {Path(report).parent}")
+    if names and not all(each.isdigit() for each in names):
+        show(read(names), 0.0, form, report, verbose=verbose)
+    job = find([int(each) for each in names])
+    progress(f"looking at {len(job.ranks)} ranks for {seconds:g} s")
+    seen, refused = examine(job, seconds)
+    progress("")
+    if refused:
+        click.echo(f"ddpdoctor: {refused}", err=True)
+    show(seen, seconds, form, report, verbose=verbose, flight=flight(job) if form == "text" else "")
+
+
+def flight(job: Job) -> str:
+    """Return what the dumps of torch's flight recorder say, or how to have them written; empty where there are none."""
+    from ddpdoctor.stuck.flight import dumps, pipes
+
+    if paths := dumps(job):
+        listed = " ".join(map(str, paths))
+        return f"torch's flight recorder ({listed}):\n{compared(paths)}"
+    if commands := list(pipes(job)):
+        listed = "\n".join(f"  {each}" for each in commands)
+        return f"torch's flight recorder can tell more: have each rank write its dump, and run this again:\n{listed}"
+    return ""
+
+
+def compared(paths: tuple[Path, ...]) -> str:
+    """Return what the dumps say together; why not, where one of them cannot be read."""
+    from ddpdoctor.logs.examination import quick_examination
+    from ddpdoctor.logs.flight.dumps import dump_at
+    from ddpdoctor.logs.read.sources import sources
+    from ddpdoctor.report.answer import answer_text
+
+    examined = quick_examination()
+    try:
+        found = [dump_at(source) for path in paths for source in sources(str(path))]
+    except BadTarget as exc:
+        return str(exc)
+    read_dumps = [each for each in found if each is not None]
+    if not read_dumps:
+        return "no dump that can be read"
+    examined.compare(read_dumps)
+    return answer_text(examined.answer(None), style(sys.stdout))
+
+
+def read(names: tuple[str, ...]) -> Sighting:
+    """Put together the reports of several hosts.
+
+    Raises:
+        BadTarget: one of them cannot be read, or is none.
+    """
+    from ddpdoctor.stuck.sighting import apart, merged, read_sighting
+
+    found = []
+    for name in names:
+        try:
+            sighting = read_sighting(name, json.loads(Path(name).read_text(encoding="utf-8")))
+        except OSError as exc:
+            raise BadTarget(f"{name}: {exc.strerror}") from None
+        except (ValueError, RecursionError):
+            raise BadTarget(f"{name}: no process, and no report of ddpdoctor stuck in JSON") from None
+        if sighting is None:
+            raise BadTarget(f"{name}: no report of ddpdoctor stuck")
+        found.append((name, sighting))
+    if late := apart(each for _, each in found):
+        click.echo(f"ddpdoctor: {late}", err=True)
+    return merged(found)
+
+
+def show(  # noqa: PLR0913 - how it is shown
+    sighting: Sighting, seconds: float, form: str, report: str | None, *, verbose: bool, flight: str = ""
+) -> None:
+    """Print where the ranks are, what the checks find, and the verdict; and end with the exit status."""
+    from ddpdoctor.report.data import as_json
+    from ddpdoctor.report.redact import redacted
+    from ddpdoctor.report.text import result_text
+    from ddpdoctor.report.whole_file import write_whole
+    from ddpdoctor.stuck.sighting import as_data
+    from ddpdoctor.stuck.text import ranks_text
+    from ddpdoctor.stuck.verdict import verdict
+
+    decided = verdict(sighting, load_checks(), seconds)
+    found = redacted(decided.report)
+    data = as_json(found, Severity.WARNING, {"stuck": {**as_data(sighting), "verdict": decided.said}})
+    if report is not None:
+        write_whole(Path(report), data)
+    if form == "json":
+        click.echo(data, nl=False)
+    else:
+        look = style(sys.stdout)
+        say(ranks_text(sighting, look) + "\n")
+        for each in found.results:
+            say(result_text(each, look, verbose=verbose) + "\n")
+        if flight:
+            say(flight + "\n")
+        say("\n".join(look.wrap(decided.said)))
+    sys.exit(found.exit_status(Severity.WARNING))

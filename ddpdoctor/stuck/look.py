@@ -1,0 +1,92 @@
+"""Looks at ranks for some seconds: what stays the same in all looks is what stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import psutil
+
+from ddpdoctor.stuck.kernel import Kernel, kernel
+from ddpdoctor.stuck.spy import Stack, Stacks, stacks
+from ddpdoctor.watch.monitor.activity import Activity, follow
+from ddpdoctor.watch.monitor.usage import usages
+
+EACH = 1.0  # seconds from look to look
+LEAST = 2.0  # seconds for a job all of whose ranks move
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen of one process, in the order of the looks; ``kernel`` is what the kernel knew after the last.
+
+    ``activity`` is the kernel's account of it and of what it has started, ``own`` that of itself alone; ``state`` is
+    the process's latest.
+    """
+
+    pid: int
+    kernel: Kernel
+    began: float = 0.0
+    looks: list[Stack] = field(default_factory=list)
+    activity: Activity = field(default_factory=Activity)
+    own: Activity = field(default_factory=Activity)
+    state: str = ""
+
+    @property
+    def stack(self) -> Stack:
+        """The latest."""
+        return self.looks[-1] if self.looks else Stack()
+
+    @property
+    def moves(self) -> bool:
+        """Whether it was not always at the same line with the same counters."""
+        return any(each != self.looks[0] for each in self.looks)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it."""
+        return self.state == psutil.STATUS_STOPPED
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended meanwhile."""
+        return self.state in {"", psutil.STATUS_ZOMBIE}
+
+    def works(self, *, alone: bool) -> bool:
+        """Whether it computed, waited for a core or a disk, or moved data at any time; ``alone``: it itself."""
+        account = self.own if alone else self.activity
+        return (account.quiet is not None and account.quiet.time > self.began) or account.moves_data
+
+
+def look(pids: Iterable[int], seconds: float) -> tuple[dict[int, Seen], Stacks]:
+    """Look at processes again and again, for so many seconds; shorter where all of them move."""
+    found = {pid: Seen(pid, kernel(pid)) for pid in pids}
+    began = time.monotonic()
+    _account(found)
+    for each in found.values():
+        each.began = time.monotonic()
+    while True:
+        said = stacks(found)
+        for pid, each in found.items():
+            each.looks += [said.read[pid]] if pid in said.read else []
+            each.state, each.kernel = _state(pid), kernel(pid)
+        passed = time.monotonic() - began
+        if passed >= seconds or (passed >= LEAST and all(each.moves for each in found.values())):
+            return found, said
+        time.sleep(min(EACH, seconds - passed))
+        _account(found)
+
+
+def _account(found: dict[int, Seen]) -> None:
+    """Have the kernel's counters read: one window is over."""
+    follow({pid: each.activity for pid, each in found.items()})
+    for pid, usage in usages(found, helpers=False).items():
+        found[pid].own.take(usage)
+
+
+def _state(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).status())
+    except psutil.Error:
+        return ""

@@ -1,0 +1,177 @@
+"""What was seen of a training on a host, or on several: as one writes it down, reads it again and puts it together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ddpdoctor.facets import BadTarget
+from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker
+from ddpdoctor.watch.monitor.operation import JOINING
+from ddpdoctor.watch.training import Training
+
+KIND = "ddpdoctor-stuck/1"
+APART = 60.0  # seconds between the looks at several hosts, from which on the reader is told
+
+
+@dataclass(frozen=True, slots=True)
+class Sighted:
+    """A rank: where it is and on which host; ``local_size`` is 0 where nothing was said of it.
+
+    ``backends`` are those of its process groups; ``moved`` says how far its loops came while it was looked at.
+    """
+
+    position: Position
+    host: str
+    backends: tuple[str, ...] = ()
+    local_size: int = 0
+    moved: str = ""
+
+    @property
+    def came(self) -> bool:
+        """Whether it has come to init_process_group, as far as can be seen."""
+        return bool(self.backends or self.position.operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """All ranks that were seen, in their order; ``at`` is when that was, in seconds since the epoch.
+
+    ``address`` is where they meet, ``run`` the launcher's name of this start; both are empty where unknown.
+    """
+
+    ranks: tuple[Sighted, ...]
+    world_size: int
+    address: str
+    run: str
+    at: float
+
+    @property
+    def positions(self) -> tuple[Position, ...]:
+        """Where they are."""
+        return tuple(each.position for each in self.ranks)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that were looked at, in the order of their first rank."""
+        return tuple(dict.fromkeys(each.host for each in self.ranks))
+
+    def stalled(self) -> Stalled:
+        """Return the event that the watch's checks of hangs are shown."""
+        return Stalled(pid=0, time=self.at, ranks=self.positions, world_size=self.world_size, outside=True)
+
+    def told(self) -> Training:
+        """Return what the ranks would have told a watch: which have come to their process group, and where."""
+        training = Training()
+        for each in self.ranks:
+            if each.came:
+                self._tell(training, each)
+        return training
+
+    def _tell(self, training: Training, each: Sighted) -> None:
+        position, backend = each.position, next(iter(each.backends), "")
+        training.add(
+            Joining(
+                pid=position.pid, time=self.at, rank=position.rank, site=position.site, world_size=self.world_size,
+                backend=backend, address=self.address, local_size=each.local_size or None,
+            )
+        )  # fmt: skip
+        if position.operation != JOINING:
+            training.add(
+                Joined(
+                    pid=position.pid, time=self.at, rank=position.rank, world_size=self.world_size, backend=backend
+                )
+            )  # fmt: skip
+
+
+def as_data(sighting: Sighting) -> dict[str, Any]:
+    """Return a sighting as JSON can hold it."""
+    ranks = [{**asdict(each), "doing": each.position.doing.name} for each in sighting.ranks]
+    for each in ranks:
+        each["position"] = {name: each["position"][name] for name in WRITTEN}
+    return {**asdict(replace(sighting, ranks=())), "kind": KIND, "ranks": ranks}
+
+
+WRITTEN = ("rank", "pid", "seconds", "site", "operation", "function", "stack", "counters", "workers")
+
+
+def read_sighting(name: str, data: object) -> Sighting | None:
+    """Read a sighting out of a report; None where it is a report of something else.
+
+    Raises:
+        BadTarget: the report says that it has one, and it has none that can be read.
+    """
+    facts = data.get("facts") if isinstance(data, Mapping) else None
+    found = facts.get("stuck") if isinstance(facts, Mapping) else None
+    if found is None:
+        return None
+    try:
+        if found["kind"] != KIND:
+            raise BadTarget(f"{name}: written by another version of ddpdoctor ({found['kind']}, and this reads {KIND})")
+        sighting = Sighting(
+            tuple(map(_sighted, found["ranks"])), int(found["world_size"]), str(found["address"]), str(found["run"]),
+            float(found["at"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
+        raise BadTarget(f"{name}: this report of ddpdoctor stuck is damaged ({type(exc).__name__})") from None
+    if not sighting.ranks or not 0 < sighting.world_size <= MOST:
+        raise BadTarget(f"{name}: this report of ddpdoctor stuck tells of no rank")
+    return sighting
+
+
+MOST = 1_000_000  # ranks
+
+
+def _sighted(data: Any) -> Sighted:
+    found, doing = data["position"], Doing[data["doing"]]
+    site = _site(found["site"]) if found["site"] is not None else None
+    operation = str(found["operation"])
+    position = Position(
+        rank=int(found["rank"]), pid=int(found["pid"]), doing=doing, seconds=float(found["seconds"]), site=site,
+        operation=operation, function=str(found["function"]),
+        recent=(Communication(0, 0.0, operation, "", "", site),) if operation not in {"", JOINING} else (),
+        stack=tuple(map(_site, found["stack"])),
+        counters=tuple((str(name), int(value)) for name, value in found["counters"]),
+        workers=tuple(Worker(int(each["pid"]), _site(each["site"])) for each in found["workers"]),
+    )  # fmt: skip
+    backends = tuple(map(str, data["backends"]))
+    return Sighted(position, str(data["host"]), backends, int(data["local_size"]), str(data["moved"]))
+
+
+def _site(data: Any) -> Site:
+    file, line, function = data
+    return Site(str(file), int(line), str(function))
+
+
+def merged(named: Sequence[tuple[str, Sighting]]) -> Sighting:
+    """Put together what was seen on several hosts.
+
+    Raises:
+        BadTarget: they are of different trainings, or two of them have the same rank.
+    """
+    (first_name, first), *others = named
+    for name, other in others:
+        for what, one, two in (
+            ("WORLD_SIZE", first.world_size, other.world_size),
+            ("MASTER_PORT", first.address.rpartition(":")[2], other.address.rpartition(":")[2]),
+            ("the launcher's run", first.run, other.run),
+        ):
+            if one != two:
+                raise BadTarget(f"{first_name} and {name} tell of different trainings: {what} is {one} and {two}")
+    owners: dict[int, str] = {}
+    for name, each in named:
+        for rank in each.positions:
+            if rank.rank in owners:
+                raise BadTarget(f"rank {rank.rank} is in {owners[rank.rank]} and in {name}: two processes are one rank")
+            owners[rank.rank] = name
+    ranks = sorted((rank for _, each in named for rank in each.ranks), key=lambda each: each.position.rank)
+    return replace(first, ranks=tuple(ranks), at=max(each.at for _, each in named))
+
+
+def apart(sightings: Iterable[Sighting]) -> str:
+    """Return a line where the looks at several hosts lie far apart; empty where they do not."""
+    times = [each.at for each in sightings]
+    if max(times) - min(times) < APART:
+        return ""
+    return f"these hosts were looked at {max(times) - min(times):.0f} s apart: what moved meanwhile is not seen"

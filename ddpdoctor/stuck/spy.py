@@ -1,0 +1,131 @@
+"""The Python stacks of other processes, read by py-spy from their memory: no process is stopped, and none helps.
+
+``--nonblocking`` reads while the process runs, which one that stands does not notice. py-spy would otherwise stop it by
+ptrace, which ends some system calls of native code early (signal(7), "Interruption of system calls by stop signals").
+Of one that runs, a look fails now and then, and is repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.host.stack import Frame
+
+PATIENCE = 10.0  # seconds for one look
+TRIES = 5  # of reading a process that runs
+AT_ONCE = 8
+INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
+SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The main thread of a process: its frames, innermost first, and by frame the integers among its variables."""
+
+    frames: tuple[Frame, ...] = ()
+    values: tuple[tuple[tuple[str, int], ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """By pid what was read; ``refused`` says why others were not, in a line with what to do about it."""
+
+    read: dict[int, Stack]
+    refused: str = ""
+
+
+def py_spy() -> str | None:
+    """Return the path of the program: beside this interpreter, or on the PATH; None where it is not installed."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+def stacks(pids: Iterable[int]) -> Stacks:
+    """Look at the main threads of processes; those that are gone, or are no Python, are left out."""
+    program = py_spy()
+    if program is None:
+        return Stacks({}, INSTALL)
+    pids = tuple(pids)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        said = dict(zip(pids, pool.map(lambda pid: _ask(program, pid), pids), strict=True))
+    read = {pid: each for pid, each in said.items() if isinstance(each, Stack)}
+    complaints = [each for each in said.values() if isinstance(each, str)]
+    denied = any(right in each.lower() for each in complaints for right in RIGHTS)
+    return Stacks(read, _advice() if denied and not read else "")
+
+
+def _ask(program: str, pid: int) -> Stack | str:
+    complaint = ""
+    command = (program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid))
+    for _ in range(TRIES):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired:
+            return "it took too long"
+        if done.returncode == 0 and (stack := parse(done.stdout, pid)) is not None:
+            return stack
+        complaint = done.stderr
+        if any(right in complaint.lower() for right in RIGHTS) or not Path(f"/proc/{pid}").exists():
+            break
+    return complaint
+
+
+def parse(text: str, pid: int) -> Stack | None:
+    """Return the main thread of a dump; None where there is none."""
+    try:
+        threads = json.loads(text)
+        main = next(_main(threads, pid), None)
+        if main is None:
+            return None
+        frames = [each for each in main["frames"] if not each.get("is_shim_entry") or each["name"]]
+        return Stack(
+            tuple(Frame(str(each["filename"]), int(each["line"]), str(each["name"])) for each in frames),
+            tuple(tuple(_integers(each.get("locals") or ())) for each in frames),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _main(threads: list[dict[str, Any]], pid: int) -> Iterator[dict[str, Any]]:
+    yield from (each for each in threads if each.get("os_thread_id") == pid)
+    yield from (each for each in threads if each.get("thread_name") == "MainThread")
+    yield from threads if len(threads) == 1 else ()
+
+
+def _integers(variables: Iterable[dict[str, Any]]) -> Iterator[tuple[str, int]]:
+    """Yield the integers alone: what else a program holds is nobody's business."""
+    for each in variables:
+        text = str(each.get("repr"))
+        if text.isascii() and text.isdigit():
+            yield str(each["name"]), int(text)
+
+
+def _advice() -> str:
+    """Return why the kernel refuses, and what lifts that here."""
+    if os.geteuid() == 0:
+        return (
+            "this container has no right to look into processes (CAP_SYS_PTRACE), so no Python line is known: "
+            "docker run --cap-add=SYS_PTRACE, or kubectl debug -it POD --profile=sysadmin --target=CONTAINER "
+            "--image=IMAGE"
+        )
+    return (
+        f"the kernel{_scope()} lets only root look into these processes, so no Python line is known: "
+        f"sudo {sys.executable} -m ddpdoctor stuck"
+    )
+
+
+def _scope() -> str:
+    try:
+        return f" (kernel.yama.ptrace_scope={int(SCOPE.read_text())})"
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,38 @@
+"""Processes that a rank has started and that stand still: a data loader's workers, in the user's code."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ddpdoctor.stuck.spy import stacks
+from ddpdoctor.watch.events import Site, Worker
+from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.stuck.spy import Stack
+
+MOST = 64  # that are looked into
+LOOP = ("_worker_loop", "_bootstrap")
+"""Where a process's own work begins: below it a forked one has the frames of its parent."""
+
+
+def workers(pid: int) -> tuple[Worker, ...]:
+    """Return the processes below a rank that stands which are in the user's code: they have used no processor."""
+    below: list[int] = []
+    with suppress(psutil.Error):
+        below = [each.pid for each in psutil.Process(pid).children(recursive=True)][:MOST]
+    found = []
+    for each, stack in stacks(below).read.items() if below else ():
+        site = _site(stack)
+        if site is not None:
+            found.append(Worker(each, site))
+    return tuple(found)
+
+
+def _site(stack: Stack) -> Site | None:
+    own = itertools.takewhile(lambda frame: frame.function not in LOOP, stack.frames)
+    return next((Site(each.file, each.line, each.function) for each in own if is_users(each.file)), None)

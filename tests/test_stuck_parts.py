@@ -1,0 +1,300 @@
+"""What ``ddpdoctor stuck`` makes of environments, of py-spy's answers and of reports: without a process."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers import CHECKS, Run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpdoctor.cli.stuck import compared
+from ddpdoctor.facets import BadTarget
+from ddpdoctor.host.stack import Frame
+from ddpdoctor.source.iterations import loop_counters
+from ddpdoctor.stuck import flight, spy
+from ddpdoctor.stuck import jobs as jobs_module
+from ddpdoctor.stuck.identity import Identity, identity
+from ddpdoctor.stuck.processes import Python
+from ddpdoctor.stuck.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
+from ddpdoctor.stuck.verdict import verdict
+from ddpdoctor.watch.events import Communication, Doing, Position, Site, Worker
+
+TORCHRUN = {
+    "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n0",
+    "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_RESTART_COUNT": "0",
+}  # fmt: skip
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "prterun-n0-77@1",
+}  # fmt: skip
+SLURM = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0"}
+HYDRA = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+
+
+def at(rank: int, doing: Doing = Doing.WAITING, operation: str = "barrier", line: int = 7) -> Position:
+    """Return where a rank is."""
+    site = Site("/work/train.py", line, "train")
+    waits = doing is Doing.WAITING
+    return Position(
+        rank=rank, pid=100 + rank, doing=doing, seconds=9.0, site=site, operation=operation if waits else "",
+        recent=(Communication(0, 0.0, operation, "", "", site),) if waits else (), stack=(site,),
+        counters=(("train.epoch", 1),), workers=(Worker(5, site),) if doing is Doing.STANDING else (),
+    )  # fmt: skip
+
+
+def seen(*positions: Position, host: str = "n0", world_size: int = 2) -> Sighting:
+    """Return what was seen of ranks that have joined a gloo group."""
+    ranks = tuple(Sighted(each, host, ("gloo",), 1) for each in positions)
+    return Sighting(ranks, world_size, "n0:29500", "job.0", 1000.0)
+
+
+class TestIdentity:
+    """What launchers tell a rank."""
+
+    @pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, SLURM, HYDRA])
+    def test_each_launcher_is_read(self, environ: dict[str, str]) -> None:
+        """Rank, world and rank on this host are read of each; where the ranks meet only of those that say it."""
+        told = identity(environ)
+        assert told is not None
+        assert (told.rank, told.world_size, told.local_rank) == (3, 4, 1)
+
+    def test_torchs_own_variables_win(self) -> None:
+        """Under srun torchrun has the variables of both: the ranks are torchrun's."""
+        assert identity({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", **TORCHRUN}) == identity(TORCHRUN)
+
+    @pytest.mark.parametrize("environ", [{}, {"RANK": "1"}, {**TORCHRUN, "RANK": "4"}, {**TORCHRUN, "RANK": "x"}])
+    def test_what_is_no_rank_is_none(self, environ: dict[str, str]) -> None:
+        """Variables that are missing, that are no numbers, or a rank outside of the world, tell nothing."""
+        assert identity(environ) is None
+
+    @given(st.dictionaries(st.sampled_from(sorted(TORCHRUN)), st.text(max_size=5)))
+    def test_any_text_can_stand_there(self, environ: dict[str, str]) -> None:
+        """Whatever variables hold, the answer is a rank within its world, or none."""
+        told = identity(environ)
+        assert told is None or 0 <= told.rank < told.world_size
+
+
+def python(pid: int, parent: int, told: Identity | None, **environ: str) -> Python:
+    """Return a process that is not there."""
+    return Python(pid, parent, "python train.py", environ, told, 0.0)
+
+
+class TestJobs:
+    """Which processes are ranks of which training."""
+
+    @staticmethod
+    def ranks(*processes: Python) -> list[list[int]]:
+        """Return the ranks' processes by training."""
+        there = {each.pid: each for each in processes}
+        return [[rank.pid for rank in job.ranks] for job in jobs_module.jobs(there, {})]
+
+    def test_what_a_rank_has_started_is_none(self) -> None:
+        """A loader's worker inherits the variables of its rank."""
+        told = Identity(0, 1, address="n0:1")
+        assert self.ranks(python(900_001, 1, told), python(900_002, 900_001, told)) == [[900_001]]
+
+    def test_a_launcher_that_was_told_a_rank_is_none(self) -> None:
+        """In a pod, torchrun has a RANK: that of its node."""
+        agent = python(900_001, 1, Identity(1, 2, address="n0:1"))
+        ranks = [python(900_002 + each, 900_001, Identity(2 + each, 4, each, 2, "n0:2", "job.0")) for each in range(2)]
+        assert self.ranks(agent, *ranks) == [[900_002, 900_003]]
+
+    def test_trainings_are_told_apart_by_where_they_meet(self) -> None:
+        """Two trainings of one host have other ports."""
+        told = [Identity(rank, 2, address=f"localhost:{port}") for port in (1, 2) for rank in (1, 0)]
+        found = self.ranks(*(python(900_000 + each, 1, told[each]) for each in range(4)))
+        assert found == [[900_001, 900_000], [900_003, 900_002]]
+
+    def test_equal_addresses_in_containers_are_two_trainings(self) -> None:
+        """A rank that is there twice has another launcher."""
+        found = self.ranks(
+            *(python(900_010 + each, 900_000 + each, Identity(0, 1, address="n:1")) for each in range(2))
+        )
+        assert found == [[900_010], [900_011]]
+
+    def test_a_missing_rank_has_ended_only_where_its_launcher_would_have_ended_all(self) -> None:
+        """By hand, or under srun, nobody knows how a rank went; and a process that is no Python yet is still there."""
+        told = Identity(0, 2, 0, 2, "n:1", "job.0")
+        torchrun = python(900_001, 900_000, told, TORCHELASTIC_RUN_ID="job")
+        (job,) = jobs_module.jobs({900_001: torchrun}, {})
+        (by_hand,) = jobs_module.jobs({900_001: python(900_001, 900_000, told)}, {})
+        assert job.ended_here([told]) == (1,)
+        assert job.ended_here([told, replace(told, rank=1, local_rank=1)]) == ()
+        assert by_hand.ended_here([told]) == ()
+
+
+THREAD: dict[str, object] = {
+    "pid": 7, "thread_name": "MainThread", "os_thread_id": 7,
+    "frames": [
+        {"name": "train", "filename": "/work/train.py", "line": 3,
+         "locals": [{"name": "epoch", "repr": "12"}, {"name": "password", "repr": '"12"'}]},
+    ],
+}  # fmt: skip
+
+
+class TestPySpy:
+    """What py-spy prints."""
+
+    def test_the_main_thread_is_taken(self) -> None:
+        """Other threads come first, and of variables only the integers are taken."""
+        other = {**THREAD, "os_thread_id": 8, "thread_name": "Thread-1", "frames": []}
+        stack = spy.parse(json.dumps([other, THREAD]), 7)
+        assert stack == spy.Stack((Frame("/work/train.py", 3, "train"),), ((("epoch", 12),),))
+
+    @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda each: st.lists(each) | st.dictionaries(
+        st.sampled_from(["pid", "frames", "os_thread_id", "locals", "name"]), each)))  # fmt: skip
+    def test_any_json_is_an_answer(self, answer: object) -> None:
+        """Another version of py-spy ends nothing."""
+        spy.parse(json.dumps(answer), 7)
+
+    def test_a_missing_program_is_said_with_the_way_to_get_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without py-spy no line is known, and the rest goes on."""
+        monkeypatch.setattr(spy, "py_spy", lambda: None)
+        assert "pip install 'ddpdoctor[stuck]'" in spy.stacks([1]).refused
+
+    def test_missing_rights_are_said_with_the_way_to_get_them(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """py-spy's complaint becomes a line with a command."""
+        program = tmp_path / "py-spy"
+        program.write_text("#!/bin/sh\necho 'Error: Permission Denied: Try running again with sudo' >&2\nexit 1\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(spy, "py_spy", lambda: str(program))
+        for user, advice in ((0, "--cap-add=SYS_PTRACE"), (1000, "sudo ")):
+            monkeypatch.setattr("os.geteuid", lambda user=user: user)
+            assert advice in spy.stacks([1]).refused
+
+
+class TestReports:
+    """What one host has written, and another reads."""
+
+    def test_what_is_written_is_read(self) -> None:
+        """Nothing is lost."""
+        told = seen(at(0), at(1, Doing.STANDING))
+        data = json.loads(json.dumps({"facts": {"stuck": as_data(told)}}))
+        assert read_sighting("a.json", data) == told
+
+    @pytest.mark.parametrize("data", [None, [], {}, {"facts": []}, {"facts": {}}, {"facts": {"stuck": None}}])
+    def test_another_report_is_none(self, data: object) -> None:
+        """A report of another command has nothing of it."""
+        assert read_sighting("a.json", data) is None
+
+    @given(st.data())
+    def test_a_damaged_report_is_refused_in_a_line(self, data: st.DataObject) -> None:
+        """Whatever is left out or replaced: a line, no traceback."""
+        whole = json.loads(json.dumps(as_data(seen(at(0), at(1, Doing.STANDING)))))
+        node = whole
+        for _ in range(data.draw(st.integers(0, 3))):
+            each = node.values() if isinstance(node, dict) else node
+            inner = [item for item in each if isinstance(item, (dict, list))]
+            if not inner:
+                break
+            node = data.draw(st.sampled_from(inner))
+        junk: object = data.draw(st.none() | st.integers() | st.text(max_size=3) | st.just([]) | st.just({}))
+        if isinstance(node, dict) and node:
+            node[data.draw(st.sampled_from(sorted(node)))] = junk
+        elif isinstance(node, list) and node:
+            node[0] = junk
+        with suppress(BadTarget):
+            read_sighting("a.json", {"facts": {"stuck": whole}})
+
+    def test_hosts_are_put_together(self) -> None:
+        """Each alone does not know whom it waits for."""
+        both = merged([("1.json", seen(at(1, Doing.STANDING, line=9), host="n1")), ("0.json", seen(at(0)))])
+        assert both.hosts == ("n0", "n1")
+        (found,) = verdict(both, CHECKS, 0.0).report.findings()
+        assert found.message.startswith("rank 1 standing still in train at train.py:9")
+        assert verdict(seen(at(0)), CHECKS, 0.0).report.exit_status(fail_on=found.severity) == 0  # type: ignore[arg-type]
+
+    def test_two_processes_of_one_rank_are_refused(self) -> None:
+        """A file that is named twice, or two hosts with one NODE_RANK."""
+        with pytest.raises(BadTarget, match=r"rank 0 is in a\.json and in b\.json"):
+            merged([("a.json", seen(at(0))), ("b.json", seen(at(0), host="n1"))])
+
+    def test_reports_of_two_trainings_are_refused(self) -> None:
+        """They meet at other ports."""
+        other = replace(seen(at(1)), address="n0:29501")
+        with pytest.raises(BadTarget, match="MASTER_PORT is 29500 and 29501"):
+            merged([("a.json", seen(at(0))), ("b.json", other)])
+
+    def test_looks_that_lie_apart_are_told(self) -> None:
+        """Minutes between the hosts can make a training that moves look as if it stood."""
+        assert "90 s apart" in apart([seen(at(0)), replace(seen(at(1)), at=1090.0)])
+        assert not apart([seen(at(0)), seen(at(1))])
+
+    def test_bad_arguments_are_a_line(self, ddpdoctor: Run, tmp_path: Path) -> None:
+        """Status 2, and no traceback."""
+        (tmp_path / "x.json").write_text("{")
+        for argument in ("999999999", "nothing.json", str(tmp_path / "x.json")):
+            done = ddpdoctor("stuck", argument)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert done.stderr.startswith("ddpdoctor: ")
+            assert done.stderr.count("\n") == 1
+
+
+class TestFlightRecorder:
+    """Dumps that lie there, and pipes."""
+
+    @staticmethod
+    def job(**environ: str) -> jobs_module.Job:
+        """Return a job of one rank, number 0."""
+        process = python(900_001, 1, Identity(0, 1, address="n:1"), **environ)
+        return jobs_module.jobs({900_001: process}, {})[0]
+
+    def test_dumps_are_found_where_torch_writes_them(self, tmp_path: Path) -> None:
+        """Where the training was told, else in the user's cache; not those of an earlier training."""
+        (tmp_path / "torch").mkdir()
+        (tmp_path / "torch/comm_lib_trace_rank_0").touch()
+        (tmp_path / "mine_0").touch()
+        cache = {"XDG_CACHE_HOME": str(tmp_path)}
+        assert flight.dumps(self.job(**cache)) == (tmp_path / "torch/comm_lib_trace_rank_0",)
+        assert flight.dumps(self.job(**cache, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/mine_")) == (tmp_path / "mine_0",)
+        os.utime(tmp_path / "mine_0", (-1, -1))
+        assert flight.dumps(self.job(**cache, TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/mine_")) == ()
+
+    def test_a_pipe_is_named_where_there_is_one(self, tmp_path: Path) -> None:
+        """Torch makes it where the variable is set, as ProcessGroupNCCL.hpp says."""
+        os.mkfifo(tmp_path / "p0.pipe")
+        job = self.job(TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/p")
+        assert list(flight.pipes(job)) == [f"echo 1 > {tmp_path}/p0.pipe"]
+        assert list(flight.pipes(self.job())) == []
+
+    def test_a_file_that_is_no_dump_ends_nothing(self, tmp_path: Path) -> None:
+        """It is said, and the verdict follows."""
+        (tmp_path / "mine_0").write_bytes(b"\x80\x02damaged")
+        assert "no dump" in compared((tmp_path / "mine_0",))
+
+
+class TestSource:
+    """Loops around a line, as the source has them."""
+
+    TEXT = """\
+def train(loader):
+    total = 0
+    for epoch in range(3):
+        for step, batch in enumerate(loader):
+            total += 1
+            if batch is None:
+                break
+            work(batch)
+        barrier()
+"""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> str:
+        """Return a file with that text."""
+        (tmp_path / "train.py").write_text(self.TEXT)
+        return str(tmp_path / "train.py")
+
+    def test_what_counts_the_loops_is_known(self, file: str) -> None:
+        """Targets of the loops around a line, and what is counted up in them."""
+        assert loop_counters(file, 8) == {"epoch", "step", "batch", "total"}
+        assert loop_counters(file, 4) == {"epoch", "step", "batch", "total"}  # where it waits for the next item
+        assert loop_counters(file, 9) == {"epoch", "total"}
+        assert loop_counters(file, 2) == set()
