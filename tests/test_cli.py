@@ -213,7 +213,7 @@ def test_a_noisy_factory_disturbs_nothing(ddpdoctor: Run, users: Path, name: str
         ("--backend", "mpi"),
         ("--timeout", "-1"),
         ("--fail-on", "disaster"),
-        ("--format", "html"),
+        ("--format", "yaml"),
         ("--batch", "train.py:batch"),
         ("--output", "no/such/folder/report.json"),
         ("--frobnicate",),

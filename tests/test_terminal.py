@@ -124,11 +124,11 @@ def assert_fits(shown: list[str], width: int) -> None:
 
 
 def test_no_summary_is_cut_and_the_first_commands_stand_first() -> None:
-    """A newcomer sees check, run, explain and lint first, each with a whole sentence in one line."""
+    """A newcomer sees check, run, explain, stuck and lint first, each with a whole sentence in one line."""
     _, output = seen(80, "--help")
     commands = [line for line in lines(output.partition("\nCommands:")[2]) if line.startswith("  ")]
 
-    assert [line.split()[0] for line in commands[:4]] == ["check", "run", "explain", "lint"]
+    assert [line.split()[0] for line in commands[:5]] == ["check", "run", "explain", "stuck", "lint"]
     assert all(line.endswith(".") and "..." not in line for line in commands)
 
 

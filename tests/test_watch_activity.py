@@ -122,12 +122,14 @@ import torch, torch.distributed as dist
 def now_and_then():
     pid = os.getpid()
     if os.fork() == 0:  # a machine under load: this rank comes to run for a tenth of the time
-        for _ in range(12):
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.45)
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(0.05)
-        os._exit(0)
+        try:
+            for _ in range(12):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.45)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.05)
+        finally:  # the rank can have ended before
+            os._exit(0)
 
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:

@@ -92,9 +92,11 @@ def _why_left(event: Stalled, training: Training) -> Hang:
 
 def _nobody_waits(doings: set[Doing]) -> Hang | None:
     """Decide where no rank is in a communication, which is seen from outside alone: nothing hangs where one works."""
+    if doings & {*GONE}:
+        return Hang.GONE
     if doings & {Doing.WORKING, Doing.ASKING}:
         return None
-    return Hang.GONE if doings & {*GONE} else Hang.STANDS if Doing.STANDING in doings else None
+    return Hang.STANDS if Doing.STANDING in doings else None
 
 
 def absent(event: Stalled, training: Training) -> tuple[int, ...]:
