@@ -36,6 +36,7 @@ DOUBTS = {
     "rank-left-early": ("uneven-inputs", "leaves the script early"),
     "rank0-only-collective": APART,
     "checkpoint-read-while-written": ("truncated-checkpoint", "still writing the file"),
+    "launchers-port-overridden": ("missing-ranks-at-init", ""),
     "receive-deadlock": ("collective-timeout", "waits to receive before it sends"),
 }
 # An error of the script's own, which no check knows: it is shown as it is.

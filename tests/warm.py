@@ -77,6 +77,7 @@ def end_with(client: socket.socket, process: int) -> None:
 
 def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
     """Become what the client is."""
+    import torch
     from torch._C._distributed_c10d import set_debug_level_from_env
     from torch.distributed import distributed_c10d
 
@@ -90,6 +91,7 @@ def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
     os.chdir(str(wanted["folder"]))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    torch.default_generator.seed()  # another one in each process
     set_debug_level_from_env()  # as importing torch.distributed does
     if seconds := os.environ.get("WARM_TIMEOUT"):
         distributed_c10d.default_pg_timeout = timedelta(seconds=float(seconds))

@@ -51,8 +51,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         step = sheet(event, training)
         averaged = step is not None and any(line.shared for line in step.lines)
     differ = _differing(list(ranks.values())) if averaged else None
-    if differ is None:
-        return
+    if differ is None or (event.number > 1 and _differing(list(_first(event, training).values()))):
+        return  # what differs from the start was told there
     group, name = differ
     told = {rank: dict(each.options[group]).get(name, "none") for rank, each in ranks.items()}
     shown = ", ".join(f"{value} on rank {rank}" for rank, value in list(told.items())[:8])
@@ -65,6 +65,10 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         Fix(f"give every rank the same {name}", diff="-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size"),
         place(held.site if event.number == 1 else event.site),
     )
+
+
+def _first(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
+    return training.by_rank(StepFingerprinted, optimizer=event.optimizer, number=1)
 
 
 def _differing(steps: list[StepFingerprinted]) -> tuple[int, str] | None:

@@ -47,8 +47,7 @@ def be_a_rank(job: Job, rank: int, directory: Path, server: int) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        numpy_random.seed()  # as in a process of its own; Python's random does so by itself after a fork
+    _draw_anew()
     dump_on(DUMP_SIGNAL, directory / f"{rank}.stack")
     try:
         write(directory / f"{rank}.outcome", _outcome(job, rank, directory))
@@ -60,6 +59,14 @@ def be_a_rank(job: Job, rank: int, directory: Path, server: int) -> None:
         # reference to its gloo group waits for a thread that waits for the GIL.
         while True:
             signal.pause()
+
+
+def _draw_anew() -> None:
+    """Seed the generators as those of a process of its own are; Python's random does so by itself after a fork."""
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.seed()
 
 
 def write(path: Path, outcome: Outcome) -> None:
