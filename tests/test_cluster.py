@@ -246,6 +246,7 @@ def test_lines_are_cut_alike_however_they_come(data: bytes, cuts: list[int]) -> 
 
 
 @given(st.integers(0, 200), st.integers(1, 255))
+@example(64, 1)  # the blank behind the code
 def test_a_line_that_was_changed_is_refused(place: int, change: int) -> None:
     """So are one that is said twice, and one that goes back to whoever said it."""
     ours, theirs = seals(b"token", b"1" * 32, b"2" * 32)

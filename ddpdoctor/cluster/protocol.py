@@ -87,8 +87,8 @@ class Seal:
         Raises:
             ProtocolError: another launch, or nobody of this program, made it.
         """
-        code, body = line[:MAC], line[MAC + 1 :]
-        if not hmac.compare_digest(code, self._code(body)):
+        code, body = line[: MAC + 1], line[MAC + 1 :]
+        if not hmac.compare_digest(code, self._code(body) + b" "):
             raise ProtocolError(WRONG_TOKEN)
         try:
             return json.loads(body)
