@@ -121,24 +121,27 @@ import torch, torch.distributed as dist
 
 def now_and_then():
     pid = os.getpid()
-    if os.fork() == 0:  # a machine under load: this rank comes to run for a tenth of the time
+    if (helper := os.fork()) == 0:  # a machine under load: this rank comes to run for a tenth of the time
         try:
             for _ in range(12):
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(0.45)
                 os.kill(pid, signal.SIGCONT)
                 time.sleep(0.05)
-        finally:  # the rank can have ended before
+        finally:
             os._exit(0)
+    return helper
 
 dist.init_process_group("gloo")
 if dist.get_rank() == 0:
-    now_and_then()
+    helper = now_and_then()
     data = os.urandom(1 << 20)
     zlib.compress(data * 8, 9)  # in C
 else:
     subprocess.run([sys.executable, "-S", "-c", "sum(range(150_000_000))"])
 dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 0:
+    os.waitpid(helper, 0)
 dist.destroy_process_group()
 """
 
