@@ -22,7 +22,8 @@ Silent where parameters, or something else of that size, are exchanged besides (
 
 ## Versions and sources
 
-The rule holds for torch 2.2 and later. It is seen where DDP tells its hooks: with torch 2.13 and 2.15, not with 2.2. Source: PyTorch documentation, "DDP Communication Hooks".
+The rule holds for torch 2.2 and later. It is seen where DDP tells its hooks: with torch 2.13 and 2.15, not with 2.2.
+Source: PyTorch documentation, "DDP Communication Hooks".
 """
 
 from __future__ import annotations
