@@ -187,10 +187,19 @@ def sheets(event: StepFingerprinted, training: Training) -> list[Sheet]:
     return [each for each in found if each is not None]
 
 
-def last_steps(training: Training) -> Iterator[StepFingerprinted]:
-    """Yield the last compared step of each optimizer."""
+def data_parallel_sheets(event: StepFingerprinted, training: Training, least: int) -> list[Sheet]:
+    """Return the compared steps up to this one, once there are ``least``; none where not all ranks train alike.
+
+    Within subgroups of ranks, or in a model that communicates, gradients may differ on purpose.
+    """
+    steps = sheets(event, training) if event.number >= least else []
+    return [] if len(steps) < least or any(each.is_parallel_otherwise for each in steps) else steps
+
+
+def last_steps(training: Training, least: int) -> Iterator[StepFingerprinted]:
+    """Yield the last compared step of each optimizer that has made so many."""
     last = {each.optimizer: each for each in training.of(StepFingerprinted)}
-    yield from last.values()
+    yield from (each for each in last.values() if each.number >= least)
 
 
 def _held(event: StepFingerprinted, training: Training) -> ParametersHeld | None:

@@ -62,9 +62,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 @watch(Ended)
 def at_the_end(training: Training) -> Iterator[Finding]:
     """Look at the last step that was compared."""
-    for event in last_steps(training):
-        if event.number >= EARLY:
-            yield from _judged(event, training)
+    for event in last_steps(training, EARLY):
+        yield from _judged(event, training)
 
 
 def _judged(event: StepFingerprinted, training: Training) -> Iterator[Finding]:

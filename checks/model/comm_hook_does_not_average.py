@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ended, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from .._ledger import NEVER, Sheet, last_steps, seen, sheets
+from .._ledger import NEVER, Sheet, data_parallel_sheets, last_steps, seen
 
 AILMENT = Ailment("DDP574", Severity.ERROR)
 SURE = 30
@@ -51,15 +51,14 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 @watch(Ended)
 def at_the_end(training: Training) -> Iterator[Finding]:
     """Look at all steps that there were."""
-    for event in last_steps(training):
-        if event.number >= EARLY:
-            yield from _judged(event, training)
+    for event in last_steps(training, EARLY):
+        yield from _judged(event, training)
 
 
 def _judged(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
-    steps = sheets(event, training)
+    steps = data_parallel_sheets(event, training, EARLY)
     hooks = {each for step in steps for rank in step.ranks.values() for each in rank.hooks}
-    if len(hooks) != 1 or len(steps) < EARLY or any(each.is_parallel_otherwise for each in steps):
+    if len(hooks) != 1:
         return
     ((name, file, number),) = hooks
     last = steps[-1]

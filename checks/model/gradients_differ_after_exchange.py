@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from .._ledger import NEVER, Line, Sheet, line_of, seen, sheets
+from .._ledger import NEVER, Line, Sheet, data_parallel_sheets, line_of, seen
 
 AILMENT = Ailment("DDP572", Severity.ERROR)
 SURE = 2
@@ -52,8 +52,8 @@ ALWAYS = Fix(
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look at steps before which the script has exchanged gradients, after backward."""
-    steps = sheets(event, training)
-    if event.number < SURE or len(steps) < SURE or any(each.is_parallel_otherwise for each in steps):
+    steps = data_parallel_sheets(event, training, SURE)
+    if not steps:
         return
     last = steps[-1]
     by_hand = [each for each in last.exchanged("gradient") if each.when == "after backward"]

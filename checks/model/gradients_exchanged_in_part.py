@@ -44,7 +44,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import NEVER, Line, Sheet, caller_of, seen, sheets
+from .._ledger import NEVER, Line, Sheet, caller_of, data_parallel_sheets, seen
 from ._words import counted, listed
 
 AILMENT = Ailment("DDP570", Severity.ERROR)
@@ -54,8 +54,8 @@ SURE = 2
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for parameters whose gradients stay each rank's own, beside others that are exchanged."""
-    steps = sheets(event, training)
-    if event.number < SURE or len(steps) < SURE or any(each.is_parallel_otherwise for each in steps):
+    steps = data_parallel_sheets(event, training, SURE)
+    if not steps:
         return
     names, last = _in_both(steps[-2:]), steps[-1]
     if not names or _was_told(steps, training):

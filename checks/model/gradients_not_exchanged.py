@@ -82,9 +82,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 @watch(Ended)
 def at_the_end(training: Training) -> Iterator[Finding]:
     """Look at all steps that there were."""
-    for event in last_steps(training):
-        if event.number >= EARLY:
-            yield from _judged(event, training, ended=True)
+    for event in last_steps(training, EARLY):
+        yield from _judged(event, training, ended=True)
 
 
 def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from .._ledger import NEVER, Sheet, sheets, starts_apart
+from .._ledger import NEVER, Sheet, data_parallel_sheets, starts_apart
 from ._words import counted, listed
 
 AILMENT = Ailment("DDP573", Severity.ERROR)
@@ -41,8 +41,8 @@ SURE = 2
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for gradients that are equal on all ranks, of parameters that never were."""
-    steps = sheets(event, training)
-    if event.number < SURE or len(steps) < SURE or any(each.is_parallel_otherwise for each in steps):
+    steps = data_parallel_sheets(event, training, SURE)
+    if not steps:
         return
     apart = starts_apart(steps[0])
     shared = {line.name for line in steps[-1].lines if line.shared and line.managed == NEVER}

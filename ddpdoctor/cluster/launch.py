@@ -1,4 +1,4 @@
-"""What a launcher tells this process: which host of how many, and where the master is. It is read here alone.
+"""What a launcher tells this process: which host of how many, and where the master is.
 
 Sources: torch/distributed/elastic/agent/server/local_elastic_agent.py; srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Open
 MPI's FAQ, "What environment variables are set"; hydra's proxy of MPICH 4; PMIx 4; bsub and jsrun of LSF; kubeflow's

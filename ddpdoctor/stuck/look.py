@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from ddpdoctor.stuck.kernel import Kernel, kernel
+from ddpdoctor.stuck.kernel import rested
 from ddpdoctor.stuck.spy import Stack, Stacks, stacks
 from ddpdoctor.watch.monitor.activity import Activity, follow
 from ddpdoctor.watch.monitor.usage import usages
@@ -19,14 +19,14 @@ LEAST = 2.0  # seconds for a job all of whose ranks move
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen of one process, in the order of the looks; ``kernel`` is what the kernel knew after the last.
+    """What was seen of one process, in the order of the looks; ``rested`` are the seconds since it last ran, if known.
 
     ``activity`` is the kernel's account of it and of what it has started, ``own`` that of itself alone; ``state`` is
     the process's latest.
     """
 
     pid: int
-    kernel: Kernel
+    rested: float | None
     began: float = 0.0
     looks: list[Stack] = field(default_factory=list)
     activity: Activity = field(default_factory=Activity)
@@ -61,7 +61,7 @@ class Seen:
 
 def look(pids: Iterable[int], seconds: float) -> tuple[dict[int, Seen], Stacks]:
     """Look at processes again and again, for so many seconds; shorter where all of them move."""
-    found = {pid: Seen(pid, kernel(pid)) for pid in pids}
+    found = {pid: Seen(pid, rested(pid)) for pid in pids}
     began = time.monotonic()
     _account(found)
     for each in found.values():
@@ -70,7 +70,7 @@ def look(pids: Iterable[int], seconds: float) -> tuple[dict[int, Seen], Stacks]:
         said = stacks(found)
         for pid, each in found.items():
             each.looks += [said.read[pid]] if pid in said.read else []
-            each.state, each.kernel = _state(pid), kernel(pid)
+            each.state, each.rested = _state(pid), rested(pid)
         passed = time.monotonic() - began
         if passed >= seconds or (passed >= LEAST and all(each.moves for each in found.values())):
             return found, said

@@ -56,7 +56,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         rank=rank.identity.rank,
         pid=rank.pid,
         doing=doing,
-        seconds=seconds if doing is Doing.WORKING else max(seconds, seen.kernel.rested or 0.0),
+        seconds=seconds if doing is Doing.WORKING else max(seconds, seen.rested or 0.0),
         site=site,
         operation=operation if waits else "",
         function=inner_function(frames),

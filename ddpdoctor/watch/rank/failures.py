@@ -32,7 +32,7 @@ INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+
 LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
 """Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
-"""ErrorSeen where the failures of other processes are gathered; each was explained where it happened."""
+"""Raised where the failures of other processes are gathered; each was explained where it happened."""
 KNOWN, EXPLAINED, TOLD, UNSAID, RAISED = (
     f"_ddpdoctor_{name}" for name in ("known", "explained", "told", "note", "raised")
 )

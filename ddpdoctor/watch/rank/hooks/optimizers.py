@@ -35,10 +35,11 @@ def hook(recorder: Recorder) -> list[Any]:
             recorder.enough_steps()
 
     def after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if recorder.is_rank and has_closure(args, kwargs):  # before the step its gradients were not there yet
-            recorder.safely(lambda: optimizers.step(optimizer, closure=True))
         if recorder.is_rank:
-            recorder.safely(lambda: recorder.ledger.after_step(optimizer, closure=has_closure(args, kwargs)))
+            closure = has_closure(args, kwargs)
+            if closure:  # before the step its gradients were not there yet
+                recorder.safely(lambda: optimizers.step(optimizer, closure=True))
+            recorder.safely(lambda: recorder.ledger.after_step(optimizer, closure=closure))
 
     return [
         Removable(register_optimizer_step_pre_hook(before_step)),

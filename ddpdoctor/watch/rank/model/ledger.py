@@ -77,9 +77,9 @@ class Ledger:
         account = self._of(optimizer)
         account.steps += 1
         account.stepping = True
-        account.sent = self.recorder.exchanges.elements()
         if is_sampled(account.steps) and not _is_captured():
             started = time.perf_counter()
+            account.sent = self.recorder.exchanges.elements()
             self._look(account, optimizer)
             account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
             account.values = _folds(account.parameters)
