@@ -11,7 +11,7 @@ the plain model. With equal counts and another order nothing is raised, and ever
 ## How to be sure
 
 Compare `[len(g["params"]) for g in state["param_groups"]]` with `[len(g["params"]) for g in optimizer.param_groups]`;
-`ddpdoctor inspect FILE` shows the counts in the file.
+`ddpdoctor inspect last.pt` shows the counts in the file.
 
 ## How to mend it
 

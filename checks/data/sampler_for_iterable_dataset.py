@@ -46,3 +46,19 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
     )
+
+
+@log_pattern(r"TypeError: object of type '(?P<type>\w+)' has no len\(\)")
+def by_its_length(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """DistributedSampler asks for the length before the loader sees either."""
+    if re.search(r"utils[/\\]data[/\\]distributed\.py", record.text):
+        yield Finding(
+            f"a DistributedSampler is made for {match['type']}, which has no length and no indices",
+            (record.proof(match, "no sampler; the data set itself is split over the ranks"),),
+            Fix(
+                "split the data set by rank, in its __iter__",
+                diff="-sampler = DistributedSampler(dataset)\n"
+                "+for sample in itertools.islice(self.stream(), rank, None, world_size):",
+            ),
+            record.place,
+        )
