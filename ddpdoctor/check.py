@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import are_alternatives, rank_condition
+    from ddpdoctor.source.ranks import are_alternatives, called_at, one_rank_only, rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
@@ -248,6 +248,7 @@ __all__ = [
     "Wrapping",
     "are_alternatives",
     "assumed_strip",
+    "called_at",
     "closest",
     "closest_difference",
     "compare_shares",
@@ -271,6 +272,7 @@ __all__ = [
     "misspelt",
     "nccl_interface",
     "nccl_interfaces",
+    "one_rank_only",
     "outermost",
     "own_frames",
     "place",
@@ -326,7 +328,7 @@ ROOMS = {
     "source.launchers": "Launch",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "are_alternatives rank_condition",
+    "source.ranks": "are_alternatives called_at one_rank_only rank_condition",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "

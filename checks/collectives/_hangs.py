@@ -20,12 +20,12 @@ from ddpdoctor.check import (
     Table,
     Training,
     are_alternatives,
-    rank_condition,
     watch,
 )
 
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
+from ._one_rank import alone, guarded
 from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
@@ -79,15 +79,18 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         (Doing.STANDING, Hang.STANDS),
     ):
         if doing in doings:
-            return _why_left(event, training) if verdict is Hang.LEFT else verdict
+            return (_skipped(event, training) or verdict) if verdict is Hang.LEFT else verdict
     return _all_wait(event, training)
 
 
-def _why_left(event: Stalled, training: Training) -> Hang:
+def _skipped(event: Stalled, training: Training) -> Hang | None:
+    """Decide what the source tells for certain of ranks that are at different lines."""
     if swallowed(event.ranks, training):
         return Hang.SWALLOWED
+    if alone(event):
+        return Hang.GUARDED
     left = loop_left_by(event, training)
-    return Hang.EXITED if left is not None and left.loop.only else Hang.LEFT
+    return Hang.EXITED if left is not None and left.loop.only else None
 
 
 def _nobody_waits(doings: set[Doing]) -> Hang | None:
@@ -112,12 +115,8 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
     if len(event.ranks) == event.world_size and operations <= {"recv", "send"}:
         return Hang.RECEIVES
-    if len({position.site for position in event.ranks}) > 1:
-        left = loop_left_by(event, training)
-        if swallowed(event.ranks, training):
-            return Hang.SWALLOWED
-        if left is not None and left.loop.only:
-            return Hang.EXITED
+    if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
+        return apart
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
@@ -205,18 +204,6 @@ def uneven(event: Stalled, training: Training) -> dict[int, int]:
     counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
     going_on = [rank for rank in passes if rank not in counts]
     return counts if counts and going_on else {}
-
-
-def guarded(event: Stalled) -> tuple[Position, str] | None:
-    """Return a rank that waits in a collective which stands under a condition on the rank, and that condition."""
-    for position in event.ranks:
-        if (
-            position.site is not None
-            and position.operation != "backward"
-            and (test := rank_condition(position.site.file, position.site.line))
-        ):
-            return position, test
-    return None
 
 
 def where(position: Position) -> str:

@@ -53,7 +53,8 @@ from ddpdoctor.check import (
 
 from ._all_ranks import by_frameworks
 from ._alone import called_alone
-from ._hangs import Hang, guarded, on_hang, seen, short, table
+from ._hangs import Hang, on_hang, seen, short, table, where
+from ._one_rank import called, guarded, mend, shown
 from ._watchdog import Timeout, on_timeout, story_of
 
 if TYPE_CHECKING:
@@ -82,20 +83,21 @@ def in_logs(log: Log) -> Iterator[Finding]:
 
 @on_hang(Hang.GUARDED)
 def while_training(event: Stalled) -> Iterator[Finding]:
-    """The line that a rank waits in stands under a condition on the rank."""
+    """The line that a rank waits in, or one that calls it, stands under a condition on the rank."""
     found = guarded(event)
     if found is None:
         return
-    position, test = found
-    others = next(each for each in event.ranks if each.rank != position.rank)
+    position = found.position
+    other = next(each for each in event.ranks if each.rank != position.rank)
+    caller = "" if position.site == found.site else f", called at {short(found.site)}"
     yield Finding(
-        f"rank {position.rank} waits in {position.operation} at {short(position.site)}, under `if {test}`: rank "
-        f"{others.rank} has skipped it and waits in {others.operation} at {short(others.site)}",
-        (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(position.site))),
-        Fix(
-            "let all ranks call the collective, and print or save on rank 0 only",
-            diff=f"-if {test}:\n-    {position.operation}(...)\n+{position.operation}(...)",
+        f"rank {position.rank} waits in {found.call} at {short(position.site)}{caller}, {found.guard}: "
+        f"rank {other.rank} has skipped it and {where(other)}",
+        (
+            *seen(event),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
         ),
+        mend(found.call, found.guard),
         place(position.site, rank=position.rank),
         table=table(event),
     )
@@ -110,8 +112,9 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     if event.first is not None or (found := called_alone(event)) is None:
         return
     call = found.call
+    what = called(call.site, call.operation)
     yield Finding(
-        f"rank {found.rank} called {call.operation} at {short(call.site)}, under `if {found.test}`: rank {found.other} "
+        f"rank {found.rank} called {what} at {short(call.site)}, {found.guard}: rank {found.other} "
         "has skipped it and gone on",
         (
             Evidence(
@@ -119,13 +122,10 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
                 f"the same on rank {found.other}",
                 f"rank {found.rank}",
             ),
-            Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(call.site)),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
-        Fix(
-            "let all ranks call the collective, and print or save on rank 0 only",
-            diff=f"-if {found.test}:\n-    {call.operation}(...)\n+{call.operation}(...)",
-        ),
+        mend(what, found.guard),
         place(call.site, rank=found.rank),
     )
 

@@ -22,6 +22,6 @@ class Watch(TrainerCallback):  # type: ignore[misc,unused-ignore]  # without tra
         """Switch the watch on."""
         self._watch = install(**options)
 
-    def on_train_end(self, args: Any, state: Any, healthy: Any, **_: Any) -> None:  # noqa: ARG002 - its signature
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - its signature
         """Switch the watch off."""
         self._watch.undo()

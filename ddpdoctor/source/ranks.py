@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import ast
+import functools
+from collections.abc import Container, Iterator
+from itertools import chain
 
+from ddpdoctor.source.guards import guards
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.rank_facts import DECORATORS, ONE_RANK
+from ddpdoctor.source.sites import bare
 from ddpdoctor.source.syntax import parsed
+from ddpdoctor.source.tree import FUNCTIONS, Tree
 
 RANK_WORDS = ("rank", "is_main", "is_master", "main_process")
 
@@ -21,6 +29,59 @@ def rank_condition(file: str, line: int) -> str:
             if used & names or any(word in test.lower() for word in RANK_WORDS):
                 found = test
     return found
+
+
+def one_rank_only(file: str, line: int) -> str:
+    """Return in words what lets one rank alone come to a line of a file: a test, an early return, a decorator.
+
+    Empty where there is nothing of the kind, or where it is not certain: a test about a name that is not known.
+    """
+    tree = _tree(file)
+    statement = _statement(tree, line)
+    return next(chain(_tests(tree, statement), _decorators(tree, statement)), "") if statement is not None else ""
+
+
+@functools.cache
+def _tree(file: str) -> Tree:
+    return Tree(parsed(file))
+
+
+def _statement(tree: Tree, line: int) -> ast.stmt | None:
+    """Return the innermost statement that a line is part of, the head of a block among them."""
+    found = [
+        each for each in tree.nodes if isinstance(each, ast.stmt) and each.lineno <= line <= (each.end_lineno or 0)
+    ]
+    return min(found, key=lambda each: ((each.end_lineno or 0) - each.lineno, -each.col_offset), default=None)
+
+
+def _tests(tree: Tree, statement: ast.stmt) -> Iterator[str]:
+    for guard in guards(tree, statement):
+        if guard.who(tree) == ONE_RANK:
+            test = " ".join(ast.unparse(guard.test).split())
+            yield f"under `if {test}`" if guard.holds else f"where `{test}` is false"
+
+
+def _decorators(tree: Tree, statement: ast.stmt) -> Iterator[str]:
+    function = next((each for each in tree.above(statement) if isinstance(each, FUNCTIONS)), None)
+    for decorator in getattr(function, "decorator_list", ()):
+        named = ast.unparse(bare(decorator))
+        if DECORATORS.search(resolve(tree, bare(decorator)) or named):
+            yield f"in {getattr(function, 'name', '')}(), which `@{named}` runs on one rank alone"
+
+
+def called_at(file: str, line: int, methods: Container[str]) -> str:
+    """Return the first call of one of these methods on a line, as ``accelerator.gather``; empty where there is none.
+
+    torch's own functions are left out.
+    """
+    tree = _tree(file)
+    for node in tree.of(ast.Call):
+        is_method = isinstance(node.func, ast.Attribute) and node.func.attr in methods
+        if is_method and node.lineno <= line <= (node.end_lineno or 0):
+            named = resolve(tree, node.func) or ""
+            if not named.startswith("torch."):
+                return " ".join(ast.unparse(node.func).split())
+    return ""
 
 
 def are_alternatives(file: str, one: int, other: int) -> bool:
