@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.exam import ModelExam
     from ddpdoctor.examine.model.facts import TOO_SLOW, Buffer, Description, Difference, Parameter, is_expanded
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
+    from ddpdoctor.frameworks import Framework
     from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
@@ -86,13 +87,16 @@ if TYPE_CHECKING:
     from ddpdoctor.source.exits import LoopLeft, loop_left
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
+    from ddpdoctor.source.lines import called_at, logged_at
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import are_alternatives, called_at, one_rank_only, rank_condition
+    from ddpdoctor.source.ranks import are_alternatives, one_rank_only, other_ranks_only, rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
     from ddpdoctor.watch.events import (
+        AccumulationUnused,
         AsyncWorkDropped,
+        BackwardBypassed,
         Bypassed,
         Communication,
         DataSeen,
@@ -107,12 +111,14 @@ if TYPE_CHECKING:
         Failed,
         FileRead,
         FileWritten,
+        FrameworkSeen,
         HeldAtEnd,
         Joined,
         Joining,
         LauncherWaits,
         Loaded,
         ManualReduction,
+        Monitored,
         OptimizerSeen,
         OrderSeen,
         ParametersHeld,
@@ -120,10 +126,12 @@ if TYPE_CHECKING:
         Position,
         Progress,
         Sampler,
+        ShardedTwice,
         Site,
         Stalled,
         Started,
         StepFingerprinted,
+        SteppedUnsynced,
         StepSampled,
         SyncSkipped,
         Wrapped,
@@ -150,10 +158,12 @@ __all__ = [
     "UNUSED",
     "WRAPPER_NAMES",
     "WRONG_TOKEN",
+    "AccumulationUnused",
     "Ailment",
     "Ambiguity",
     "Around",
     "AsyncWorkDropped",
+    "BackwardBypassed",
     "BadTarget",
     "Buffer",
     "Bypassed",
@@ -185,6 +195,8 @@ __all__ = [
     "Finding",
     "Fix",
     "Format",
+    "Framework",
+    "FrameworkSeen",
     "Gpu",
     "Gpus",
     "HeldAtEnd",
@@ -208,6 +220,7 @@ __all__ = [
     "Marker",
     "ModelEntry",
     "ModelExam",
+    "Monitored",
     "Network",
     "NotRun",
     "OptimizerSeen",
@@ -229,6 +242,7 @@ __all__ = [
     "Sampler",
     "Script",
     "Severity",
+    "ShardedTwice",
     "Shares",
     "Site",
     "Stalled",
@@ -236,6 +250,7 @@ __all__ = [
     "StateDict",
     "StepFingerprinted",
     "StepSampled",
+    "SteppedUnsynced",
     "Strip",
     "Stuck",
     "Suspect",
@@ -268,11 +283,13 @@ __all__ = [
     "likeness",
     "lint",
     "log_pattern",
+    "logged_at",
     "loop_left",
     "misspelt",
     "nccl_interface",
     "nccl_interfaces",
     "one_rank_only",
+    "other_ranks_only",
     "outermost",
     "own_frames",
     "place",
@@ -326,10 +343,13 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launch_script": "LaunchScript",
     "source.launchers": "Launch",
+    "source.lines": "called_at logged_at",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "are_alternatives called_at one_rank_only rank_condition",
+    "source.ranks": "are_alternatives one_rank_only other_ranks_only rank_condition",
+    "frameworks": "Framework",
     "watch.events": (
+        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "

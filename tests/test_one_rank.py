@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.source.ranks import called_at, one_rank_only
+from ddpdoctor.source.lines import called_at
+from ddpdoctor.source.ranks import one_rank_only
 
 TESTS = (
     "accelerator.is_main_process",
@@ -37,7 +38,8 @@ ALL = (
 START = (
     "import os\nimport argparse\nimport torch.distributed as dist\nparser = argparse.ArgumentParser()\n"
     "parser.add_argument('--local_rank', type=int)\nargs = parser.parse_args()\n\n"
-    "class Mine:\n    @property\n    def is_main_process(self):\n        return other()\n\n    def run(self, step, debug):\n"
+    "class Mine:\n    @property\n    def is_main_process(self):\n        return other()\n\n"
+    "    def run(self, step, debug):\n"
 )
 
 

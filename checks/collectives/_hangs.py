@@ -117,6 +117,8 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
         return Hang.RECEIVES
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
         return apart
+    if alone(event):
+        return Hang.GUARDED
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER

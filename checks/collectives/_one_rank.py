@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Doing, Fix, are_alternatives, called_at, one_rank_only, rank_condition
+from ddpdoctor.check import Doing, Fix, are_alternatives, called_at, one_rank_only, other_ranks_only, rank_condition
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Position, Site, Stalled
+    from ddpdoctor.check import Communication, Position, Site, Stalled
 
 DEFAULT = frozenset({"0", "default_pg"})
 """Names of the group that all ranks are in, by version of torch."""
@@ -24,12 +24,18 @@ WITHOUT_RESULT = frozenset("barrier fit load_checkpoint load_state wait_for_ever
 
 
 class Guarded(NamedTuple):
-    """A rank that waits, the line that others skip, what lets it alone come there, what it calls there."""
+    """A rank, the line where it calls what others do not, the line that they skip, what lets it alone come there."""
 
     position: Position
+    at: Site | None
     site: Site
     guard: str
     call: str
+
+    @property
+    def waits(self) -> bool:
+        """Whether the rank still waits in that call."""
+        return self.position.site == self.at
 
 
 def guarded(event: Stalled) -> Guarded | None:
@@ -38,15 +44,40 @@ def guarded(event: Stalled) -> Guarded | None:
 
 
 def alone(event: Stalled) -> Guarded | None:
-    """Return a rank that waits where it alone comes, for certain, and the others have gone past."""
+    """Return a rank that waits where it alone comes, for certain, or that has made a call there; others have not."""
+    return next(_waits_alone(event), None) or next(_called_alone(event), None)
+
+
+def _waits_alone(event: Stalled) -> Iterator[Guarded]:
     for position in event.doing(Doing.WAITING):
         if position.operation in UNPAIRED or _in_a_subgroup(position):
             continue
         for site in position.stack or filter(None, (position.site,)):
             guard = one_rank_only(site.file, site.line)
             if guard and not any(_is_beside(site, other) for other in event.ranks if other is not position):
-                return Guarded(position, site, guard, called(position.site, position.operation))
-    return None
+                yield Guarded(position, position.site, site, guard, called(position.site, position.operation))
+
+
+def _called_alone(event: Stalled) -> Iterator[Guarded]:
+    """Yield the calls of one rank that were answered by another call of the others, or by none: latest first.
+
+    Barriers, say, are all alike: the ranks go on, one call apart, until two calls meet that do not fit.
+    """
+    for position in event.ranks:
+        others = [each.recent for each in event.ranks if each is not position]
+        for call in reversed(position.recent):
+            if call.site is None or call.group not in DEFAULT or call.operation in UNPAIRED:
+                continue
+            guard = one_rank_only(call.site.file, call.site.line)
+            if guard and not any(_answers(each, call) for recent in others for each in recent):
+                yield Guarded(position, call.site, call.site, guard, called(call.site, call.operation))
+
+
+def _answers(other: Communication, call: Communication) -> bool:
+    """Whether a call of another rank stands where only the others come, at the same turn."""
+    if other.site is None or (other.group, other.number) != (call.group, call.number):
+        return False
+    return other_ranks_only(other.site.file, other.site.line)
 
 
 def _in_a_subgroup(position: Position) -> bool:
@@ -66,7 +97,7 @@ def _by_a_word(event: Stalled) -> Iterator[Guarded]:
     for position in event.ranks:
         site = position.site
         if site is not None and position.operation != "backward" and (test := rank_condition(site.file, site.line)):
-            yield Guarded(position, site, f"under `if {test}`", called(site, position.operation))
+            yield Guarded(position, site, site, f"under `if {test}`", called(site, position.operation))
 
 
 def condition(site: Site) -> str:

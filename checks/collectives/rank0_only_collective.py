@@ -89,16 +89,17 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         return
     position = found.position
     other = next(each for each in event.ranks if each.rank != position.rank)
-    caller = "" if position.site == found.site else f", called at {short(found.site)}"
+    caller = "" if found.at == found.site else f", called at {short(found.site)}"
+    does = "waits in" if found.waits else "called"
     yield Finding(
-        f"rank {position.rank} waits in {found.call} at {short(position.site)}{caller}, {found.guard}: "
+        f"rank {position.rank} {does} {found.call} at {short(found.at)}{caller}, {found.guard}: "
         f"rank {other.rank} has skipped it and {where(other)}",
         (
             *seen(event),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
         ),
         mend(found.call, found.guard),
-        place(position.site, rank=position.rank),
+        place(found.at, rank=position.rank),
         table=table(event),
     )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import functools
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 from ddpdoctor.source.guards import guards
+from ddpdoctor.source.lines import statement_at, tree_of
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.rank_facts import DECORATORS, ONE_RANK
+from ddpdoctor.source.rank_facts import DECORATORS, ONE_RANK, OTHER_RANKS
 from ddpdoctor.source.sites import bare
 from ddpdoctor.source.syntax import parsed
 from ddpdoctor.source.tree import FUNCTIONS, Tree
@@ -36,22 +36,16 @@ def one_rank_only(file: str, line: int) -> str:
 
     Empty where there is nothing of the kind, or where it is not certain: a test about a name that is not known.
     """
-    tree = _tree(file)
-    statement = _statement(tree, line)
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
     return next(chain(_tests(tree, statement), _decorators(tree, statement)), "") if statement is not None else ""
 
 
-@functools.cache
-def _tree(file: str) -> Tree:
-    return Tree(parsed(file))
-
-
-def _statement(tree: Tree, line: int) -> ast.stmt | None:
-    """Return the innermost statement that a line is part of, the head of a block among them."""
-    found = [
-        each for each in tree.nodes if isinstance(each, ast.stmt) and each.lineno <= line <= (each.end_lineno or 0)
-    ]
-    return min(found, key=lambda each: ((each.end_lineno or 0) - each.lineno, -each.col_offset), default=None)
+def other_ranks_only(file: str, line: int) -> bool:
+    """Whether a test keeps one rank away from a line of a file, for certain."""
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
+    return statement is not None and any(guard.who(tree) == OTHER_RANKS for guard in guards(tree, statement))
 
 
 def _tests(tree: Tree, statement: ast.stmt) -> Iterator[str]:
@@ -67,21 +61,6 @@ def _decorators(tree: Tree, statement: ast.stmt) -> Iterator[str]:
         named = ast.unparse(bare(decorator))
         if DECORATORS.search(resolve(tree, bare(decorator)) or named):
             yield f"in {getattr(function, 'name', '')}(), which `@{named}` runs on one rank alone"
-
-
-def called_at(file: str, line: int, methods: Container[str]) -> str:
-    """Return the first call of one of these methods on a line, as ``accelerator.gather``; empty where there is none.
-
-    torch's own functions are left out.
-    """
-    tree = _tree(file)
-    for node in tree.of(ast.Call):
-        is_method = isinstance(node.func, ast.Attribute) and node.func.attr in methods
-        if is_method and node.lineno <= line <= (node.end_lineno or 0):
-            named = resolve(tree, node.func) or ""
-            if not named.startswith("torch."):
-                return " ".join(ast.unparse(node.func).split())
-    return ""
 
 
 def are_alternatives(file: str, one: int, other: int) -> bool:
