@@ -10,7 +10,8 @@ class Framework:
     """One framework: its ``name``, the beginnings of its modules' names, and lines to paste.
 
     ``loader`` has it share out a loader, ``model`` wrap a model, ``call`` compute the loss through the wrapper;
-    each empty where it has no word of its own. ``splits_streams``: it shares IterableDatasets out as well.
+    each empty where it has no word of its own. ``splits_streams``: it shares IterableDatasets out as well. ``shards`` is the class of its
+    own batch samplers that give a rank its share.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Framework:
     model: str
     call: str = ""
     splits_streams: bool = True
+    shards: str = ""
 
 
 TRAINER = Framework(
@@ -53,6 +55,7 @@ ACCELERATE = Framework(
     ("accelerate",),
     loader="+loader = accelerator.prepare(loader)",
     model="+model, optimizer = accelerator.prepare(model, optimizer)",
+    shards="BatchSamplerShard",
 )
 FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE)
 

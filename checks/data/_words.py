@@ -43,7 +43,7 @@ def shared_out(training: Training, fix: Fix) -> Fix:
     framework = training.framework
     if framework is None or not framework.loader:
         return fix
-    if not framework.splits_streams and any(each.iterable and each.training for each in training.of(EpochStarted)):
+    if not framework.splits_streams and any(each.iterable for each in training.of(EpochStarted)):
         return STREAM
     return Fix(f"have {framework.name} share the loader out", diff=framework.loader)
 

@@ -171,10 +171,10 @@ def _one_training(steps: list[Sheet], training: Training) -> Evidence | None:
 def _shared_out(step: Sheet, training: Training) -> Iterator[Evidence]:
     """Look for a data set that is shared out to the ranks, by a sampler or by a framework."""
     for passed in training.of(EpochStarted):
-        sampler = passed.sampler
-        if passed.owning_library in {"accelerate", "lightning"} and training.framework is not None:
-            told = f"{training.framework.name} shares {passed.dataset} out to the ranks"
+        sampler, framework = passed.sampler, training.framework
+        if sampler is not None and framework is not None and sampler.kind == framework.shards:
+            told = f"{framework.name} shares {passed.dataset} out to the ranks"
             yield Evidence(told, "a model that it wraps", str(passed.site))
-        if sampler is not None and sampler.replicas == len(step.ranks):
+        elif sampler is not None and sampler.replicas == len(step.ranks):
             told = f"{sampler.kind} shares {passed.dataset} out to {sampler.replicas} ranks"
             yield Evidence(told, "", str(passed.site))
