@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.exits import LoopLeft, loop_left
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
-    from ddpdoctor.source.lines import called_at, logged_at
+    from ddpdoctor.source.lines import attribute_set_at, called_at, logged_at
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import are_alternatives, one_rank_only, other_ranks_only, rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
@@ -263,6 +263,7 @@ __all__ = [
     "Wrapping",
     "are_alternatives",
     "assumed_strip",
+    "attribute_set_at",
     "called_at",
     "closest",
     "closest_difference",
@@ -343,7 +344,7 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launch_script": "LaunchScript",
     "source.launchers": "Launch",
-    "source.lines": "called_at logged_at",
+    "source.lines": "attribute_set_at called_at logged_at",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
     "source.ranks": "are_alternatives one_rank_only other_ranks_only rank_condition",

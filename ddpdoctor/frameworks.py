@@ -10,8 +10,8 @@ class Framework:
     """One framework: its ``name``, the beginnings of its modules' names, and lines to paste.
 
     ``loader`` has it share out a loader, ``model`` wrap a model, ``call`` compute the loss through the wrapper;
-    each empty where it has no word of its own. ``splits_streams``: it shares IterableDatasets out as well. ``shards`` is the class of its
-    own batch samplers that give a rank its share.
+    each empty where it has no word of its own. ``splits_streams``: it shares IterableDatasets out as well.
+    ``shards`` is the class of its own batch samplers that give a rank its share.
     """
 
     name: str

@@ -28,10 +28,11 @@ torch 2.13 CPU.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import Ailment, Evidence, Failed, Finding, Fix, Place, Severity, attribute_set_at, lint, watch
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -39,6 +40,31 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP622", Severity.ERROR)
 BASES = ("LightningDataModule", "LightningModule")
 LIBRARIES = {"lightning", "pytorch_lightning"}
+NO_ATTRIBUTE = re.compile(r"^AttributeError: '(?P<owner>\w+)' object has no attribute '(?P<name>\w+)'", re.MULTILINE)
+
+
+@watch(Failed)
+def while_training(event: Failed) -> Iterator[Finding]:
+    """Look for the attribute that an object lacks in prepare_data of its class, in the file that failed."""
+    lacks = NO_ATTRIBUTE.search(event.text)
+    if lacks is None or event.site is None:
+        return
+    line = attribute_set_at(event.site.file, lacks["owner"], "prepare_data", lacks["name"])
+    if line:
+        yield Finding(
+            f"self.{lacks['name']} is set in prepare_data, which one rank of a host runs: rank {event.rank} has none",
+            (
+                Evidence(lacks[0], "", f"rank {event.rank}, {event.site}"),
+                Evidence(f"self.{lacks['name']} set in prepare_data", "set in setup(), which all ranks run",
+                         f"{event.site.file}:{line}"),
+            ),
+            _mend(lacks["name"]),
+            Place(file=event.site.file, line=line, rank=event.rank),
+        )  # fmt: skip
+
+
+def _mend(name: str) -> Fix:
+    return Fix(f"set self.{name} in setup()", diff=f" def setup(self, stage=None):\n+    self.{name} = ...")
 
 
 @lint
@@ -66,10 +92,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 yield Finding(
                     f"self.{node.attr} is set in prepare_data, which one rank of each host runs: the others have none",
                     (script.seen(node, f"self.{node.attr} set in setup(), which all ranks run"),),
-                    Fix(
-                        f"set self.{node.attr} in setup()",
-                        diff=f" def setup(self, stage=None):\n+    self.{node.attr} = ...",
-                    ),
+                    _mend(node.attr),
                     script.place(node),
                 )
                 break  # fmt: skip

@@ -99,7 +99,7 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
         return
     line = max(last.lines_that_tell, key=lambda each: each.size)
     reduces = bool(calls_in(last, REDUCERS, ".grad")) and not calls_in(last, WRAPPERS)
-    by_hand = misplaced or reduces or bool(last.calls("broadcast"))
+    by_hand = misplaced or reduces or (bool(last.calls("broadcast")) and training.framework is None)
     yield Finding(
         _message(last, misplaced=misplaced),
         (*seen(line, last), proof),

@@ -47,3 +47,14 @@ def logged_at(file: str, name: str) -> int:
             case ast.Call(func=ast.Attribute(attr="log"), args=[ast.Constant(value=value), *_]) if value == name:
                 return node.lineno
     return 0
+
+
+def attribute_set_at(file: str, owner: str, method: str, name: str) -> int:
+    """Return the line of a file where a method of a class sets an attribute of ``self``; 0 where it does not."""
+    for each in tree_of(file).of(ast.ClassDef):
+        methods = [node for node in each.body if isinstance(node, ast.FunctionDef) and node.name == method]
+        for node in ast.walk(methods[0]) if each.name == owner and methods else ():
+            match node:
+                case ast.Attribute(value=ast.Name(id="self"), attr=attribute, ctx=ast.Store()) if attribute == name:
+                    return node.lineno
+    return 0

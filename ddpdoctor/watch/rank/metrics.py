@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.rank.process import Process
 
 EVALUATION = "eval_"
+TRAINER = "Trainer"  # of transformers, whatever a subclass of it is called
 OF_THE_CLOCK = ("runtime", "_per_second", "_time", "_delta", "_flos")
 MOST = 100  # that are told
 
@@ -57,20 +58,22 @@ class Metrics:
         name = getattr(callback, "monitor", None)
         if name and not getattr(trainer, "sanity_checking", False):
             value = trainer.callback_metrics.get(name)
-            self._tell(name, value, by=callback, step=trainer.global_step, module=trainer.lightning_module)
+            self._tell(
+                name, value, by=type(callback).__name__, step=trainer.global_step, module=trainer.lightning_module
+            )
 
     def _of_trainer(self, trainer: Any, logs: Any = None, *_: Any) -> None:
         for name, value in dict(logs or {}).items():
             if name.startswith(EVALUATION) and not name.endswith(OF_THE_CLOCK) and _number(value) is not None:
-                self._tell(name, value, by=trainer, step=trainer.state.global_step, module=trainer)
+                self._tell(name, value, by=TRAINER, step=trainer.state.global_step, module=trainer)
 
-    def _tell(self, name: str, value: Any, *, by: Any, step: Any, module: Any) -> None:
-        key = type(by).__name__, name, int(step)
+    def _tell(self, name: str, value: Any, *, by: str, step: Any, module: Any) -> None:
+        key = by, name, int(step)
         if key not in self.told and len(self.told) < MOST:
             self.told.add(key)
             file = getattr(sys.modules.get(type(module).__module__), "__file__", None) or ""
             self.recorder.emit(
-                Monitored, name=name, by=key[0], value=_number(value), step=key[2], file=file if is_users(file) else ""
+                Monitored, name=name, by=by, value=_number(value), step=key[2], file=file if is_users(file) else ""
             )
 
 
