@@ -1,4 +1,4 @@
-"""What users of Lightning and Fabric get wrong, with the real package and its own launcher: told first, in its words."""
+"""What users of Lightning and Fabric get wrong, with the real package and its own launcher: told in its words."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ SAVER = """class Saver(Callback):
             trainer.save_checkpoint("best.ckpt")
 
 def main():"""
+DECORATED = SAVER.replace("        if trainer.is_global_zero:\n    ", "").replace(
+    "    def on", "    @rank_zero_only\n    def on"
+)
 STEP = "        return F.cross_entropy(self.body(inputs), targets)\n\n    def validation_step"
 BY_HAND = """        optimizer = self.optimizers()
         optimizer.zero_grad()
@@ -32,6 +35,7 @@ MANUAL = (
     ("        self.body =", "        self.automatic_optimization = False\n        self.body ="),
     (STEP, BY_HAND),
 )
+SHARE = "torch.utils.data.Subset(self.train, range(self.trainer.global_rank, 64, 2))"
 CHECKPOINT = 'ModelCheckpoint(monitor="val_loss")'
 GATHERED = "self.all_gather(torch.ones(1))"
 OF_FABRIC = "        fabric.all_gather(loss.detach())\n"
@@ -55,12 +59,7 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
         "rank0-only-collective",
         "trainer.save_checkpoint(...)",
         (
-            (
-                "def main():",
-                SAVER.replace("        if trainer.is_global_zero:\n    ", "").replace(
-                    "    def", "    @rank_zero_only\n    def"
-                ),
-            ),
+            ("def main():", DECORATED),
             (CHECKPOINT, "Saver()"),
         ),
     ),
@@ -91,11 +90,8 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
     "data read in prepare_data": (
         LIGHTNING,
         "state-set-in-prepare-data",
-        "+    self.train = ...",
-        (
-            ("def setup(self, stage=None)", "def prepare_data(self)"),
-            ("self.train, self.val = (", "self.val = self.train, self.val = ("),
-        ),
+        "+    self.val = ...",
+        (("def setup(self, stage=None)", "def prepare_data(self)"),),
     ),
     "Fabric: the loader is not set up": (
         FABRIC,
@@ -133,7 +129,7 @@ HEALTHY: dict[str, tuple[str, Edits]] = {
             ('strategy="ddp"', 'strategy="ddp", use_distributed_sampler=False'),
             (
                 "self.train, batch_size=4, shuffle=True",
-                "torch.utils.data.Subset(self.train, range(self.trainer.global_rank, 64, 2)), batch_size=4",
+                f"{SHARE}, batch_size=4",
             ),
         ),
     ),
@@ -142,7 +138,7 @@ HEALTHY: dict[str, tuple[str, Edits]] = {
         (
             (
                 "batch_size=4, shuffle=True",
-                "batch_size=4, sampler=torch.utils.data.distributed.DistributedSampler(self.train)",
+                "batch_size=4, sampler=torch.utils.data.DistributedSampler(self.train)",
             ),
         ),
     ),
@@ -171,7 +167,6 @@ def watched(ddpdoctor: Run, script: Script, python: str, tmp_path: Path) -> Watc
     return run
 
 
-@pytest.mark.usefixtures("no_process_left")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in ALSO_BY_DAY else pytest.mark.nightly) for name in BROKEN]
 )
