@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ddpdoctor.checks.collectives._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives._one_rank import guarded
 from ddpdoctor.source.lines import called_at
 from ddpdoctor.source.ranks import one_rank_only
+from ddpdoctor.watch.events import Communication, Doing, Position, Site, Stalled
+from ddpdoctor.watch.training import Training
 
 TESTS = (
     "accelerator.is_main_process",
@@ -84,3 +88,45 @@ def test_a_method_of_a_framework_is_named_as_it_stands_there(tmp_path: Path) -> 
 
     assert called_at(str(file), 2, {"gather", "barrier"}) == "self.accelerator.gather"
     assert called_at(str(file), 3, {"gather", "barrier"}) == ""
+
+
+HANGS = (
+    "import torch.distributed as dist\n\ndef report(accelerator, loss):\n    accelerator.gather(loss)\n\ndef main():\n"
+    "    if accelerator.is_main_process:\n        report(accelerator, loss)\n    train()\n\nmain()\n"
+)
+
+
+@pytest.mark.parametrize("group", ["", "0", "default_pg", "7"])
+def test_a_hang_is_told_by_the_guard_of_a_caller(tmp_path: Path, group: str) -> None:
+    """Where the group is that of all ranks, or is not known, as from outside."""
+    file = tmp_path / "train.py"
+    file.write_text(HANGS)
+    event = Stalled(
+        pid=0,
+        time=0.0,
+        ranks=(
+            waiting(0, "all_gather", group, *(Site(str(file), line, "") for line in (4, 8, 11))),
+            waiting(1, "broadcast", group, *(Site(str(file), line, "") for line in (9, 11))),
+        ),
+        world_size=2,
+        outside=not group,
+    )
+
+    found = guarded(event)
+    assert (hang_of(event, Training()) is Hang.GUARDED) is (group != "7")
+    assert (found is not None and found.call == "accelerator.gather") is (group != "7")
+
+
+def waiting(rank: int, operation: str, group: str, *stack: Site) -> Position:
+    """Return a rank that waits."""
+    call = Communication(5, 0.0, operation, group, "", stack[0])
+    return Position(
+        rank=rank,
+        pid=rank + 1,
+        doing=Doing.WAITING,
+        seconds=7.0,
+        site=stack[0],
+        operation=operation,
+        stack=stack,
+        recent=(call,),
+    )

@@ -82,7 +82,7 @@ def _answers(other: Communication, call: Communication) -> bool:
 
 def _in_a_subgroup(position: Position) -> bool:
     last = position.recent[-1] if position.recent else None
-    return last is not None and last.site == position.site and last.group not in DEFAULT
+    return last is not None and last.site == position.site and last.group not in {"", *DEFAULT}  # "": not known
 
 
 def _is_beside(site: Site, other: Position) -> bool:
