@@ -94,6 +94,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             if isinstance(node.func, ast.Attribute)
             and node.func.attr == "backward"
             and script.made_by(node.func.value, *ACCELERATORS)
+            and _steps_with_it(script, node)
         ]
         if backwards and not project.says(BY_OTHERS):
             yield Finding(
@@ -102,3 +103,13 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 MEND,
                 script.place(call),
             )
+
+
+def _steps_with_it(script: Script, backward: ast.Call) -> bool:
+    """Whether something steps in the block in which a backward stands, each time that this is reached."""
+    statement = next((each for each in script.tree.above(backward) if isinstance(each, ast.stmt)), None)
+    for each in script.tree.block(statement) if statement is not None else ():
+        match each:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="step"))):
+                return True
+    return False
