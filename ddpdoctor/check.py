@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.exam import ModelExam
     from ddpdoctor.examine.model.facts import TOO_SLOW, Buffer, Description, Difference, Parameter, is_expanded
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
-    from ddpdoctor.frameworks import Framework
+    from ddpdoctor.frameworks import FRAMEWORK_WORDS, Framework
     from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
@@ -147,6 +147,7 @@ __all__ = [
     "DDP",
     "EXPANDED",
     "FRAMEWORKS",
+    "FRAMEWORK_WORDS",
     "INIT",
     "KNOWN_ERRORS",
     "NO_DRIVER",
@@ -348,7 +349,7 @@ ROOMS = {
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
     "source.ranks": "are_alternatives one_rank_only other_ranks_only rank_condition",
-    "frameworks": "Framework",
+    "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "

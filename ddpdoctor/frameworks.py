@@ -9,15 +9,16 @@ from dataclasses import dataclass
 class Framework:
     """One framework: its ``name``, the beginnings of its modules' names, and lines to paste.
 
-    ``loader`` has it share out a loader, ``model`` wrap a model, ``call`` compute the loss through the wrapper;
-    each empty where it has no word of its own. ``splits_streams``: it shares IterableDatasets out as well.
-    ``shards`` is the class of its own batch samplers that give a rank its share.
+    ``loader`` has it share out a loader, ``model`` wrap a model, ``unused`` let DDP search for unused parameters,
+    ``call`` compute the loss through the wrapper; empty where it has no word of its own. ``splits_streams``: it shares
+    IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share.
     """
 
     name: str
     modules: tuple[str, ...]
     loader: str
     model: str
+    unused: str
     call: str = ""
     splits_streams: bool = True
     shards: str = ""
@@ -29,6 +30,7 @@ TRAINER = Framework(
     loader=" class MyTrainer(Trainer):\n     def get_train_dataloader(self):\n-        return DataLoader(...)\n"
     "+        return self.accelerator.prepare(DataLoader(...))\n or leave get_train_dataloader to Trainer",
     model="+trainer = Trainer(model=model, ...)\n+trainer.train()   # wraps the model, and calls it as wrapped",
+    unused="TrainingArguments(ddp_find_unused_parameters=True)",
     call=" def compute_loss(self, model, inputs, ...):\n"
     "-    outputs = self.model(**inputs)\n+    outputs = model(**inputs)",
 )
@@ -37,6 +39,7 @@ FABRIC = Framework(
     ("lightning.fabric", "lightning_fabric"),
     loader="+loader = fabric.setup_dataloaders(loader)",
     model="+model, optimizer = fabric.setup(model, optimizer)",
+    unused="Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
     call="-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)\n"
     "or, for a method besides forward\n+model.mark_forward_method('training_step')",
     splits_streams=False,
@@ -48,6 +51,7 @@ LIGHTNING = Framework(
     "or, where train_dataloader has a sampler of its own\n"
     "+sampler = DistributedSampler(dataset)   # in setup(): there are ranks by then",
     model="+trainer = Trainer(strategy='ddp', ...)\n+trainer.fit(model)   # wraps the model",
+    unused='Trainer(strategy="ddp_find_unused_parameters_true")',
     splits_streams=False,
 )
 ACCELERATE = Framework(
@@ -55,9 +59,12 @@ ACCELERATE = Framework(
     ("accelerate",),
     loader="+loader = accelerator.prepare(loader)",
     model="+model, optimizer = accelerator.prepare(model, optimizer)",
+    unused="Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
     shards="BatchSamplerShard",
 )
 FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE)
+FRAMEWORK_WORDS = {each.name: each for each in FRAMEWORKS}
+"""The frameworks by their names."""
 
 
 def by_module(module: str) -> Framework | None:
@@ -70,4 +77,4 @@ def by_module(module: str) -> Framework | None:
 
 def by_name(name: str) -> Framework | None:
     """Return the framework of a name."""
-    return next((each for each in FRAMEWORKS if each.name == name), None)
+    return FRAMEWORK_WORDS.get(name)

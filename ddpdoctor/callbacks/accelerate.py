@@ -16,7 +16,7 @@ from ddpdoctor.watch.rank.install import install  # noqa: E402 - see above
 
 
 class Watch(GeneralTracker):  # type: ignore[misc,unused-ignore]  # without accelerate the base class is unknown
-    """Watches each process from its construction, before Accelerator makes the process group, to ``end_training()``.
+    """Watches each process from its construction, before Accelerator makes the process group, to the program's end.
 
     Takes what ``ddpdoctor.install`` takes.
     """
@@ -42,5 +42,4 @@ class Watch(GeneralTracker):  # type: ignore[misc,unused-ignore]  # without acce
         """Take no note of metrics."""
 
     def finish(self) -> None:
-        """Switch the watch off."""
-        self._watch.undo()
+        """Watch on: Accelerate ends the trackers of its main process alone."""
