@@ -89,7 +89,14 @@ if TYPE_CHECKING:
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.lines import attribute_set_at, called_at, logged_at
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import are_alternatives, one_rank_only, other_ranks_only, rank_condition
+    from ddpdoctor.source.ranks import (
+        RankBlock,
+        are_alternatives,
+        one_rank_only,
+        other_ranks_only,
+        rank_block,
+        rank_condition,
+    )
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
@@ -235,6 +242,7 @@ __all__ = [
     "Position",
     "Progress",
     "Raised",
+    "RankBlock",
     "RankLoader",
     "RankSampler",
     "Record",
@@ -297,6 +305,7 @@ __all__ = [
     "place",
     "possible_strips",
     "probe",
+    "rank_block",
     "rank_condition",
     "same_order",
     "several_hosts",
@@ -348,7 +357,7 @@ ROOMS = {
     "source.lines": "attribute_set_at called_at logged_at",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "are_alternatives one_rank_only other_ranks_only rank_condition",
+    "source.ranks": "RankBlock are_alternatives one_rank_only other_ranks_only rank_block rank_condition",
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "

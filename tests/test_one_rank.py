@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.checks.collectives._hangs import Hang, hang_of
-from ddpdoctor.checks.collectives._one_rank import guarded
+from ddpdoctor.checks.collectives._one_rank import alone
 from ddpdoctor.source.lines import called_at
 from ddpdoctor.source.ranks import one_rank_only
 from ddpdoctor.watch.events import Communication, Doing, Position, Site, Stalled
@@ -112,7 +112,7 @@ def test_a_hang_is_told_by_the_guard_of_a_caller(tmp_path: Path, group: str) -> 
         outside=not group,
     )
 
-    found = guarded(event)
+    found = alone(event)
     assert (hang_of(event, Training()) is Hang.GUARDED) is (group != "7")
     assert (found is not None and found.call == "accelerator.gather") is (group != "7")
 

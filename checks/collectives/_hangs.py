@@ -25,7 +25,8 @@ from ddpdoctor.check import (
 
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
-from ._one_rank import alone, guarded
+from ._guards import crossed, guarded
+from ._one_rank import alone
 from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
@@ -79,8 +80,12 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         (Doing.STANDING, Hang.STANDS),
     ):
         if doing in doings:
-            return (_skipped(event, training) or verdict) if verdict is Hang.LEFT else verdict
+            return _why_left(event, training) if verdict is Hang.LEFT else verdict
     return _all_wait(event, training)
+
+
+def _why_left(event: Stalled, training: Training) -> Hang:
+    return _skipped(event, training) or (Hang.GUARDED if guarded(event) else Hang.LEFT)
 
 
 def _skipped(event: Stalled, training: Training) -> Hang | None:
@@ -117,18 +122,18 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
         return Hang.RECEIVES
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
         return apart
-    if alone(event):
+    if alone(event) or crossed(event):
         return Hang.GUARDED
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
-    if len(event.ranks) < event.world_size:
-        return Hang.UNSEEN
-    return Hang.ORDER if at_odds(event) else _unlike(event, training)
+    return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:
     """Decide where no two calls are seen that should match."""
+    if at_odds(event):
+        return Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
         return Hang.DIVERGED if iterations(event) else Hang.SAME

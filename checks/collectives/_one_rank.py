@@ -38,11 +38,6 @@ class Guarded(NamedTuple):
         return self.position.site == self.at
 
 
-def guarded(event: Stalled) -> Guarded | None:
-    """Return a rank that waits in a collective that stands under a condition on the rank."""
-    return alone(event) or next(_by_a_word(event), None)
-
-
 def alone(event: Stalled) -> Guarded | None:
     """Return a rank that waits where it alone comes, for certain, or that has made a call there; others have not."""
     return next(_waits_alone(event), None) or next(_called_alone(event), None)
@@ -91,13 +86,6 @@ def _is_beside(site: Site, other: Position) -> bool:
         each.file == site.file and (each.line == site.line or are_alternatives(site.file, site.line, each.line))
         for each in other.stack
     )
-
-
-def _by_a_word(event: Stalled) -> Iterator[Guarded]:
-    for position in event.ranks:
-        site = position.site
-        if site is not None and position.operation != "backward" and (test := rank_condition(site.file, site.line)):
-            yield Guarded(position, site, site, f"under `if {test}`", called(site, position.operation))
 
 
 def condition(site: Site) -> str:
