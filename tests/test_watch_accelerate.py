@@ -94,7 +94,7 @@ HEALTHY: dict[str, Edits] = {
     "backward of the loss, where Accelerate does no more": (("accelerator.backward(loss)", "loss.backward()"),),
     "printed by one rank": ((REPORT, '        accelerator.print("loss", accelerator.gather(loss.detach()).mean())\n'),),
 }
-ALSO_BY_DAY = {"the gather is in a function that one rank calls", "the optimizer is not prepared"}
+ALSO_BY_DAY = {"the gather is in a function that one rank calls"}
 
 Watched = Callable[[str, Edits], tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]]
 
