@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.exam import ModelExam
     from ddpdoctor.examine.model.facts import TOO_SLOW, Buffer, Description, Difference, Parameter, is_expanded
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
+    from ddpdoctor.frameworks import FRAMEWORK_WORDS, Framework
     from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
@@ -86,13 +87,23 @@ if TYPE_CHECKING:
     from ddpdoctor.source.exits import LoopLeft, loop_left
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
+    from ddpdoctor.source.lines import attribute_set_at, called_at, logged_at
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import RankBlock, are_alternatives, rank_block, rank_condition
+    from ddpdoctor.source.ranks import (
+        RankBlock,
+        are_alternatives,
+        one_rank_only,
+        other_ranks_only,
+        rank_block,
+        rank_condition,
+    )
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
     from ddpdoctor.watch.events import (
+        AccumulationUnused,
         AsyncWorkDropped,
+        BackwardBypassed,
         Bypassed,
         Communication,
         DataSeen,
@@ -107,12 +118,14 @@ if TYPE_CHECKING:
         Failed,
         FileRead,
         FileWritten,
+        FrameworkSeen,
         HeldAtEnd,
         Joined,
         Joining,
         LauncherWaits,
         Loaded,
         ManualReduction,
+        Monitored,
         OptimizerSeen,
         OrderSeen,
         ParametersHeld,
@@ -120,10 +133,12 @@ if TYPE_CHECKING:
         Position,
         Progress,
         Sampler,
+        ShardedTwice,
         Site,
         Stalled,
         Started,
         StepFingerprinted,
+        SteppedUnsynced,
         StepSampled,
         SyncSkipped,
         Wrapped,
@@ -139,6 +154,7 @@ __all__ = [
     "DDP",
     "EXPANDED",
     "FRAMEWORKS",
+    "FRAMEWORK_WORDS",
     "INIT",
     "KNOWN_ERRORS",
     "NO_DRIVER",
@@ -150,10 +166,12 @@ __all__ = [
     "UNUSED",
     "WRAPPER_NAMES",
     "WRONG_TOKEN",
+    "AccumulationUnused",
     "Ailment",
     "Ambiguity",
     "Around",
     "AsyncWorkDropped",
+    "BackwardBypassed",
     "BadTarget",
     "Buffer",
     "Bypassed",
@@ -185,6 +203,8 @@ __all__ = [
     "Finding",
     "Fix",
     "Format",
+    "Framework",
+    "FrameworkSeen",
     "Gpu",
     "Gpus",
     "HeldAtEnd",
@@ -208,6 +228,7 @@ __all__ = [
     "Marker",
     "ModelEntry",
     "ModelExam",
+    "Monitored",
     "Network",
     "NotRun",
     "OptimizerSeen",
@@ -230,6 +251,7 @@ __all__ = [
     "Sampler",
     "Script",
     "Severity",
+    "ShardedTwice",
     "Shares",
     "Site",
     "Stalled",
@@ -237,6 +259,7 @@ __all__ = [
     "StateDict",
     "StepFingerprinted",
     "StepSampled",
+    "SteppedUnsynced",
     "Strip",
     "Stuck",
     "Suspect",
@@ -249,6 +272,8 @@ __all__ = [
     "Wrapping",
     "are_alternatives",
     "assumed_strip",
+    "attribute_set_at",
+    "called_at",
     "closest",
     "closest_difference",
     "compare_shares",
@@ -268,10 +293,13 @@ __all__ = [
     "likeness",
     "lint",
     "log_pattern",
+    "logged_at",
     "loop_left",
     "misspelt",
     "nccl_interface",
     "nccl_interfaces",
+    "one_rank_only",
+    "other_ranks_only",
     "outermost",
     "own_frames",
     "place",
@@ -326,10 +354,13 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launch_script": "LaunchScript",
     "source.launchers": "Launch",
+    "source.lines": "attribute_set_at called_at logged_at",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "RankBlock are_alternatives rank_block rank_condition",
+    "source.ranks": "RankBlock are_alternatives one_rank_only other_ranks_only rank_block rank_condition",
+    "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.events": (
+        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "

@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from helpers import CHECKS, Run
@@ -20,6 +21,7 @@ from ddpdoctor.source.iterations import loop_counters
 from ddpdoctor.stuck import flight, spy
 from ddpdoctor.stuck import jobs as jobs_module
 from ddpdoctor.stuck.identity import Identity, identity
+from ddpdoctor.stuck.own_launcher import with_children
 from ddpdoctor.stuck.processes import Python
 from ddpdoctor.stuck.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
 from ddpdoctor.stuck.verdict import verdict
@@ -298,3 +300,28 @@ def train(loader):
         assert loop_counters(file, 4) == {"epoch", "step", "batch", "total"}  # where it waits for the next item
         assert loop_counters(file, 9) == {"epoch", "total"}
         assert loop_counters(file, 2) == set()
+
+
+class TestOwnLauncher:
+    """The first rank of Lightning starts the others, which alone are told who they are."""
+
+    TOLD: ClassVar = {"MASTER_ADDR": "n0", "MASTER_PORT": "1", "NODE_RANK": "1", "WORLD_SIZE": "4"}
+
+    def test_the_first_rank_is_what_started_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On the second of two hosts, too."""
+        monkeypatch.setattr(Python, "has_torch", property(lambda _: True))
+        processes = [python(900_001, 1, None), python(900_002, 900_001, None, LOCAL_RANK="1", **self.TOLD)]
+        found = with_children({each.pid: each for each in processes})
+
+        assert {pid: each.rank for pid, each in found.items()} == {900_001: 2, 900_002: 3}
+        [job] = jobs_module.jobs({each.pid: each for each in processes}, found)
+        assert [rank.pid for rank in job.ranks] == [900_001, 900_002]
+
+    @pytest.mark.parametrize("more", [{"RANK": "1"}, {"LOCAL_RANK": "0"}, {"WORLD_SIZE": ""}, {"NODE_RANK": "x"}])
+    def test_other_launchers_tell_more(self, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]) -> None:
+        """Their ranks are known by that."""
+        monkeypatch.setattr(Python, "has_torch", property(lambda _: True))
+        environ = {"LOCAL_RANK": "1", **self.TOLD, **more}
+        processes = [python(900_001, 1, None), python(900_002, 900_001, None, **environ)]
+
+        assert with_children({each.pid: each for each in processes}) == {}

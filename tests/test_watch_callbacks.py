@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from helpers import Script
+
+from ddpdoctor.callbacks import needs
 
 MODEL = """
 import sys, torch
@@ -75,12 +79,62 @@ if __name__ == "__main__":
     sys.stdout.write(f"rank {arguments.process_index} watched {attached() is not None}\\n")
 """
 )
+FABRIC = (
+    MODEL
+    + """
+from lightning.fabric import Fabric
+from ddpdoctor.callbacks.fabric import Watch
+
+if __name__ == "__main__":
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp", callbacks=[Watch(report=sys.argv[1])])
+    fabric.launch()
+    model = Net()
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    loader = fabric.setup_dataloaders(DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, shuffle=True))
+    for (inputs,) in loader:
+        optimizer.zero_grad()
+        fabric.backward(model(inputs)["loss"])
+        optimizer.step()
+    fabric.call("on_train_end")
+    sys.stdout.write(f"rank {fabric.global_rank} watched {attached() is not None}\\n")
+"""
+)
+ACCELERATE = (
+    MODEL
+    + """
+from accelerate import Accelerator
+from ddpdoctor.callbacks.accelerate import Watch
+
+if __name__ == "__main__":
+    accelerator = Accelerator(cpu=True, log_with=Watch(report=sys.argv[1]))
+    accelerator.init_trackers("training")
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for (inputs,) in loader:
+        optimizer.zero_grad()
+        accelerator.backward(model(inputs)["loss"])
+        optimizer.step()
+    rank = accelerator.process_index
+    model, optimizer, loader = accelerator.free_memory(model, optimizer, loader)
+    accelerator.end_training()
+    sys.stdout.write(f"rank {rank} watched {attached() is not None}\\n")
+"""
+)
 # Ranks without a variable of their job know each other by their parent, which that of a warm rank is not.
 COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 Train = Callable[..., "subprocess.CompletedProcess[str]"]
 CASES = [
-    pytest.param(name, text, marks=pytest.mark.skipif(find_spec(name) is None, reason=f"needs {name}"), id=name)
-    for name, text in (("lightning", LIGHTNING), ("transformers", TRANSFORMERS))
+    pytest.param(
+        name, text, marks=[*marks, pytest.mark.skipif(find_spec(package) is None, reason=f"needs {package}")], id=name
+    )
+    for name, package, text, marks in (
+        ("lightning", "lightning", LIGHTNING, ()),
+        ("fabric", "lightning", FABRIC, (pytest.mark.nightly,)),
+        ("accelerate", "accelerate", ACCELERATE, (pytest.mark.nightly,)),
+        ("transformers", "transformers", TRANSFORMERS, (pytest.mark.nightly,)),
+    )
 ]
 
 
@@ -89,7 +143,7 @@ def train(python: str, script: Script, tmp_path: Path) -> Train:
     """Return what runs a training on two ranks, which Lightning starts by itself; its report is report.json."""
 
     def run(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        launcher = (python,) if text == LIGHTNING else COLD_TORCHRUN
+        launcher = (python,) if text in {LIGHTNING, FABRIC} else COLD_TORCHRUN
         command = (*launcher, script(text), str(tmp_path / "report.json"), *arguments)
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100)
 
@@ -102,12 +156,13 @@ class TestCallbacks:
     """One line in the user's script, with the real framework on two ranks."""
 
     def test_a_healthy_training_is_let_alone(self, train: Train, name: str, text: str) -> None:
-        """It trains, nothing is said, and after it torch is as before."""
+        """It trains, nothing is said, and after it torch is as before, or else the program ends."""
         done = train(text)
 
         assert done.returncode == 0, f"{name}: {done.stderr}"
-        assert "watched False" in done.stdout
-        assert "watched True" not in done.stdout
+        to_the_end = text == ACCELERATE  # a tracker is ended on one rank alone
+        assert f"watched {to_the_end}" in done.stdout
+        assert f"watched {not to_the_end}" not in done.stdout
         assert "ddpdoctor:" not in done.stderr
 
     def test_an_error_is_explained_in_its_traceback_and_in_the_report(
@@ -123,3 +178,26 @@ class TestCallbacks:
         assert "spare.weight" in finding["message"], name
         assert "find_unused_parameters" in finding["fix"]["diff"]
         assert "DDP(model)" not in finding["fix"]["diff"]
+
+
+class TestVersions:
+    """A framework that is missing, or older than what its module uses, is told in one line."""
+
+    def test_one_that_is_missing(self) -> None:
+        """The name to install, and from which version on."""
+        with pytest.raises(
+            ImportError, match=r"^ddpdoctor.callbacks needs no-such-framework 2.0 or newer, and it is not"
+        ):
+            needs("no-such-framework", (2, 0))
+
+    def test_one_that_is_too_old(self) -> None:
+        """The version that is there."""
+        found = re.escape(version("torch"))
+        with pytest.raises(
+            ImportError, match=rf"^ddpdoctor.callbacks needs torch 99.1 or newer: {found} is installed$"
+        ):
+            needs("torch", (99, 1))
+
+    def test_one_that_will_do_under_another_name(self) -> None:
+        """The first name that is installed counts."""
+        needs("no-such-framework", (2, 0), "torch")

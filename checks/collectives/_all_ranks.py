@@ -18,6 +18,12 @@ FSDP = (
     "torch.distributed.fsdp.FullyShardedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
 )
+OF_LIGHTNING = set("save_checkpoint validate test predict".split())
+OF_A_MODULE = {"all_gather"}
+OF_FABRIC = set("all_gather all_reduce broadcast barrier save load".split())
+FABRICS = ("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric")
+OF_TRAINER = {"evaluate", "predict"}
+LIGHTNINGS = {"lightning", "pytorch_lightning"}
 ZERO = re.compile(r"^(?P<owner>\w+(?:\.\w+)*)\.is_main_process$")
 RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
 
@@ -47,10 +53,40 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
     guard = script.one_rank_guard(call)
     if guard is None or guard.test is None:
         return
+    what = _of_a_trainer(script, call, function)
+    if what and not _otherwise(script, guard.test, call):
+        yield call, what, guard.test
+        return
     if function.attr in {"save_checkpoint", "load_checkpoint"} and _is_engine(script, owner):
         yield call, "for all ranks of DeepSpeed, each of which writes its part", guard.test
     elif function.attr == "state_dict" and script.made_by(owner, *FSDP):
         yield call, "a collective of FullyShardedDataParallel", guard.test
+
+
+def _of_a_trainer(script: Script, call: ast.Call, function: ast.Attribute) -> str:
+    """Return what a method is of Lightning's or transformers' Trainer, or of Fabric; empty where it is none."""
+    name, owner = function.attr, ast.unparse(function.value)
+    if script.made_by(function.value, *FABRICS):
+        return "a collective of Fabric" if name in OF_FABRIC else ""
+    if LIGHTNINGS & script.imported:
+        if name in OF_LIGHTNING and re.fullmatch(r"(?:self\.)?trainer", owner):
+            return "for all ranks of Lightning"
+        reduces = name == "log" and any(
+            word.arg == "sync_dist" and isinstance(word.value, ast.Constant) and word.value.value is True
+            for word in call.keywords
+        )
+        if owner in {"self", "pl_module"} and (name in OF_A_MODULE or reduces) and _is_in_a_class(script, call):
+            return "a collective of Lightning"
+    if name in OF_TRAINER and script.made_by(function.value, "transformers.Trainer", "transformers.Seq2SeqTrainer"):
+        return "for all ranks of Trainer, each of which computes its part"
+    return ""
+
+
+def _is_in_a_class(script: Script, call: ast.Call) -> bool:
+    """Whether a call stands in a method of a class with a base of Lightning's."""
+    owner = script.tree.class_of(call)
+    bases = [script.resolve(base) or "" for base in getattr(owner, "bases", ())]
+    return any(base.partition(".")[0] in LIGHTNINGS for base in bases)
 
 
 def _main_process(script: Script, call: ast.Call, owner: str) -> ast.expr | None:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, rank_condition
+from ddpdoctor.check import Communication
+
+from ._one_rank import DEFAULT, condition
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress
 
-DEFAULT = frozenset({"0", "default_pg"})
-"""Names of the group that all ranks are in, by version of torch."""
-
 
 class Alone(NamedTuple):
-    """The rank that called it, the call, the condition on the rank that it is under; the rank that had gone on."""
+    """The rank that called it, the call, what lets it alone come there; the rank that had gone on."""
 
     rank: int
     call: Communication
-    test: str
+    guard: str
     other: int
 
 
@@ -28,10 +27,10 @@ def called_alone(event: PeerLost) -> Alone | None:
         call = one.recent[-1] if one.recent else None
         if call is None or call.site is None or call.group not in DEFAULT or call.operation in {"send", "recv"}:
             continue
-        test = rank_condition(call.site.file, call.site.line)
+        guard = condition(call.site)
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
-        if test and other:
-            return Alone(one.rank, call, test, other.rank)
+        if guard and other:
+            return Alone(one.rank, call, guard, other.rank)
     return _lost_in_a_forward(event)
 
 
@@ -45,10 +44,10 @@ def _lost_in_a_forward(event: PeerLost) -> Alone | None:
     if lost is None or one is None:
         return None
     for site in event.stack:
-        test = rank_condition(site.file, site.line)
-        if test and (other := next((each for each in event.progress if each.forwards < one.forwards), None)):
+        guard = condition(site)
+        if guard and (other := next((each for each in event.progress if each.forwards < one.forwards), None)):
             call = Communication(one.forwards, lost.time, FORWARD, "", "", site)
-            return Alone(one.rank, call, test, other.rank)
+            return Alone(one.rank, call, guard, other.rank)
     return None
 
 

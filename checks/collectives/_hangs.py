@@ -26,6 +26,7 @@ from ddpdoctor.check import (
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
+from ._one_rank import alone
 from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
@@ -84,12 +85,17 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
 
 
 def _why_left(event: Stalled, training: Training) -> Hang:
+    return _skipped(event, training) or (Hang.GUARDED if guarded(event) else Hang.LEFT)
+
+
+def _skipped(event: Stalled, training: Training) -> Hang | None:
+    """Decide what the source tells for certain of ranks that are at different lines."""
     if swallowed(event.ranks, training):
         return Hang.SWALLOWED
+    if alone(event):
+        return Hang.GUARDED
     left = loop_left_by(event, training)
-    if left is not None and left.loop.only:
-        return Hang.EXITED
-    return Hang.GUARDED if guarded(event) else Hang.LEFT
+    return Hang.EXITED if left is not None and left.loop.only else None
 
 
 def _nobody_waits(doings: set[Doing]) -> Hang | None:
@@ -114,13 +120,9 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
     if len(event.ranks) == event.world_size and operations <= {"recv", "send"}:
         return Hang.RECEIVES
-    if len({position.site for position in event.ranks}) > 1:
-        left = loop_left_by(event, training)
-        if swallowed(event.ranks, training):
-            return Hang.SWALLOWED
-        if left is not None and left.loop.only:
-            return Hang.EXITED
-    if crossed(event):
+    if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
+        return apart
+    if alone(event) or crossed(event):
         return Hang.GUARDED
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch

@@ -55,6 +55,7 @@ from ._all_ranks import by_frameworks
 from ._alone import FORWARD, called_alone
 from ._guards import Crossed, crossed, guarded
 from ._hangs import Hang, on_hang, seen, short, table, where
+from ._one_rank import Guarded, alone, called, mend, shown
 from ._watchdog import Timeout, on_timeout, story_of
 
 if TYPE_CHECKING:
@@ -83,9 +84,12 @@ def in_logs(log: Log) -> Iterator[Finding]:
 
 @on_hang(Hang.GUARDED)
 def while_training(event: Stalled) -> Iterator[Finding]:
-    """The line that a rank waits in stands under a condition on the rank."""
-    if found := crossed(event):
-        yield _taken_for_another(found, event)
+    """The line that a rank waits in, or one that calls it, stands under a condition on the rank."""
+    if found := alone(event):
+        yield _alone(found, event)
+        return
+    if other_call := crossed(event):
+        yield _taken_for_another(other_call, event)
         return
     if (hidden := guarded(event)) is None:
         return
@@ -101,6 +105,24 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             diff=f"-if {test}:\n-    {position.operation}(...)\n+{position.operation}(...)",
         ),
         place(position.site, rank=position.rank),
+        table=table(event),
+    )
+
+
+def _alone(found: Guarded, event: Stalled) -> Finding:
+    position = found.position
+    other = next(each for each in event.ranks if each.rank != position.rank)
+    caller = "" if found.at == found.site else f", called at {short(found.site)}"
+    does = "waits in" if found.waits else "called"
+    return Finding(
+        f"rank {position.rank} {does} {found.call} at {short(found.at)}{caller}, {found.guard}: "
+        f"rank {other.rank} has skipped it and {where(other)}",
+        (
+            *seen(event),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
+        ),
+        mend(found.call, found.guard),
+        place(found.at, rank=position.rank),
         table=table(event),
     )
 
@@ -140,8 +162,9 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     if event.first is not None or (found := called_alone(event)) is None:
         return
     call = found.call
+    what = called(call.site, call.operation)
     yield Finding(
-        f"rank {found.rank} called {call.operation} at {short(call.site)}, under `if {found.test}`: rank {found.other} "
+        f"rank {found.rank} called {what} at {short(call.site)}, {found.guard}: rank {found.other} "
         "has skipped it and gone on",
         (
             Evidence(
@@ -149,7 +172,7 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
                 f"the same on rank {found.other}",
                 f"rank {found.rank}",
             ),
-            Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(call.site)),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
         Fix(
@@ -157,10 +180,7 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
             diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
         )
         if call.operation == FORWARD
-        else Fix(
-            "let all ranks call the collective, and print or save on rank 0 only",
-            diff=f"-if {found.test}:\n-    {call.operation}(...)\n+{call.operation}(...)",
-        ),
+        else mend(what, found.guard),
         place(call.site, rank=found.rank),
     )
 

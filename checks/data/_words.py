@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import NotRun, Place
+from ddpdoctor.check import EpochStarted, Fix, NotRun, Place
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Index, LoaderExam
+    from ddpdoctor.check import Index, LoaderExam, Training
 
 SHOWN = 8
+STREAM = Fix(
+    "let each rank, and each worker, take its part of the stream",
+    diff=" def __iter__(self):\n+    info = get_worker_info()\n"
+    "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
+    "+    part = dist.get_rank() * workers + worker\n"
+    "+    yield from itertools.islice(self.samples(), part, None, dist.get_world_size() * workers)",
+)
 
 
 def shown(indices: tuple[Index, ...], number: int = SHOWN) -> str:
@@ -29,6 +36,16 @@ def at(loader: LoaderExam, *, sampler: bool = False) -> Place:
     if line is not None:
         return Place(file=line[0], line=line[1])
     return Place(file=loader.file) if loader.file else Place()
+
+
+def shared_out(training: Training, fix: Fix) -> Fix:
+    """Return how each rank gets its share of a loader: the framework's word where one is in use, else this one."""
+    framework = training.framework
+    if framework is None or not framework.loader:
+        return fix
+    if not framework.splits_streams and any(each.iterable for each in training.of(EpochStarted)):
+        return STREAM
+    return Fix(f"have {framework.name} share the loader out", diff=framework.loader)
 
 
 def unless_a_framework_splits(loader: LoaderExam) -> None:

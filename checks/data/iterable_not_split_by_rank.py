@@ -37,7 +37,6 @@ from ddpdoctor.check import (
     Ailment,
     Evidence,
     Finding,
-    Fix,
     OrderSeen,
     Severity,
     Training,
@@ -48,19 +47,12 @@ from ddpdoctor.check import (
 )
 
 from ._passes import same_pass
-from ._words import SHOWN, at, counted, unless_a_framework_splits
+from ._words import SHOWN, STREAM, at, counted, shared_out, unless_a_framework_splits
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP608", Severity.ERROR)
-MEND = Fix(
-    "let each rank, and each worker, take its part of the stream",
-    diff=" def __iter__(self):\n+    info = get_worker_info()\n"
-    "+    workers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
-    "+    part = dist.get_rank() * workers + worker\n"
-    "+    yield from itertools.islice(self.samples(), part, None, dist.get_world_size() * workers)",
-)
 
 
 @probe
@@ -91,7 +83,7 @@ def by_what_it_yields(loader: LoaderExam) -> Iterator[Finding]:
             )
             for rank, each in zip(loader.ranks, streams, strict=True)
         ),
-        MEND,
+        STREAM,
         at(loader),
         severity=Severity.NOTE if loader.for_evaluation else None,
     )
@@ -120,6 +112,6 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             )
             for rank, each in ranks.items()
         )[:SHOWN],
-        MEND,
+        shared_out(training, STREAM),
         place(data.reader if data and data.reader else event.site),
     )

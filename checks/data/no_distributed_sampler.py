@@ -62,7 +62,7 @@ from ddpdoctor.check import (
 
 from .._source import LOADER, SAMPLER, target
 from ._passes import RankPass, same_data, same_pass
-from ._words import SHOWN, at, counted, shown, unless_a_framework_splits
+from ._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam, Script
@@ -190,7 +190,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             )
             for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
         )[:SHOWN],
-        MEND,
+        shared_out(training, MEND),
         place(event.site),
     )
 

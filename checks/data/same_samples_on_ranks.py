@@ -45,10 +45,17 @@ from ddpdoctor.check import (
 )
 
 from .._ledger import Sheet, same_direction, sheets
+from ._words import shared_out
 
 AILMENT = Ailment("DDP620", Severity.WARNING)
 SURE = 10
 SAME = 1e-5
+MEND = Fix(
+    "give each rank its share of the samples",
+    diff="-batch = samples[step * size : (step + 1) * size]\n"
+    "+mine = samples[dist.get_rank() :: dist.get_world_size()]\n"
+    "+batch = mine[step * size : (step + 1) * size]",
+)
 
 
 @watch(StepFingerprinted)
@@ -74,12 +81,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             Evidence(f"norm of the gradient of {line.name}, before any exchange: {told}", "another on each rank",
                      f"step {last.number}; the same in the steps 1, 2 and 3"),
         ),
-        Fix(
-            "give each rank its share of the samples",
-            diff="-batch = samples[step * size : (step + 1) * size]\n"
-            "+mine = samples[dist.get_rank() :: dist.get_world_size()]\n"
-            "+batch = mine[step * size : (step + 1) * size]",
-        ),
+        shared_out(training, MEND),
         place(event.site),
     )  # fmt: skip
 

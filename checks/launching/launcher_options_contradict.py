@@ -8,7 +8,8 @@ The launcher or Slurm refuses them, or takes one and drops the other:
   find. Each node waits for the other until the time-out.
 - `--node_rank=2 --nnodes=2`: nodes count from 0.
 - `accelerate launch --num_machines=4 --num_processes=2`: `num_processes` is the number of all ranks, not of those of a
-  node. With `--multi_gpu` it has to be 2 or more.
+  node. With `--multi_gpu` it has to be 2 or more. With `--cpu` Accelerate starts one process, whatever that number is,
+  and the training runs alone without a word; several are started by `torchrun`, or by mpirun and `--mpirun_hostfile`.
 - `deepspeed --include ... --num_gpus=4`: DeepSpeed ends with "Cannot specify num_nodes/gpus with include/exclude".
 - `#SBATCH --nodes=2` with `--ntasks=1`: Slurm says "can't run 1 processes on 2 nodes, setting nnodes to 1".
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Launch, LaunchScript
 
 AILMENT = Ailment("DDP468", Severity.ERROR)
+WITH_MPI = {"mpirun-hostfile", "config-file"}
+"""Options by which Accelerate starts several processes on the CPU, with mpirun."""
 
 
 @lint
@@ -62,6 +65,11 @@ def _contradictions(launch: LaunchScript, each: Launch) -> Iterator[tuple[str, s
             yield (
                 f"{started} ranks on {wanted} machines: --num_processes counts those of all machines",
                 "--num_processes is the number of machines times the GPUs of each",
+            )
+        elif "cpu" in options and started > 1 and not (each.scheduler or each.is_open or options.keys() & WITH_MPI):
+            yield (
+                f"accelerate launch --cpu starts one process, and --num_processes={started} only where mpirun does it",
+                f"torchrun --nproc-per-node={started}",
             )
         elif "multi-gpu" in options and started == 1:
             yield "--multi_gpu with one rank: accelerate refuses it", "leave out --multi_gpu, or start 2 ranks or more"

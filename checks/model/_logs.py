@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Log, Record
+from ddpdoctor.check import FRAMEWORK_WORDS, Log, Record
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Evidence
@@ -37,12 +37,11 @@ APEX = frozenset(
 )
 
 FIND_UNUSED = (
-    (r"lightning", 'Trainer(strategy="ddp_find_unused_parameters_true")'),
-    (TRAINER, "TrainingArguments(ddp_find_unused_parameters=True)"),
-    (
-        r"accelerate[/\\]",
-        "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
-    ),
+    (r"lightning[/\\]pytorch|pytorch_lightning|LightningModule", FRAMEWORK_WORDS["Lightning"].unused),
+    (r"lightning[/\\]fabric|lightning_fabric", FRAMEWORK_WORDS["Fabric"].unused),
+    (r"lightning", FRAMEWORK_WORDS["Lightning"].unused),
+    (TRAINER, FRAMEWORK_WORDS["the transformers Trainer"].unused),
+    (r"accelerate[/\\]", FRAMEWORK_WORDS["Accelerate"].unused),
     (r"\b(?:mmcv|mmengine|mmdet\w*|mmseg\w*)\b", "find_unused_parameters = True  # in the config"),
 )
 BY_HAND = "DDP(model, find_unused_parameters=True)"

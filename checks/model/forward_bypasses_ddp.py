@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP560", Severity.ERROR)
+PLAIN = "-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)"
 SURE = 2  # steps: what happens in the first alone is some warming up
 
 
@@ -62,7 +63,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     if step is None or step.number < SURE or not bypasses(step) or step.by_own_means:
         return
     if apart := gradients_apart(step):
-        site = line(Bypassed, step, training)
+        site, framework = line(Bypassed, step, training), training.framework
         yield Finding(
             "the forward bypasses DistributedDataParallel: each rank trains a model of its own",
             (
@@ -72,10 +73,7 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
                 ),
                 Evidence(f"{step.wrapped.kind} is wrapped", "", str(step.wrapped.site)),
             ),
-            Fix(
-                "call the wrapper, not what is in it",
-                diff="-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)",
-            ),
+            Fix("call the wrapper, not what is in it", diff=framework.call if framework and framework.call else PLAIN),
             place(site),
         )
 

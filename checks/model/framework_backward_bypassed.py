@@ -7,7 +7,12 @@ it by the steps of accumulation and hands it to DeepSpeed; `engine.backward(loss
 `loss.backward()` leaves that out: with float16 gradients underflow to zero, with accumulation they are k times too
 large, and DeepSpeed steps without gradients or raises.
 
+Lightning's manual optimization needs `self.manual_backward(loss)`: without it DDP averages no gradient.
+
 ## How to be sure
+
+In a running training (`ddpdoctor run`) the first backwards are looked at: the user's code calls one itself, of a model
+that Accelerate has wrapped and with accumulation or float16, or in a LightningModule without automatic optimization.
 
 In a source (`ddpdoctor lint`): an engine of `deepspeed.initialize` makes the steps, or the file makes an Accelerator
 with float16 or accumulation, and no file in reach calls the framework's backward.
@@ -15,28 +20,67 @@ with float16 or accumulation, and no file in reach calls the framework's backwar
 ## How to mend it
 
     accelerator.backward(loss)      # Accelerate
+    self.manual_backward(loss)      # Lightning
     engine.backward(loss)           # DeepSpeed
 
 ## Versions and sources
 
 Sources: Accelerate documentation, "Accelerator.backward"; DeepSpeed documentation, "Training API". Holds for torch 2.2
-to 2.13 with accelerate 0.20 to 1.15.
+to 2.13 with accelerate 0.20 to 1.15 and Lightning 2; seen with accelerate 1.15 and Lightning 2.6.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, keyword, lint
+from ddpdoctor.check import (
+    Ailment,
+    BackwardBypassed,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    keyword,
+    lint,
+    place,
+    watch,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP554", Severity.ERROR)
 ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+
+
+@watch(BackwardBypassed)
+def while_training(event: BackwardBypassed) -> Iterator[Finding]:
+    """Name the line that passes by the framework, unless the file divides the loss by itself."""
+    if event.site is None or ("divided" in event.left_out and _divides(event.site.file)):
+        return
+    yield Finding(
+        f"backward() is called on the loss itself, past {event.framework}: {event.left_out}",
+        (
+            Evidence(f"backward() called in {event.site.function}", event.right, str(event.site)),
+            Evidence(f"{event.framework} has wrapped the model", "", f"rank {event.rank}"),
+        ),
+        Fix(f"let {event.framework} call it", diff=f"-loss.backward()\n+{event.right}"),
+        place(event.site),
+    )
+
+
+def _divides(file: str) -> bool:
+    """Whether a file divides something that is a loss, or divides by something about accumulation."""
+    try:
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return re.search(r"loss\w*\)?\s*(?:/|\*|\.div)|/=?\s*[\w.]*(?:accum|steps|num_micro)", text) is not None
 
 
 @lint

@@ -99,13 +99,20 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
         return
     line = max(last.lines_that_tell, key=lambda each: each.size)
     reduces = bool(calls_in(last, REDUCERS, ".grad")) and not calls_in(last, WRAPPERS)
-    by_hand = misplaced or reduces or bool(last.calls("broadcast"))
+    by_hand = misplaced or reduces or (bool(last.calls("broadcast")) and training.framework is None)
     yield Finding(
         _message(last, misplaced=misplaced),
         (*seen(line, last), proof),
-        BY_HAND if by_hand else DDP_FIX,
+        BY_HAND if by_hand else _wrap(training),
         _place(last, misplaced=misplaced, by_hand=by_hand),
     )
+
+
+def _wrap(training: Training) -> Fix:
+    framework = training.framework
+    if framework is None:
+        return DDP_FIX
+    return Fix(f"have {framework.name} wrap the model", diff=framework.model)
 
 
 def _never(step: Sheet) -> bool:
@@ -151,14 +158,23 @@ def _one_training(steps: list[Sheet], training: Training) -> Evidence | None:
         return Evidence("the weights were broadcast before the first step", "", f"{first.sent} elements")
     if last.calls("all_reduce") > first.calls("all_reduce"):
         return Evidence(f"all_reduce was called {last.calls('all_reduce')} times, with no gradient", "", "all ranks")
-    for passed in training.of(EpochStarted):
-        sampler = passed.sampler
-        if sampler is not None and sampler.replicas == len(last.ranks):
-            told = f"{sampler.kind} shares {passed.dataset} out to {sampler.replicas} ranks"
-            return Evidence(told, "", str(passed.site))
+    if shared := next(_shared_out(last, training), None):
+        return shared
     writers = {each.rank for each in training.of(FileWritten) if each.steps}
     if writers == {0}:
         return Evidence("rank 0 alone saves a file", "", str(training.of(FileWritten, rank=0)[-1].site))
     if written := [*calls_in(last, WRAPPERS), *calls_in(last, REDUCERS, ".grad")]:
         return Evidence("the script has a line that exchanges gradients", "one that is reached", str(written[0]))
     return None
+
+
+def _shared_out(step: Sheet, training: Training) -> Iterator[Evidence]:
+    """Look for a data set that is shared out to the ranks, by a sampler or by a framework."""
+    for passed in training.of(EpochStarted):
+        sampler, framework = passed.sampler, training.framework
+        if sampler is not None and framework is not None and sampler.kind == framework.shards:
+            told = f"{framework.name} shares {passed.dataset} out to the ranks"
+            yield Evidence(told, "a model that it wraps", str(passed.site))
+        elif sampler is not None and sampler.replicas == len(step.ranks):
+            told = f"{sampler.kind} shares {passed.dataset} out to {sampler.replicas} ranks"
+            yield Evidence(told, "", str(passed.site))

@@ -34,12 +34,14 @@ from collections.abc import Iterator
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
+    BackwardBypassed,
     Evidence,
     Finding,
     Fix,
     Loaded,
     Severity,
     StepFingerprinted,
+    SteppedUnsynced,
     StepSampled,
     Training,
     place,
@@ -71,8 +73,8 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     past = list(earlier(event, training))
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
-    if _options_differ(step, training):
-        return  # a check of its own
+    if _options_differ(step, training) or [*training.of(BackwardBypassed), *training.of(SteppedUnsynced)]:
+        return  # checks of their own
     yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
 
 

@@ -103,6 +103,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
     """Name what had no gradient when DDP stopped, where the ranks agree on it."""
     if len({each.unused for each in training.of(Failed) if each.unused}) > 1:
         return
+    framework = training.framework
     if event.unused and not event.changed and re.search(NO_GRADIENT, event.text):
         yield Finding(
             f"{counted(len(event.unused), 'parameter')} got no gradient, so DDP stops: " + listed(event.unused),
@@ -113,7 +114,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
             ),
             Fix(
                 "use these parameters in forward or delete them; else freeze them, or let DDP look for them",
-                diff=_diff(event.unused, find_unused(event.text)),
+                diff=_diff(event.unused, framework.unused if framework else find_unused(event.text)),
             ),
             place(event.site, rank=event.rank),
         )

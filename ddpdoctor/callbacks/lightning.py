@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from ddpdoctor.callbacks import needs
 
-from ddpdoctor.watch.rank.install import install
+needs("lightning", (2, 0))
+
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402 - an older one would fail in many lines
+
+from ddpdoctor.watch.rank.install import install  # noqa: E402 - see above
 
 
 class Watch(Callback):

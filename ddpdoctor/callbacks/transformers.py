@@ -1,15 +1,19 @@
 """The watch as a callback of the transformers Trainer: ``Trainer(..., callbacks=[Watch()])``.
 
-Accelerate on its own has no callbacks: call ``ddpdoctor.install()`` before ``Accelerator()``.
+For Accelerate on its own see ``ddpdoctor.callbacks.accelerate``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from transformers import TrainerCallback
+from ddpdoctor.callbacks import needs
 
-from ddpdoctor.watch.rank.install import install
+needs("transformers", (4, 40))
+
+from transformers import TrainerCallback  # noqa: E402 - an older one would fail here in many lines
+
+from ddpdoctor.watch.rank.install import install  # noqa: E402 - see above
 
 
 class Watch(TrainerCallback):  # type: ignore[misc,unused-ignore]  # without transformers the base class is unknown
@@ -22,6 +26,6 @@ class Watch(TrainerCallback):  # type: ignore[misc,unused-ignore]  # without tra
         """Switch the watch on."""
         self._watch = install(**options)
 
-    def on_train_end(self, args: Any, state: Any, healthy: Any, **_: Any) -> None:  # noqa: ARG002 - its signature
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002 - its signature
         """Switch the watch off."""
         self._watch.undo()

@@ -30,7 +30,7 @@ VALUES = {
     " dynamo-backend dynamo-mode deepspeed-config-file zero-stage gradient-accumulation-steps gradient-clipping"
     " offload-optimizer-device offload-param-device deepspeed-hostfile deepspeed-multinode-launcher zero3-init-flag"
     " zero3-save-16bit-model fsdp-sharding-strategy fsdp-auto-wrap-policy fsdp-offload-params fsdp-state-dict-type"
-    " fsdp-transformer-layer-cls-to-wrap fsdp-version",
+    " fsdp-transformer-layer-cls-to-wrap fsdp-version mpirun-hostfile mpirun-ccl",
     DEEPSPEED: "num-gpus num-nodes hostfile H i include e exclude master-port master-addr launcher launcher-args"
     " enable-each-rank-log autotuning min-elastic-nodes max-elastic-nodes node-rank bind-core-list ssh-port"
     " venv-script",

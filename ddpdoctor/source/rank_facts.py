@@ -49,6 +49,21 @@ CALLS = {
     "torch.distributed.get_node_local_rank": Fact.LOCAL_RANK,
     "torch.cuda.device_count": Fact.LOCAL_WORLD_SIZE,
 }
+OF_FRAMEWORKS = {
+    "global_rank": Fact.RANK,
+    "process_index": Fact.RANK,
+    "local_process_index": Fact.LOCAL_RANK,
+}
+"""Attributes in which Lightning, Fabric, Accelerate and transformers hold the rank."""
+FIRST = frozenset(
+    "is_main_process is_local_main_process is_last_process is_global_zero is_world_process_zero"
+    " is_local_process_zero is_rank_zero".split()
+)
+"""Attributes and methods of theirs that are true on one rank, or on one of each host."""
+DECORATORS = re.compile(
+    r"(?:^|\.)(?:rank_zero_only|on_main_process|on_local_main_process|on_last_process|on_process|on_local_process|one_rank_only)$"
+)
+"""Their decorators of functions that one rank alone runs."""
 GETTERS = {"os.environ.get", "os.getenv", "os.environ.setdefault"}
 PARSERS = {"parse_args", "parse_known_args"}
 ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
@@ -104,7 +119,8 @@ def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa
 def _of_bindings(tree: Tree, node: ast.expr, depth: int) -> Fact | None:
     bindings = values(tree, node)
     if not bindings:
-        return _option(tree, node)
+        own = OF_FRAMEWORKS.get(node.attr) if isinstance(node, ast.Attribute) else None
+        return own or _option(tree, node)
     held: list[ast.expr] = []
     for binding in bindings:
         given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
@@ -197,9 +213,9 @@ def _returned(tree: Tree, function: ast.expr, depth: int) -> Fact | None:
 
 def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: C901, PLR0911 - a case a shape
     """Return which ranks a test lets through, where it depends on the rank alone: one, or the others."""
-    if depth == 0:
-        return None
-    match test:
+    if _is_first(tree, test):
+        return ONE_RANK
+    match test if depth else None:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             if fact(tree, operand) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return ONE_RANK
@@ -229,6 +245,19 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
             sides = {who(tree, each, depth - 1) for each in (returned(tree, named) if named else ())}
             return next(iter(sides)) if len(sides) == 1 else None
     return None
+
+
+def _is_first(tree: Tree, test: ast.expr) -> bool:
+    """Whether a test is one by which a framework says that this is the first rank, or ``local_rank in (-1, 0)``."""
+    if isinstance(test, ast.Call) and not (test.args or test.keywords):
+        test = test.func
+    match test:
+        case ast.Attribute(attr=name):
+            return name in FIRST and not values(tree, test) and function_named(tree, test) is None
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.Tuple(elts=given) | ast.List(elts=given)]):
+            numbers = {ast.unparse(each) for each in given}  # -1 stands for a training of one process
+            return {"0"} <= numbers <= {"0", "-1"} and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
+    return False
 
 
 def other(side: str | None) -> str | None:

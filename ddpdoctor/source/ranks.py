@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
+from ddpdoctor.source.guards import guards
+from ddpdoctor.source.lines import statement_at, tree_of
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.rank_facts import DECORATORS, ONE_RANK, OTHER_RANKS
+from ddpdoctor.source.sites import bare
 from ddpdoctor.source.syntax import parsed
+from ddpdoctor.source.tree import FUNCTIONS, Tree
 
 RANK_WORDS = ("rank", "is_main", "is_master", "main_process")
 
@@ -35,6 +43,38 @@ def rank_block(file: str, line: int) -> RankBlock | None:
             if used & names or any(word in test.lower() for word in RANK_WORDS):
                 found = RankBlock(test, file, node.body[0].lineno, node.body[-1].end_lineno or 0)
     return found
+
+
+def one_rank_only(file: str, line: int) -> str:
+    """Return in words what lets one rank alone come to a line of a file: a test, an early return, a decorator.
+
+    Empty where there is nothing of the kind, or where it is not certain: a test about a name that is not known.
+    """
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
+    return next(chain(_tests(tree, statement), _decorators(tree, statement)), "") if statement is not None else ""
+
+
+def other_ranks_only(file: str, line: int) -> bool:
+    """Whether a test keeps one rank away from a line of a file, for certain."""
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
+    return statement is not None and any(guard.who(tree) == OTHER_RANKS for guard in guards(tree, statement))
+
+
+def _tests(tree: Tree, statement: ast.stmt) -> Iterator[str]:
+    for guard in guards(tree, statement):
+        if guard.who(tree) == ONE_RANK:
+            test = " ".join(ast.unparse(guard.test).split())
+            yield f"under `if {test}`" if guard.holds else f"where `{test}` is false"
+
+
+def _decorators(tree: Tree, statement: ast.stmt) -> Iterator[str]:
+    function = next((each for each in tree.above(statement) if isinstance(each, FUNCTIONS)), None)
+    for decorator in getattr(function, "decorator_list", ()):
+        named = ast.unparse(bare(decorator))
+        if DECORATORS.search(resolve(tree, bare(decorator)) or named):
+            yield f"in {getattr(function, 'name', '')}(), which `@{named}` runs on one rank alone"
 
 
 def rank_condition(file: str, line: int) -> str:

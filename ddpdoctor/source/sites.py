@@ -33,7 +33,7 @@ def call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
 def _call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
     if isinstance(function, ast.Lambda):
         return None
-    if any(resolve(tree, _bare(each)) not in HARMLESS for each in function.decorator_list):
+    if any(resolve(tree, bare(each)) not in HARMLESS for each in function.decorator_list):
         return None
     if isinstance(tree.parents.get(function), ast.ClassDef):
         return _of_method(tree, function)
@@ -48,7 +48,8 @@ def _call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
     return sites
 
 
-def _bare(decorator: ast.expr) -> ast.expr:
+def bare(decorator: ast.expr) -> ast.expr:
+    """Return what a decorator names, without what it is given."""
     return decorator.func if isinstance(decorator, ast.Call) else decorator
 
 

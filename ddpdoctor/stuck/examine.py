@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.stuck.jobs import Job, jobs
 from ddpdoctor.stuck.look import look
+from ddpdoctor.stuck.own_launcher import with_children
 from ddpdoctor.stuck.positions import sighting
 from ddpdoctor.stuck.processes import pythons
 from ddpdoctor.stuck.spawned import spawned
@@ -26,7 +27,7 @@ def find(targets: Sequence[int]) -> Job:
         BadTarget: there is none, or several and none is named.
     """
     there, closed = pythons()
-    found = jobs(there, spawned(there))
+    found = jobs(there, {**spawned(there), **with_children(there)})
     chosen = [each for each in found if _has(each, targets)] if targets else list(found)
     if len(chosen) == 1:
         return chosen[0]

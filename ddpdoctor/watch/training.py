@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ddpdoctor.watch.events import Event, Joined, Joining
+from ddpdoctor.frameworks import Framework, by_name
+from ddpdoctor.watch.events import Event, FrameworkSeen, Joined, Joining
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
@@ -53,6 +54,12 @@ class Training:
     def world_size(self) -> int:
         """The number of ranks, as init_process_group was told; 0 before."""
         return max((event.world_size for event in self.of(Joined)), default=0)
+
+    @property
+    def framework(self) -> Framework | None:
+        """The framework that wraps the model, or else makes the process group; None where the user's code does."""
+        seen = self.of(FrameworkSeen, wraps=True) or self.of(FrameworkSeen)
+        return by_name(seen[-1].framework) if seen else None
 
     def before(self, event: AnyEvent, **having: Any) -> Iterator[AnyEvent]:
         """Yield the earlier events of the same type, process and values, latest first."""

@@ -9,6 +9,14 @@ from __future__ import annotations
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
 from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
+from ddpdoctor.watch.events.frameworks import (
+    AccumulationUnused,
+    BackwardBypassed,
+    FrameworkSeen,
+    Monitored,
+    ShardedTwice,
+    SteppedUnsynced,
+)
 from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled, Worker
 from ddpdoctor.watch.events.ledger import Exchange, ParametersHeld, StepFingerprinted
 from ddpdoctor.watch.events.model import (
@@ -35,7 +43,9 @@ from ddpdoctor.watch.events.process import (
 )
 
 __all__ = [
+    "AccumulationUnused",
     "AsyncWorkDropped",
+    "BackwardBypassed",
     "Bypassed",
     "Communication",
     "DataSeen",
@@ -51,6 +61,7 @@ __all__ = [
     "Failed",
     "FileRead",
     "FileWritten",
+    "FrameworkSeen",
     "HeldAtEnd",
     "Joined",
     "Joining",
@@ -58,6 +69,7 @@ __all__ = [
     "Left",
     "Loaded",
     "ManualReduction",
+    "Monitored",
     "OptimizerSeen",
     "OrderSeen",
     "ParametersHeld",
@@ -66,12 +78,14 @@ __all__ = [
     "Position",
     "Progress",
     "Sampler",
+    "ShardedTwice",
     "Sibling",
     "Site",
     "Stalled",
     "Started",
     "StepFingerprinted",
     "StepSampled",
+    "SteppedUnsynced",
     "SyncSkipped",
     "Worker",
     "Wrapped",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from ddpdoctor.watch.event_log import Writer
     from ddpdoctor.watch.events import Event
+    from ddpdoctor.watch.rank.patch import Patch
     from ddpdoctor.watch.settings import Settings
 
 
@@ -15,6 +16,7 @@ class Process(Protocol):
     """A watched process, as ``Recorder`` is one."""
 
     settings: Settings
+    late: list[Patch]
     rank: int | None
 
     @property

@@ -20,6 +20,7 @@ from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
 from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.failures import Failures, FindOut
+from ddpdoctor.watch.rank.frameworks import Frameworks
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
 from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
@@ -57,6 +58,7 @@ class Recorder:
         self.handles = Handles(self)
         self.failures = Failures(self)
         self.reads = Reads()
+        self.frameworks = Frameworks(self)
         self._writer: event_log.Writer | None = None
         self._answers: Answers | None = None
         self._complained = False
@@ -114,6 +116,7 @@ class Recorder:
 
         self.become_rank(dist.get_rank())
         self.emit(Joined, world_size=dist.get_world_size(), backend=str(dist.get_backend()))
+        self.frameworks.seen(wraps=False)
 
     def count(self, counter: int) -> None:
         """Add one to a counter."""
@@ -210,6 +213,7 @@ class Recorder:
         self.models, self.feed = Models(self), Feed()
         self.exchanges, self.ledger = Exchanges(), Ledger(self)
         self.handles, self.failures = Handles(self), Failures(self)
+        self.frameworks.forget()
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""

@@ -103,6 +103,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         subgroups=subgroups(),
         site=this.site,
     )
+    recorder.frameworks.iterates(loader)
     recorder.over(this.epoch, training=training)
     pending[:] = [this]
 

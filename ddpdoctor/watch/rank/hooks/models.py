@@ -45,6 +45,7 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 raise
             if recorder.is_rank:
                 recorder.safely(recorder.models.wrapped, model)
+                recorder.safely(lambda: recorder.frameworks.seen(wraps=True))
             if recorder.settings.rehearsal is not None and type(model).__init__ is __init__:
                 again = {**kwargs, "find_unused_parameters": True}
                 name = f"model{recorder.number('rebuilt', model)}"

@@ -28,6 +28,7 @@ def hook(recorder: Recorder) -> list[Any]:
     def before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if recorder.is_rank:
             recorder.count(event_log.STEPS)
+            recorder.safely(recorder.frameworks.steps, optimizer, recorder.models)
             if not has_closure(args, kwargs):
                 recorder.safely(lambda: optimizers.step(optimizer, closure=False))
             recorder.safely(recorder.ledger.before_step, optimizer)
@@ -81,6 +82,8 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
+            if recorder.is_rank and recorder.early:
+                recorder.safely(recorder.frameworks.backward, recorder.models)
             recorder.exchanges.in_backward = True
             try:
                 result = original(*args, **kwargs)

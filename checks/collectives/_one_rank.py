@@ -1,0 +1,121 @@
+"""A call that one rank alone comes to: by a test, an early return or a decorator, around it or around its caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import Doing, Fix, are_alternatives, called_at, one_rank_only, other_ranks_only, rank_condition
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Communication, Position, Site, Stalled
+
+DEFAULT = frozenset({"0", "default_pg"})
+"""Names of the group that all ranks are in, by version of torch."""
+UNPAIRED = frozenset({"backward", "send", "recv"})
+WRITE_ALONE = frozenset("save save_checkpoint save_model save_state save_pretrained".split())
+"""Methods by which frameworks save: all ranks call them, and what one rank is to write it writes alone."""
+OF_FRAMEWORKS = WRITE_ALONE | frozenset(
+    "all_gather all_reduce barrier broadcast evaluate fit gather gather_for_metrics load load_checkpoint load_state"
+    " pad_across_processes predict reduce test validate wait_for_everyone".split()
+)
+"""Methods of frameworks that all ranks have to call, besides torch's own collectives."""
+WITHOUT_RESULT = frozenset("barrier fit load_checkpoint load_state wait_for_everyone".split())
+
+
+class Guarded(NamedTuple):
+    """A rank, the line where it calls what others do not, the line that they skip, what lets it alone come there."""
+
+    position: Position
+    at: Site | None
+    site: Site
+    guard: str
+    call: str
+
+    @property
+    def waits(self) -> bool:
+        """Whether the rank still waits in that call."""
+        return self.position.site == self.at
+
+
+def alone(event: Stalled) -> Guarded | None:
+    """Return a rank that waits where it alone comes, for certain, or that has made a call there; others have not."""
+    return next(_waits_alone(event), None) or next(_called_alone(event), None)
+
+
+def _waits_alone(event: Stalled) -> Iterator[Guarded]:
+    for position in event.doing(Doing.WAITING):
+        if position.operation in UNPAIRED or _in_a_subgroup(position):
+            continue
+        for site in position.stack or filter(None, (position.site,)):
+            guard = one_rank_only(site.file, site.line)
+            if guard and not any(_is_beside(site, other) for other in event.ranks if other is not position):
+                yield Guarded(position, position.site, site, guard, called(position.site, position.operation))
+
+
+def _called_alone(event: Stalled) -> Iterator[Guarded]:
+    """Yield the calls of one rank that were answered by another call of the others, or by none: latest first.
+
+    Barriers, say, are all alike: the ranks go on, one call apart, until two calls meet that do not fit.
+    """
+    for position in event.ranks:
+        others = [each.recent for each in event.ranks if each is not position]
+        for call in reversed(position.recent):
+            if call.site is None or call.group not in DEFAULT or call.operation in UNPAIRED:
+                continue
+            guard = one_rank_only(call.site.file, call.site.line)
+            if guard and not any(_answers(each, call) for recent in others for each in recent):
+                yield Guarded(position, call.site, call.site, guard, called(call.site, call.operation))
+
+
+def _answers(other: Communication, call: Communication) -> bool:
+    """Whether a call of another rank stands where only the others come, at the same turn."""
+    if other.site is None or (other.group, other.number) != (call.group, call.number):
+        return False
+    return other_ranks_only(other.site.file, other.site.line)
+
+
+def _in_a_subgroup(position: Position) -> bool:
+    last = position.recent[-1] if position.recent else None
+    return last is not None and last.site == position.site and last.group not in {"", *DEFAULT}  # "": not known
+
+
+def _is_beside(site: Site, other: Position) -> bool:
+    """Whether another rank is in the same function call, or in the other branch of the same test."""
+    return any(
+        each.file == site.file and (each.line == site.line or are_alternatives(site.file, site.line, each.line))
+        for each in other.stack
+    )
+
+
+def condition(site: Site) -> str:
+    """Return in words what lets only some ranks come to a line; empty where there is nothing."""
+    test = rank_condition(site.file, site.line)
+    return one_rank_only(site.file, site.line) or (test and f"under `if {test}`")
+
+
+def called(site: Site | None, operation: str) -> str:
+    """Return what the line calls, as it stands there: a method of a framework, else torch's own name."""
+    return (site and called_at(site.file, site.line, OF_FRAMEWORKS)) or operation
+
+
+def mend(call: str, guard: str) -> Fix:
+    """Return how a call is made by all ranks; ``guard`` is what now lets one alone come to it."""
+    test = shown(guard) if guard.startswith("under `if ") else ""
+    if "." not in call:
+        what = "let all ranks call the collective, and print or save on rank 0 only"
+        return Fix(what, diff=f"-{test}:\n-    {call}(...)\n+{call}(...)" if test else f"+{call}(...)   # on all ranks")
+    if call.rpartition(".")[2] in WRITE_ALONE:
+        what = f"let all ranks call {call}: what one rank is to write it writes there alone"
+        return Fix(what, diff=f"-{test}:\n-    {call}(...)\n+{call}(...)" if test else f"+{call}(...)   # on all ranks")
+    return Fix(
+        f"let all ranks call {call}, and print or save on rank 0 only",
+        diff=f"-{test}:\n-    print({call}(...))\n+result = {call}(...)\n+{test}:\n+    print(result)"
+        if test and call.rpartition(".")[2] not in WITHOUT_RESULT
+        else f"+{call}(...)   # on all ranks",
+    )
+
+
+def shown(guard: str) -> str:
+    """Return a test as it stands in the source, other guards in words."""
+    return guard.removeprefix("under `").removesuffix("`") if guard.startswith("under `") else guard

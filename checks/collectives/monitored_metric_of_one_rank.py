@@ -1,0 +1,132 @@
+"""Checkpoints are chosen, or the training is stopped, by a metric that each rank has for itself.
+
+## What happens
+
+With a sharded validation set each rank computes its metric from its share. Lightning's ModelCheckpoint and
+EarlyStopping, and the transformers Trainer, decide by what their own rank has: the best model is the one that was best
+on a fraction of the data, the number in the file's name is that of rank 0, and a training ends as soon as one rank's
+share has not improved. Nothing raises; Lightning prints one warning ("It is recommended to use `self.log('val_loss',
+..., sync_dist=True)`").
+
+## How to be sure
+
+Print the monitored value on every rank: they differ. In a running training (`ddpdoctor run`) the values of all ranks
+are compared whenever a framework decides by them; in a source (`ddpdoctor lint`) the monitored name is logged with
+`rank_zero_only=True`.
+
+## How to mend it
+
+    self.log("val_loss", loss, sync_dist=True)
+
+With torchmetrics log the metric object itself, which is reduced over the ranks. In a Trainer of transformers leave
+`evaluate` as it is, and compute metrics in `compute_metrics`, which gets the predictions of all ranks.
+
+## Versions and sources
+
+Sources: Lightning documentation, "LightningModule.log", sync_dist; its model_checkpoint.py and early_stopping.py;
+transformers documentation, "Trainer". Seen with Lightning 2.6, transformers 5.23 and torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Monitored,
+    Place,
+    Severity,
+    Training,
+    keyword,
+    lint,
+    logged_at,
+    place,
+    watch,
+)
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP770", Severity.WARNING)
+SHOWN = 8
+APART = 1e-6  # relative: what is reduced is equal to the last bit
+DECIDES = ("ModelCheckpoint", "EarlyStopping")
+
+
+@watch(Monitored)
+def while_training(event: Monitored, training: Training) -> Iterator[Finding]:
+    """Compare the values of all ranks, and name the first decision only."""
+    ranks = training.complete(Monitored, name=event.name, by=event.by, step=event.step)
+    values = {rank: each.value for rank, each in ranks.items()}
+    known = [value for value in values.values() if value is not None]
+    if not known or not _differ(values):
+        return
+    if any(_differ(each) for each in _earlier(event, training)):
+        return
+    line = logged_at(event.file, event.name) if event.file else 0
+    shown = ", ".join(
+        f"{'none' if value is None else format(value, '.6g')} on rank {rank}"
+        for rank, value in [*values.items()][:SHOWN]
+    )
+    is_trainers = event.by == "Trainer"
+    what = f"the Trainer reports {event.name}" if is_trainers else f"{event.by} decides by {event.name}"
+    yield Finding(
+        f"{what}, which each rank has from its own share of the data",
+        (Evidence(f"{event.name}: {shown}", "the same on all ranks", f"after step {event.step}"),),
+        Fix(
+            "leave evaluate to Trainer: compute_metrics gets the predictions of all ranks",
+            diff="-def evaluate(self, ...):\n+trainer = Trainer(..., compute_metrics=compute_metrics)",
+        )
+        if is_trainers
+        else Fix(
+            "average it over the ranks where it is logged; log a torchmetrics object itself",
+            diff=f'-self.log("{event.name}", value)\n+self.log("{event.name}", value, sync_dist=True)',
+        ),
+        Place(file=event.file, line=line) if line else place(event.site),
+    )
+
+
+def _differ(values: dict[int, float | None]) -> bool:
+    known = [value for value in values.values() if value is not None and value == value]  # noqa: PLR0124 - a NaN tells nothing
+    if not known:
+        return False
+    if len([value for value in values.values() if value is not None]) < len(values):
+        return True
+    return max(known) - min(known) > APART * max(map(abs, known))
+
+
+def _earlier(event: Monitored, training: Training) -> Iterator[dict[int, float | None]]:
+    steps = {
+        each.step for each in training.of(Monitored, name=event.name) if (each.step, each.by) != (event.step, event.by)
+    }
+    for step in steps:
+        for by in {each.by for each in training.of(Monitored, name=event.name, step=step)}:
+            if (step, by) != (event.step, event.by):
+                ranks = training.complete(Monitored, name=event.name, by=by, step=step)
+                yield {rank: each.value for rank, each in ranks.items()}
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a name that is logged on rank zero alone, and that a callback of the same file monitors."""
+    monitored: dict[object, ast.Call] = {}
+    for call in script.nodes(ast.Call):
+        name = keyword(call, "monitor")
+        if (script.resolve(call.func) or "").endswith(DECIDES) and isinstance(name, ast.Constant):
+            monitored[name.value] = call
+    for call in script.nodes(ast.Call) if monitored else ():
+        only = keyword(call, "rank_zero_only")
+        match call:
+            case ast.Call(func=ast.Attribute(attr="log"), args=[ast.Constant(value=str(logged)), *_]):
+                if logged in monitored and isinstance(only, ast.Constant) and only.value is True:
+                    yield Finding(
+                        f"{logged} is logged on rank 0 alone, from its share of the data, and a callback decides by it",
+                        (script.seen(call, "sync_dist=True"), script.seen(monitored[logged])),
+                        Fix("average it over the ranks", diff=f'+self.log("{logged}", value, sync_dist=True)'),
+                        script.place(call),
+                    )

@@ -1,0 +1,80 @@
+"""The frameworks that people train with: the modules by which each is known, and how it says what is to be mended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """One framework: its ``name``, the beginnings of its modules' names, and lines to paste.
+
+    ``loader`` has it share out a loader, ``model`` wrap a model, ``unused`` let DDP search for unused parameters,
+    ``call`` compute the loss through the wrapper; empty where it has no word of its own. ``splits_streams``: it shares
+    IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    loader: str
+    model: str
+    unused: str
+    call: str = ""
+    splits_streams: bool = True
+    shards: str = ""
+
+
+TRAINER = Framework(
+    "the transformers Trainer",
+    ("transformers",),
+    loader=" class MyTrainer(Trainer):\n     def get_train_dataloader(self):\n-        return DataLoader(...)\n"
+    "+        return self.accelerator.prepare(DataLoader(...))\n or leave get_train_dataloader to Trainer",
+    model="+trainer = Trainer(model=model, ...)\n+trainer.train()   # wraps the model, and calls it as wrapped",
+    unused="TrainingArguments(ddp_find_unused_parameters=True)",
+    call=" def compute_loss(self, model, inputs, ...):\n"
+    "-    outputs = self.model(**inputs)\n+    outputs = model(**inputs)",
+)
+FABRIC = Framework(
+    "Fabric",
+    ("lightning.fabric", "lightning_fabric"),
+    loader="+loader = fabric.setup_dataloaders(loader)",
+    model="+model, optimizer = fabric.setup(model, optimizer)",
+    unused="Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
+    call="-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)\n"
+    "or, for a method besides forward\n+model.mark_forward_method('training_step')",
+    splits_streams=False,
+)
+LIGHTNING = Framework(
+    "Lightning",
+    ("lightning.pytorch", "pytorch_lightning"),
+    loader="-trainer = Trainer(use_distributed_sampler=False, ...)\n+trainer = Trainer(...)   # puts a sampler in\n"
+    "or, where train_dataloader has a sampler of its own\n"
+    "+sampler = DistributedSampler(dataset)   # in setup(): there are ranks by then",
+    model="+trainer = Trainer(strategy='ddp', ...)\n+trainer.fit(model)   # wraps the model",
+    unused='Trainer(strategy="ddp_find_unused_parameters_true")',
+    splits_streams=False,
+)
+ACCELERATE = Framework(
+    "Accelerate",
+    ("accelerate",),
+    loader="+loader = accelerator.prepare(loader)",
+    model="+model, optimizer = accelerator.prepare(model, optimizer)",
+    unused="Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+    shards="BatchSamplerShard",
+)
+FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE)
+FRAMEWORK_WORDS = {each.name: each for each in FRAMEWORKS}
+"""The frameworks by their names."""
+
+
+def by_module(module: str) -> Framework | None:
+    """Return the framework that a module belongs to, by the module's full name."""
+    for framework in FRAMEWORKS:
+        if any(module == each or module.startswith(f"{each}.") for each in framework.modules):
+            return framework
+    return None
+
+
+def by_name(name: str) -> Framework | None:
+    """Return the framework of a name."""
+    return FRAMEWORK_WORDS.get(name)

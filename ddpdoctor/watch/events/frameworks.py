@@ -1,0 +1,66 @@
+"""What the frameworks that people train with are told, and what the user's code does past them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpdoctor.watch.events.base import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkSeen(Event):
+    """A framework has made the process group, or wrapped a model; ``site`` is the user's line that called it.
+
+    ``asked`` names another way to shard the training that it was asked for and does not follow: ``FSDP``.
+    """
+
+    framework: str
+    wraps: bool = False
+    asked: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardBypassed(Event):
+    """The user's code has called backward() of a tensor itself, where ``right`` would do what is ``left_out``."""
+
+    framework: str
+    right: str
+    left_out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteppedUnsynced(Event):
+    """An optimizer that Accelerate does not know steps within accumulate(), between two averagings of gradients."""
+
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccumulationUnused(Event):
+    """An Accelerator divides each loss by ``steps``, and every one of ``backwards`` made a step of an optimizer."""
+
+    steps: int
+    backwards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Monitored(Event):
+    """A framework decides by a metric: ``value`` is what this rank has, None where it has none of that name.
+
+    ``by`` is what decides, ``step`` the training's step, ``file`` the user's file that computes the metric.
+    """
+
+    name: str
+    by: str
+    value: float | None
+    step: int
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedTwice(Event):
+    """A loader whose ``sampler`` has a share for each of ``ranks`` is iterated through ``shards`` of a framework's."""
+
+    sampler: str
+    shards: str
+    ranks: int

@@ -1,0 +1,198 @@
+"""The frameworks of a watched process, as far as the user's code has imported them: nothing else is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.frameworks import ACCELERATE, LIGHTNING, Framework, by_module
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import AccumulationUnused, BackwardBypassed, FrameworkSeen, ShardedTwice, SteppedUnsynced
+from ddpdoctor.watch.rank.metrics import Metrics
+from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.user_frames import frames, is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.model.models import Models
+    from ddpdoctor.watch.rank.process import Process
+
+ROUNDS = 2  # of accumulation, after which it is clear that none is done
+
+
+@dataclass(slots=True)
+class Frameworks:
+    """What is known of the frameworks in use, and what was told of them; ``backwards`` are Accelerate's own."""
+
+    recorder: Process
+    wrapping: Framework | None = None
+    told: set[str] = field(default_factory=set)
+    hooked: set[str] = field(default_factory=set)
+    accumulates: bool = False
+    backwards: int = 0
+    before: int = 0
+    metrics: Metrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with no metric told."""
+        self.metrics = Metrics(self.recorder)
+
+    def forget(self) -> None:
+        """Begin anew in a child that was forked; what is hooked is so there as well."""
+        self.wrapping, self.accumulates, self.backwards = None, False, 0
+        self.told.clear()
+        self.metrics.told.clear()
+
+    def seen(self, *, wraps: bool) -> None:
+        """Take note of who makes a process group, or wraps a model, right now."""
+        self._hook()
+        framework = above_torch()
+        if framework is None:
+            return
+        if wraps:
+            self.wrapping = framework
+        asked = "FSDP" if wraps and _uses("ACCELERATE_USE_FSDP") and framework is ACCELERATE else ""
+        self.recorder.emit(FrameworkSeen, framework=framework.name, wraps=wraps, asked=asked)
+
+    def backward(self, models: Models) -> None:
+        """Look whether the framework that wrapped the models is passed by."""
+        if self.wrapping is None or "backward" in self.told or _is_called_by_a_library():
+            return
+        found = (
+            _accelerates() if self.wrapping is ACCELERATE else _by_hand(models) if self.wrapping is LIGHTNING else None
+        )
+        if found:
+            self.told.add("backward")
+            right, left_out = found
+            self.recorder.emit(BackwardBypassed, framework=self.wrapping.name, right=right, left_out=left_out)
+
+    def steps(self, optimizer: Any, models: Models) -> None:
+        """Look whether an optimizer steps while Accelerate keeps the gradients apart."""
+        state = _gradient_state()
+        if state is None or state.get("sync_gradients", True) or "step" in self.told or self.wrapping is not ACCELERATE:
+            return
+        held = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        if any(models.of(parameter) is not None for parameter in held):
+            self.told.add("step")
+            self.recorder.emit(SteppedUnsynced, steps=_accumulation(state))
+
+    def iterates(self, loader: Any) -> None:
+        """Look whether a loader that Accelerate shares out had been shared out before."""
+        shards = loader.batch_sampler
+        sampler = getattr(getattr(shards, "batch_sampler", None), "sampler", None)
+        ranks = getattr(shards, "num_processes", None)
+        splits = type(shards).__module__.startswith("accelerate.") and "shards" not in self.told
+        if splits and isinstance(ranks, int) and ranks > 1 and getattr(sampler, "num_replicas", None) == ranks:
+            self.told.add("shards")
+            names = type(sampler).__name__, type(shards).__name__
+            self.recorder.emit(ShardedTwice, sampler=names[0], shards=names[1], ranks=ranks)
+
+    def _hook(self) -> None:
+        """Hook into what is there by now, once each."""
+        accelerator = "accelerate.accelerator.Accelerator"
+        for name, wrap in (
+            (f"{accelerator}.backward", self._backward),
+            (f"{accelerator}._do_sync", self._accumulating),
+            (f"{accelerator}.no_sync", self._accumulating),
+            *self.metrics.hooks(),
+        ):
+            path, _, method = name.rpartition(".")
+            module, _, kind = path.rpartition(".")
+            owner = getattr(sys.modules.get(module), kind, None)
+            if name not in self.hooked and hasattr(owner, method):
+                self.hooked.add(name)
+                self.recorder.late.append(patch(owner, method, wrap))
+
+    def _accumulating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def accumulating(*args: Any, **kwargs: Any) -> Any:
+            self.accumulates = True
+            return original(*args, **kwargs)
+
+        return accumulating
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(accelerator: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.recorder.is_rank and not self.accumulates and "accumulation" not in self.told:
+                self.recorder.safely(self._counted)
+            return original(accelerator, *args, **kwargs)
+
+        return backward
+
+    def _counted(self) -> None:
+        """Count the backwards, and the steps that they led to."""
+        state = _gradient_state()
+        steps = _accumulation(state) if state is not None else 1
+        if self.wrapping is not ACCELERATE or steps < 2:  # noqa: PLR2004 - one is none
+            self.told.add("accumulation")
+            return
+        made = self.recorder.writer.counters[event_log.STEPS]
+        if not self.backwards:
+            self.before = made
+        elif made - self.before < self.backwards:
+            self.told.add("accumulation")  # the script accumulates by itself
+        elif self.backwards >= ROUNDS * steps:
+            self.told.add("accumulation")
+            self.recorder.emit(AccumulationUnused, steps=steps, backwards=self.backwards)
+        self.backwards += 1
+
+
+def above_torch() -> Framework | None:
+    """Return the framework that the user's code has called, of those whose code is being executed; None without one."""
+    found = None
+    for frame in frames():
+        if is_users(frame.f_code.co_filename):
+            break
+        found = by_module(str(frame.f_globals.get("__name__", ""))) or found
+    return found
+
+
+def _is_called_by_a_library() -> bool:
+    """Whether the caller of backward() is no code of the user's: a framework, or autograd itself."""
+    for frame in frames():
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+        if is_users(file):
+            return False
+        if not module.startswith(("torch.", "ddpdoctor.")):
+            return True
+        if module == "torch.utils.checkpoint":
+            return True
+    return True
+
+
+def _uses(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in {"true", "1", "yes"}
+
+
+def _gradient_state() -> dict[str, Any] | None:
+    """Return what Accelerate shares about gradients in this process; None where it is not in use."""
+    state = sys.modules.get("accelerate.state")
+    shared = getattr(getattr(state, "GradientState", None), "_shared_state", None)
+    return dict(shared) if shared else None
+
+
+def _accumulation(state: dict[str, Any]) -> int:
+    steps = state.get("plugin_kwargs", {}).get("num_steps", 1)
+    return steps if isinstance(steps, int) else 1
+
+
+def _accelerates() -> tuple[str, str] | None:
+    """Return Accelerate's own backward, and what it does besides; None where it does nothing."""
+    shared = (
+        getattr(getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None), "_shared_state", None) or {}
+    )
+    if shared.get("_mixed_precision") == "fp16" and getattr(shared.get("device"), "type", "") != "cpu":
+        return "accelerator.backward(loss)", "the loss is not scaled for float16"
+    steps = _accumulation(_gradient_state() or {})
+    return (
+        ("accelerator.backward(loss)", f"it is not divided by the {steps} steps of accumulation") if steps > 1 else None
+    )
+
+
+def _by_hand(models: Models) -> tuple[str, str] | None:
+    """Return Lightning's backward of manual optimization, without which DDP is not told to reduce."""
+    wrappers = [model.wrapper() for model in models.alive()]
+    if any(getattr(getattr(each, "module", None), "automatic_optimization", True) is False for each in wrappers):
+        return "self.manual_backward(loss)", "DDP does not average the gradients: manual_backward has it do so"
+    return None

@@ -1,0 +1,84 @@
+"""The metrics by which Lightning and the transformers Trainer choose checkpoints and end trainings, on each rank."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.frameworks import LIGHTNING
+from ddpdoctor.watch.events import Monitored
+from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.process import Process
+
+EVALUATION = "eval_"
+TRAINER = "Trainer"  # of transformers, whatever a subclass of it is called
+OF_THE_CLOCK = ("runtime", "_per_second", "_time", "_delta", "_flos")
+MOST = 100  # that are told
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What was told of metrics: by whom, the metric's name, the step."""
+
+    recorder: Process
+    told: set[tuple[str, str, int]] = field(default_factory=set)
+
+    def hooks(self) -> list[tuple[str, Wrap]]:
+        """Return what is to be hooked, by its full name."""
+        callbacks = (
+            "model_checkpoint.ModelCheckpoint._monitor_candidates",
+            "early_stopping.EarlyStopping._run_early_stopping_check",
+        )
+        watched = [f"{package}.callbacks.{each}" for package in LIGHTNING.modules for each in callbacks]
+        return [
+            *((name, self._before(self._of_callback)) for name in watched),
+            ("transformers.trainer.Trainer.log", self._before(self._of_trainer)),
+        ]
+
+    def _before(self, look: Callable[..., None]) -> Wrap:
+        """Return what looks at the arguments of a method before that is called."""
+
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            def method(*args: Any, **kwargs: Any) -> Any:
+                if self.recorder.is_rank:
+                    self.recorder.safely(look, *args)
+                return original(*args, **kwargs)
+
+            return method
+
+        return wrap
+
+    def _of_callback(self, callback: Any, trainer: Any, *_: Any) -> None:
+        name = getattr(callback, "monitor", None)
+        if name and not getattr(trainer, "sanity_checking", False):
+            value = trainer.callback_metrics.get(name)
+            self._tell(
+                name, value, by=type(callback).__name__, step=trainer.global_step, module=trainer.lightning_module
+            )
+
+    def _of_trainer(self, trainer: Any, logs: Any = None, *_: Any) -> None:
+        for name, value in dict(logs or {}).items():
+            if name.startswith(EVALUATION) and not name.endswith(OF_THE_CLOCK) and _number(value) is not None:
+                self._tell(name, value, by=TRAINER, step=trainer.state.global_step, module=trainer)
+
+    def _tell(self, name: str, value: Any, *, by: str, step: Any, module: Any) -> None:
+        key = by, name, int(step)
+        if key not in self.told and len(self.told) < MOST:
+            self.told.add(key)
+            file = getattr(sys.modules.get(type(module).__module__), "__file__", None) or ""
+            self.recorder.emit(
+                Monitored, name=name, by=by, value=_number(value), step=key[2], file=file if is_users(file) else ""
+            )
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

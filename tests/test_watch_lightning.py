@@ -1,0 +1,192 @@
+"""What users of Lightning and Fabric get wrong, with the real package and its own launcher: told in its words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frameworks import FABRIC, LIGHTNING
+from helpers import Run, Script
+
+pytestmark = pytest.mark.skipif(find_spec("lightning") is None, reason="needs lightning")
+SAVER = """class Saver(Callback):
+    def on_train_epoch_end(self, trainer, pl_module):
+        if trainer.is_global_zero:
+            trainer.save_checkpoint("best.ckpt")
+
+def main():"""
+DECORATED = SAVER.replace("        if trainer.is_global_zero:\n    ", "").replace(
+    "    def on", "    @rank_zero_only\n    def on"
+)
+STEP = "        return F.cross_entropy(self.body(inputs), targets)\n\n    def validation_step"
+BY_HAND = """        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(self.body(inputs), targets)
+        self.manual_backward(loss)
+        optimizer.step()
+
+    def validation_step"""
+MANUAL = (
+    ("        self.body =", "        self.automatic_optimization = False\n        self.body ="),
+    (STEP, BY_HAND),
+)
+SHARE = "torch.utils.data.Subset(self.train, range(self.trainer.global_rank, 64, 2))"
+CHECKPOINT = 'ModelCheckpoint(monitor="val_loss")'
+GATHERED = "self.all_gather(torch.ones(1))"
+OF_FABRIC = "        fabric.all_gather(loss.detach())\n"
+
+Edits = tuple[tuple[str, str], ...]
+BROKEN: dict[str, tuple[str, str, str, Edits]] = {
+    "the metric is not reduced": (
+        LIGHTNING,
+        "monitored-metric-of-one-rank",
+        "sync_dist=True",
+        ((", sync_dist=True", ""),),
+    ),
+    "a checkpoint in a callback": (
+        LIGHTNING,
+        "rank0-only-collective",
+        "+trainer.save_checkpoint(...)",
+        (("def main():", SAVER), (CHECKPOINT, "Saver()")),
+    ),
+    "a checkpoint in a decorated callback": (
+        LIGHTNING,
+        "rank0-only-collective",
+        "trainer.save_checkpoint(...)",
+        (
+            ("def main():", DECORATED),
+            (CHECKPOINT, "Saver()"),
+        ),
+    ),
+    "a checkpoint at the end": (
+        LIGHTNING,
+        "rank0-only-collective",
+        "+trainer.save_checkpoint(...)",
+        (("    trainer.save_checkpoint", "    if trainer.is_global_zero:\n        trainer.save_checkpoint"),),
+    ),
+    "a gather under a test": (
+        LIGHTNING,
+        "rank0-only-collective",
+        "result = self.all_gather(...)",
+        ((GATHERED, f"if self.trainer.is_global_zero:\n            {GATHERED}"),),
+    ),
+    "backward of the loss": (
+        LIGHTNING,
+        "framework-backward-bypassed",
+        "+self.manual_backward(loss)",
+        (*MANUAL, ("self.manual_backward(loss)", "loss.backward()")),
+    ),
+    "no sampler": (
+        LIGHTNING,
+        "same-samples-on-ranks",
+        "use_distributed_sampler=False",
+        (('strategy="ddp"', 'strategy="ddp", use_distributed_sampler=False'),),
+    ),
+    "data read in prepare_data": (
+        LIGHTNING,
+        "state-set-in-prepare-data",
+        "+    self.val = ...",
+        (("def setup(self, stage=None)", "def prepare_data(self)"),),
+    ),
+    "Fabric: the loader is not set up": (
+        FABRIC,
+        "no-distributed-sampler",
+        "+loader = fabric.setup_dataloaders(loader)",
+        (("    loader = fabric.setup_dataloaders(loader)\n", ""),),
+    ),
+    "Fabric: the model is not set up": (
+        FABRIC,
+        "gradients-not-exchanged",
+        "+model, optimizer = fabric.setup(model, optimizer)",
+        (("    model, optimizer = fabric.setup(model, optimizer)\n", ""), (OF_FABRIC, ""), ('{"model": model}', "{}")),
+    ),
+    "Fabric: a gather under a test": (
+        FABRIC,
+        "rank0-only-collective",
+        "result = fabric.all_gather(...)",
+        ((OF_FABRIC, "        if fabric.is_global_zero:\n            fabric.all_gather(loss.detach())\n"),),
+    ),
+    "Fabric: saved by one rank": (
+        FABRIC,
+        "rank0-only-collective",
+        "+fabric.save(...)",
+        ((OF_FABRIC, '        if fabric.global_rank == 0:\n            fabric.save("best.ckpt", {"model": model})\n'),),
+    ),
+}
+HEALTHY: dict[str, tuple[str, Edits]] = {
+    "Lightning": (LIGHTNING, ()),
+    "manual optimization": (LIGHTNING, MANUAL),
+    "stops early": (LIGHTNING, ((CHECKPOINT, 'EarlyStopping(monitor="val_loss")'),)),
+    "each rank validates on all": (
+        LIGHTNING,
+        (
+            (", sync_dist=True", ""),
+            ('strategy="ddp"', 'strategy="ddp", use_distributed_sampler=False'),
+            (
+                "self.train, batch_size=4, shuffle=True",
+                f"{SHARE}, batch_size=4",
+            ),
+        ),
+    ),
+    "a sampler of its own": (
+        LIGHTNING,
+        (
+            (
+                "batch_size=4, shuffle=True",
+                "batch_size=4, sampler=torch.utils.data.DistributedSampler(self.train)",
+            ),
+        ),
+    ),
+    "one rank prints": (LIGHTNING, ((GATHERED, "self.trainer.is_global_zero and self.print(1)"),)),
+    "Fabric": (FABRIC, ()),
+    "Fabric: backward of the loss": (FABRIC, (("fabric.backward(loss)", "loss.backward()"),)),
+}
+ALSO_BY_DAY = {"the metric is not reduced"}
+
+Watched = Callable[[str, Edits], tuple["subprocess.CompletedProcess[str]", list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def watched(ddpdoctor: Run, script: Script, python: str, tmp_path: Path) -> Watched:
+    """Return what runs a script, which starts its second rank by itself, and returns what was found."""
+
+    def run(text: str, edits: Edits) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+        for before, after in edits:
+            assert before in text, before
+            text = text.replace(before, after)
+        report = tmp_path / "report.json"
+        options = ("--hang-after", "5", "--on-finding", "raise", "--report", str(report))
+        done = ddpdoctor("run", *options, "--", python, script(text), cwd=tmp_path)
+        return done, json.loads(report.read_text())["results"]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALSO_BY_DAY else pytest.mark.nightly) for name in BROKEN]
+)
+def test_a_mistake_is_told_first_in_the_frameworks_words(watched: Watched, name: str) -> None:
+    """The check, the user's file, and the lines to paste."""
+    text, slug, fix, edits = BROKEN[name]
+    done, results = watched(text, edits)
+
+    assert results, done.stdout + done.stderr
+    [finding, *_] = results[0]["findings"]
+    assert results[0]["slug"] == slug, done.stderr
+    assert fix in finding["fix"]["diff"]
+    assert finding["place"]["file"].endswith("train.py")
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("name", HEALTHY)
+def test_of_a_healthy_training_nothing_is_said(watched: Watched, name: str) -> None:
+    """Also where it only looks like a mistake."""
+    done, results = watched(*HEALTHY[name])
+
+    assert (done.returncode, results) == (0, []), done.stderr
