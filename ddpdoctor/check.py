@@ -120,7 +120,11 @@ if TYPE_CHECKING:
         Position,
         Progress,
         Sampler,
+        ScaledClipped,
+        Sharded,
+        ShardsClipped,
         Site,
+        StaleParametersHeld,
         Stalled,
         Started,
         StepFingerprinted,
@@ -227,10 +231,14 @@ __all__ = [
     "Returned",
     "Role",
     "Sampler",
+    "ScaledClipped",
     "Script",
     "Severity",
+    "Sharded",
+    "ShardsClipped",
     "Shares",
     "Site",
+    "StaleParametersHeld",
     "Stalled",
     "Started",
     "StateDict",
@@ -331,8 +339,8 @@ ROOMS = {
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
-        "Progress Sampler Site Stalled Started StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping "
-        "place"
+        "Progress Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled Started "
+        "StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

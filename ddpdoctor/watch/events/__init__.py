@@ -33,6 +33,7 @@ from ddpdoctor.watch.events.process import (
     Progress,
     Started,
 )
+from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld
 
 __all__ = [
     "AsyncWorkDropped",
@@ -66,8 +67,12 @@ __all__ = [
     "Position",
     "Progress",
     "Sampler",
+    "ScaledClipped",
+    "Sharded",
+    "ShardsClipped",
     "Sibling",
     "Site",
+    "StaleParametersHeld",
     "Stalled",
     "Started",
     "StepFingerprinted",
