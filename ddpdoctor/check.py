@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import are_alternatives, rank_condition
+    from ddpdoctor.source.ranks import are_alternatives, calls_at, condition_of_callers, rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
@@ -256,9 +256,11 @@ __all__ = [
     "Wrapping",
     "are_alternatives",
     "assumed_strip",
+    "calls_at",
     "closest",
     "closest_difference",
     "compare_shares",
+    "condition_of_callers",
     "dotted",
     "each_two",
     "given",
@@ -334,7 +336,7 @@ ROOMS = {
     "source.launchers": "Launch",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "are_alternatives rank_condition",
+    "source.ranks": "are_alternatives calls_at condition_of_callers rank_condition",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, rank_condition
+from ddpdoctor.check import Communication, Site, are_alternatives, condition_of_callers, rank_condition
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress
@@ -28,11 +28,34 @@ def called_alone(event: PeerLost) -> Alone | None:
         call = one.recent[-1] if one.recent else None
         if call is None or call.site is None or call.group not in DEFAULT or call.operation in {"send", "recv"}:
             continue
-        test = rank_condition(call.site.file, call.site.line)
+        test = _condition(call.site)
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
         if test and other:
             return Alone(one.rank, call, test, other.rank)
+    return _paired_with_another(event)
+
+
+def _paired_with_another(event: PeerLost) -> Alone | None:
+    """Find a call that met one of another line: what all ranks call later of the same group, such as a forward."""
+    for one in event.progress:
+        for other in event.progress:
+            theirs = {(each.group, each.number): each.site for each in other.recent}
+            for call in one.recent if other is not one else ():
+                met = theirs.get((call.group, call.number))
+                if call.site is None or met is None or met == call.site or call.operation in {"send", "recv"}:
+                    continue
+                test = _condition(call.site)
+                if test and not _condition(met) and not _is_other_branch(call.site, met):
+                    return Alone(one.rank, call, test, other.rank)
     return None
+
+
+def _condition(site: Site) -> str:
+    return rank_condition(site.file, site.line) or condition_of_callers(site.file, site.function)
+
+
+def _is_other_branch(one: Site, other: Site) -> bool:
+    return one.file == other.file and are_alternatives(one.file, one.line, other.line)
 
 
 def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:

@@ -119,11 +119,18 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
         if left is not None and left.loop.only:
             return Hang.EXITED
     if mismatch := first_mismatch(event):
-        (_, ours), (_, theirs) = mismatch
-        return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
+        return _mismatched(event, *(call for _, call in mismatch))
     if len(event.ranks) < event.world_size:
         return Hang.UNSEEN
     return Hang.ORDER if at_odds(event) else _unlike(event, training)
+
+
+def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> Hang:
+    """Decide where two calls do not match: a condition on the rank around one of the two lines tells why."""
+    found = guarded(event) if ours.site != theirs.site else None
+    if found is not None and found[0].site in {ours.site, theirs.site}:
+        return Hang.GUARDED
+    return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:
@@ -208,15 +215,25 @@ def uneven(event: Stalled, training: Training) -> dict[int, int]:
 
 
 def guarded(event: Stalled) -> tuple[Position, str] | None:
-    """Return a rank that waits in a collective which stands under a condition on the rank, and that condition."""
+    """Return a rank that waits in a collective which stands under a condition on the rank, and that condition.
+
+    The condition can stand around a line that has called the function of the collective. It tells nothing where another
+    rank has come through it as well, or is in its other branch.
+    """
     for position in event.ranks:
-        if (
-            position.site is not None
-            and position.operation != "backward"
-            and (test := rank_condition(position.site.file, position.site.line))
-        ):
-            return position, test
+        others = [each for each in event.ranks if each is not position]
+        lines = dict.fromkeys((position.site, *position.stack)) if position.operation != "backward" else ()
+        for site in lines:
+            test = rank_condition(site.file, site.line) if site is not None else ""
+            if site is not None and test and not any(_is_with(each, site) for each in others):
+                return position, test
     return None
+
+
+def _is_with(other: Position, site: Site) -> bool:
+    """Whether another rank is at a line, too, or in the other branch of an ``if`` around it."""
+    theirs = [each for each in (other.site, *other.stack) if each is not None and each.file == site.file]
+    return any(each.line == site.line or are_alternatives(site.file, site.line, each.line) for each in theirs)
 
 
 def where(position: Position) -> str:

@@ -21,6 +21,13 @@ file stands where only the other ranks come.
 Let all ranks call the collective, and only print or save on rank 0. In evaluation on rank 0 alone, call
 `model.module` instead of the DDP model.
 
+A model that FSDP shards has no such way: its forward, `state_dict()`, `full_tensor()` and `get_model_state_dict()`
+gather the shards of all ranks. Call them on all ranks, and write on rank 0 what they return:
+
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        torch.save(state, path)
+
 ## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collective functions"; measured with torch
@@ -53,6 +60,7 @@ from ddpdoctor.check import (
 
 from ._all_ranks import by_frameworks
 from ._alone import called_alone
+from ._called import called_at
 from ._hangs import Hang, guarded, on_hang, seen, short, table
 from ._watchdog import Timeout, on_timeout, story_of
 
@@ -88,14 +96,12 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         return
     position, test = found
     others = next(each for each in event.ranks if each.rank != position.rank)
+    called = called_at(position.site, position.operation, test)
     yield Finding(
-        f"rank {position.rank} waits in {position.operation} at {short(position.site)}, under `if {test}`: rank "
+        f"rank {position.rank} waits in {called.told} at {short(position.site)}{called.does}, under `if {test}`: rank "
         f"{others.rank} has skipped it and waits in {others.operation} at {short(others.site)}",
         (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(position.site))),
-        Fix(
-            "let all ranks call the collective, and print or save on rank 0 only",
-            diff=f"-if {test}:\n-    {position.operation}(...)\n+{position.operation}(...)",
-        ),
+        called.fix,
         place(position.site, rank=position.rank),
         table=table(event),
     )
@@ -110,22 +116,20 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     if event.first is not None or (found := called_alone(event)) is None:
         return
     call = found.call
+    called = called_at(call.site, call.operation, found.test)
     yield Finding(
-        f"rank {found.rank} called {call.operation} at {short(call.site)}, under `if {found.test}`: rank {found.other} "
-        "has skipped it and gone on",
+        f"rank {found.rank} called {called.told} at {short(call.site)}{called.does}, under `if {found.test}`: rank "
+        f"{found.other} has skipped it and gone on",
         (
             Evidence(
-                f"{call.operation}{f' of {call.shapes}' if call.shapes else ''} is its last call",
+                f"{call.operation}{f' of {call.shapes}' if call.shapes else ''}, number {call.number} of its group",
                 f"the same on rank {found.other}",
                 f"rank {found.rank}",
             ),
             Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
-        Fix(
-            "let all ranks call the collective, and print or save on rank 0 only",
-            diff=f"-if {found.test}:\n-    {call.operation}(...)\n+{call.operation}(...)",
-        ),
+        called.fix,
         place(call.site, rank=found.rank),
     )
 

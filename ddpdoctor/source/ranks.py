@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ddpdoctor.source.syntax import parsed
 
+OTHERS = re.compile(r"(?i)^[\w.()]*rank[\w.()]*\s*!=\s*0$|^not [\w.]*(?:main|master|zero)[\w.()]*$")
+"""Tests that hold on all ranks but the first."""
 RANK_WORDS = ("rank", "is_main", "is_master", "main_process")
 
 
@@ -20,7 +23,45 @@ def rank_condition(file: str, line: int) -> str:
             test = ast.unparse(node.test)
             if used & names or any(word in test.lower() for word in RANK_WORDS):
                 found = test
-    return found
+    return found or _returned_before(tree, line)
+
+
+def _returned_before(tree: ast.Module, line: int) -> str:
+    """Return the opposite of a test that all ranks but the first return at, earlier in the function of a line."""
+    for function in ast.walk(tree):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for node in function.body:
+                match node:
+                    case ast.If(test=test, body=[*_, ast.Return()], orelse=[]) if (node.end_lineno or 0) < line <= (
+                        function.end_lineno or 0
+                    ) and OTHERS.match(ast.unparse(test)):
+                        return f"not ({ast.unparse(test)})"
+    return ""
+
+
+def condition_of_callers(file: str, function: str) -> str:
+    """Return a condition on the rank that every call of a function in its file is under; empty where there is none."""
+    calls = [
+        node
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == function
+    ]
+    tests = [rank_condition(file, call.lineno) for call in calls]
+    return tests[0] if all(tests) and tests else ""
+
+
+def calls_at(file: str, line: int) -> list[ast.Call]:
+    """Return the calls of the innermost statement around a line, from left to right."""
+    around = [
+        node
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    if not around:
+        return []
+    statement = max(around, key=lambda node: node.lineno)
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
 
 
 def are_alternatives(file: str, one: int, other: int) -> bool:

@@ -1,7 +1,8 @@
-"""FSDP: what FullyShardedDataParallel and fully_shard are given, and each forward of it."""
+"""FSDP: what FullyShardedDataParallel and fully_shard are given, each forward of it, and who gathers shards."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Sharded
 from ddpdoctor.watch.rank.on_import import Awaited, when_imported
 from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 CLASS = "torch.distributed.fsdp.fully_sharded_data_parallel"
 FUNCTION = ("torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed._composable.fsdp._fsdp_state")
 """Where fully_shard keeps what it knows of a module, in torch from 2.6 and in 2.4 and 2.5."""
+DTENSOR = ("torch.distributed.tensor._api", "torch.distributed._tensor.api")
 
 
 def hook(recorder: Recorder) -> list[Awaited]:
@@ -34,7 +37,34 @@ def hook(recorder: Recorder) -> list[Awaited]:
             recorder.late.append(patch(state, "init", _sharding(recorder)))
             recorder.late.append(patch(state, "_root_pre_forward", _root_forward(recorder)))
 
-    return [when_imported(CLASS, of_class), *(when_imported(name, of_function) for name in FUNCTION)]
+    def of_dtensor(module: ModuleType) -> None:
+        recorder.late.append(patch(module.DTensor, "redistribute", _gathering(recorder)))
+
+    return [
+        when_imported(CLASS, of_class),
+        *(when_imported(name, of_function) for name in FUNCTION),
+        *(when_imported(name, of_dtensor) for name in DTENSOR),
+    ]
+
+
+def _gathering(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def redistribute(tensor: Any, device_mesh: Any = None, placements: Any = None, **kwargs: Any) -> Any:
+            if recorder.is_rank:
+                recorder.safely(_record_gathering, recorder, tensor, placements)
+            return original(tensor, device_mesh, placements, **kwargs)
+
+        return redistribute
+
+    return wrap
+
+
+def _record_gathering(recorder: Recorder, tensor: Any, placements: Any) -> None:
+    """Record a communication that torch begins in C++, where no method of a process group is called from Python."""
+    for dimension, (held, wanted) in enumerate(zip(tensor.placements, placements or (), strict=False)):
+        if held != wanted and not held.is_replicate():
+            group = tensor.device_mesh.get_group(dimension).group_name
+            recorder.writer.communication(time.time(), "redistribute", group, str(list(tensor.shape)), user_site())
 
 
 def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
