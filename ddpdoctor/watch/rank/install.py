@@ -22,12 +22,12 @@ class Attached:
         """Replace what is watched."""
         from torch.utils.data import DataLoader
 
-        from ddpdoctor.watch.rank.hooks import errors, files, groups, loaders, models, optimizers, sharding
+        from ddpdoctor.watch.rank.hooks import clipping, errors, files, groups, loaders, models, optimizers, sharding
 
         self.recorder = Recorder(settings)
         if settings.rehearsal is not None:
             note_changes(settings.session)
-        every = (errors, files, groups, loaders, models, optimizers, sharding)
+        every = (clipping, errors, files, groups, loaders, models, optimizers, sharding)
         self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")
