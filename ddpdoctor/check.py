@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, lint, log_pattern, probe, watch
 from ddpdoctor.findings import Ambiguity, Edit, Evidence, Finding, Fix, Place, Severity, Table
-from ddpdoctor.logs.records import Kind, Log, Record
+from ddpdoctor.logs.records import Frame, Kind, Log, Record
 from ddpdoctor.shell import shell_join, shell_quote
 from ddpdoctor.suggest import closest
 
@@ -189,6 +189,7 @@ __all__ = [
     "Finding",
     "Fix",
     "Format",
+    "Frame",
     "Gpu",
     "Gpus",
     "HeldAtEnd",
