@@ -5,7 +5,8 @@
 FullyShardedDataParallel (FSDP1) gathers the parameters for its own `forward` and frees them after it.
 `model.module.encode(x)`, or another method that computes with them, finds flat shards, of one dimension or without
 memory: "mat2 must be a matrix, got 1-D tensor", "'weight' must be 2-D", "Output 0 of View is a view and its base or
-another view of its base has been modified inplace", "out of bounds for storage of size 0". DDP has no such limit: the parameters stay where they are.
+another view of its base has been modified inplace", "out of bounds for storage of size 0". DDP has no such limit: the
+parameters stay where they are.
 
 ## How to be sure
 

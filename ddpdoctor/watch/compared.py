@@ -59,11 +59,17 @@ def _verdict(steps: list[Step], name: str) -> str:
 
 
 def _steps(training: Training) -> list[Step]:
+    """List the steps of optimizers that hold the same parameters on all ranks: ZeRO's own hold each rank's part."""
+    held = {(each.pid, each.optimizer): each.sizes for each in training.of(ParametersHeld)}
     found: dict[tuple[int, int], dict[int, StepFingerprinted]] = {}
     for event in training.of(StepFingerprinted):
         if event.rank is not None:
             found.setdefault((event.optimizer, event.number), {})[event.rank] = event
-    return [Step(tuple(ranks.values())) for ranks in found.values() if len(ranks) > 1]
+    return [
+        Step(tuple(ranks.values()))
+        for ranks in found.values()
+        if len(ranks) > 1 and len({held.get((each.pid, each.optimizer)) for each in ranks.values()}) == 1
+    ]
 
 
 def _alike(prints: tuple[tuple[float, ...] | None, ...]) -> bool:
