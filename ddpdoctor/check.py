@@ -87,7 +87,14 @@ if TYPE_CHECKING:
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import are_alternatives, calls_at, condition_of_callers, rank_condition
+    from ddpdoctor.source.ranks import (
+        are_alternatives,
+        calls_at,
+        condition_of_callers,
+        is_about_rank,
+        rank_condition,
+        withs_around,
+    )
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
@@ -269,6 +276,7 @@ __all__ = [
     "host_from",
     "human_size",
     "in_backward",
+    "is_about_rank",
     "is_averaged",
     "is_expanded",
     "is_flat",
@@ -299,6 +307,7 @@ __all__ = [
     "try_connect",
     "visible_gpus",
     "watch",
+    "withs_around",
     "wrapped_keys",
     "wrappers_in",
 ]
@@ -337,7 +346,7 @@ ROOMS = {
     "source.launchers": "Launch",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "are_alternatives calls_at condition_of_callers rank_condition",
+    "source.ranks": "are_alternatives calls_at condition_of_callers is_about_rank rank_condition withs_around",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "

@@ -26,6 +26,7 @@ from ddpdoctor.check import (
 
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
+from ._joins import met_in_join
 from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
@@ -47,6 +48,7 @@ class Hang(enum.Enum):
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
     EXITED = "one rank has left a loop that another one is in"
     UNEVEN = "ranks have different numbers of batches"
+    JOINS = "a collective of the script's own stands within Join"
     RECEIVES = "all ranks wait to receive"
     SAME = "all ranks wait in the same collective"
     DIVERGED = "ranks are at different places"
@@ -126,7 +128,9 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
 
 
 def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> Hang:
-    """Decide where two calls do not match: a condition on the rank around one of the two lines tells why."""
+    """Decide where two calls do not match: Join, or a condition on the rank, around one of the two lines tells why."""
+    if met_in_join({position.rank: position.recent for position in event.ranks}):
+        return Hang.JOINS
     found = guarded(event) if ours.site != theirs.site else None
     if found is not None and found[0].site in {ours.site, theirs.site}:
         return Hang.GUARDED

@@ -15,15 +15,18 @@ RANK_WORDS = ("rank", "is_main", "is_master", "main_process")
 def rank_condition(file: str, line: int) -> str:
     """Return the test of the innermost ``if`` around a line that depends on the rank; empty where there is none."""
     tree = parsed(file)
-    names = _rank_names(tree)
     found = ""
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
-            used = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
-            test = ast.unparse(node.test)
-            if used & names or any(word in test.lower() for word in RANK_WORDS):
-                found = test
+        inside = isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
+        if isinstance(node, ast.If) and inside and is_about_rank(file, node.test):
+            found = ast.unparse(node.test)
     return found or _returned_before(tree, line)
+
+
+def is_about_rank(file: str, test: ast.expr) -> bool:
+    """Whether a test of a file depends on the rank, by a word in it or in what its names are assigned from."""
+    used = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
+    return any(word in ast.unparse(test).lower() for word in RANK_WORDS) or bool(used & _rank_names(parsed(file)))
 
 
 def _returned_before(tree: ast.Module, line: int) -> str:
@@ -48,6 +51,12 @@ def condition_of_callers(file: str, function: str) -> str:
     ]
     tests = [rank_condition(file, call.lineno) for call in calls]
     return tests[0] if all(tests) and tests else ""
+
+
+def withs_around(file: str, line: int) -> list[ast.With]:
+    """Return the ``with`` statements whose blocks a line stands in, outermost first."""
+    found = [node for node in ast.walk(parsed(file)) if isinstance(node, ast.With)]
+    return [node for node in found if node.body[0].lineno <= line <= (node.end_lineno or 0)]
 
 
 def calls_at(file: str, line: int) -> list[ast.Call]:
