@@ -63,7 +63,7 @@ def while_training(event: SyncSkipped) -> Iterator[Finding]:
     for statement in withs_around(event.site.file, event.site.line):
         for item in statement.items:
             test = _chooses(item.context_expr)
-            if test is not None and is_about_rank(event.site.file, test):
+            if test is not None and _parts_ranks(event.site.file, test):
                 code = ast.unparse(item.context_expr)
                 yield Finding(
                     f"no_sync is entered where {ast.unparse(test)}: the other ranks wait for this one's gradients",
@@ -75,6 +75,17 @@ def while_training(event: SyncSkipped) -> Iterator[Finding]:
                     place(event.site, rank=event.rank),
                 )
                 return
+
+
+def _parts_ranks(file: str, test: ast.expr) -> bool:
+    """Whether a test compares the rank with a number that one rank has; -1 often stands for one process alone."""
+    return any(
+        isinstance(each, ast.Compare)
+        and is_about_rank(file, each.left)
+        and isinstance(each.comparators[0], ast.Constant)
+        and type(each.comparators[0].value) is int
+        for each in ast.walk(test)
+    )
 
 
 def _chooses(node: ast.expr) -> ast.expr | None:
