@@ -2,9 +2,9 @@
 
 ## What happens
 
-After `fully_shard`, `model.state_dict()` gives each rank DTensors: it communicates nothing, and what `torch.save` writes
-of a DTensor is the part of its rank. Under `if rank == 0`, as with DDP, one part of N is saved. Nothing fails until the
-file is loaded, and then the rest of the weights is gone.
+After `fully_shard`, `model.state_dict()` gives each rank DTensors: it communicates nothing, and what `torch.save`
+writes of a DTensor is the part of its rank. Under `if rank == 0`, as with DDP, one part of N is saved. Nothing fails
+until the file is loaded, and then the rest of the weights is gone.
 
 ## How to be sure
 
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ended, Evidence, FileWritten, Finding, Severity, Training, place, watch
+from ddpdoctor.check import Ailment, Ended, Evidence, FileWritten, Finding, Joined, Severity, Training, place, watch
 
 from ._whole import WHOLE
 
@@ -42,16 +42,15 @@ def at_the_end(training: Training) -> Iterator[Finding]:
     """Look who has written parts."""
     written = [each for each in training.of(FileWritten) if each.shards]
     ranks = {each.rank for each in written}
-    if training.world_size < 2 or len(ranks) != 1 or None in ranks:  # noqa: PLR2004 - nobody else has a part
+    seen = training.by_rank(Joined)
+    if len(seen) < 2 or len(ranks) != 1 or None in ranks:  # noqa: PLR2004 - nobody else here has a part
         return
     last = written[-1]
     yield Finding(
         f"rank {last.rank} alone saves a sharded model: {last.path} holds its own parts, and nobody writes the others",
         (
             Evidence(f"{last.shards} tensors are shards (DTensor)", "whole tensors", f"rank {last.rank}, {last.site}"),
-            Evidence(
-                f"1 of {training.world_size} ranks has saved shards", "all of them, or whole tensors", "all files"
-            ),
+            Evidence(f"1 of {len(seen)} ranks here has saved shards", "all of them, or whole tensors", "all files"),
         ),
         WHOLE,
         place(last.site, rank=last.rank),

@@ -42,6 +42,12 @@ APART = "some parameters of one optimizer or clipping are sharded, and others ar
 OUTSIDE = (
     "the forward goes past the sharded module, so that its weight was not gathered: a submodule or .weight is used"
 )
+LOADED = Fix(
+    "let torch split the whole weights, instead of load_state_dict",
+    diff="-model.load_state_dict(state)\n"
+    "+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict\n"
+    "+set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))",
+)
 AFTER = "a weight, an adapter or a buffer was made after the sharding, so it is plain"
 COPIED = "weights are copied between a sharded model and a whole one"
 
@@ -65,6 +71,8 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         (record.proof(match, "only DTensors, or only plain tensors"),),
         _registered(beside)
         if beside
+        else LOADED
+        if "While copying the parameter named" in record.text
         else Fix(
             "shard whatever meets sharded parameters, before the optimizer is made; or make the plain tensor a DTensor",
             diff="+from torch.distributed.tensor import Replicate, distribute_tensor\n"
