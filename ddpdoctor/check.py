@@ -137,6 +137,7 @@ if TYPE_CHECKING:
         StepFingerprinted,
         StepSampled,
         SyncSkipped,
+        TensorParallel,
         Wrapped,
         Wrapping,
         place,
@@ -257,6 +258,7 @@ __all__ = [
     "Suspect",
     "SyncSkipped",
     "Table",
+    "TensorParallel",
     "Training",
     "Try",
     "Wrap",
@@ -352,7 +354,7 @@ ROOMS = {
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Progress Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled Started "
-        "StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping place"
+        "StepFingerprinted StepSampled SyncSkipped TensorParallel Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -33,7 +33,7 @@ from ddpdoctor.watch.events.process import (
     Progress,
     Started,
 )
-from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld
+from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
 
 __all__ = [
     "AsyncWorkDropped",
@@ -78,6 +78,7 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SyncSkipped",
+    "TensorParallel",
     "Worker",
     "Wrapped",
     "Wrapping",

@@ -60,3 +60,14 @@ class ScaledClipped(Event):
     norm: float
     most: float
     scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorParallel(Event):
+    """A layer was split over the ranks of ``group`` (global numbers), which compute one model together; told once.
+
+    ``by_rows``: a layer is given another part of the batch on each of them, as its ``input_layouts`` say.
+    """
+
+    group: tuple[int, ...]
+    by_rows: bool

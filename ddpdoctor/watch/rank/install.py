@@ -22,12 +22,22 @@ class Attached:
         """Replace what is watched."""
         from torch.utils.data import DataLoader
 
-        from ddpdoctor.watch.rank.hooks import clipping, errors, files, groups, loaders, models, optimizers, sharding
+        from ddpdoctor.watch.rank.hooks import (
+            clipping,
+            errors,
+            files,
+            groups,
+            loaders,
+            models,
+            optimizers,
+            sharding,
+            tensor_parallel,
+        )
 
         self.recorder = Recorder(settings)
         if settings.rehearsal is not None:
             note_changes(settings.session)
-        every = (clipping, errors, files, groups, loaders, models, optimizers, sharding)
+        every = (clipping, errors, files, groups, loaders, models, optimizers, sharding, tensor_parallel)
         self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")
