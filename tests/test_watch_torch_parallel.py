@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,9 @@ from helpers import CHECKS
 
 from ddpdoctor.selftest.trainings import watched
 from ddpdoctor.watch.compared import compared_text
-from ddpdoctor.watch.events import ParametersHeld, StepFingerprinted
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import Joining, ParametersHeld, Started, StepFingerprinted
+from ddpdoctor.watch.rank.on_import import when_imported
 from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
@@ -314,3 +318,44 @@ def test_the_last_line_of_a_run_is_true_of_shards() -> None:
     assert shards == "Compared 1 step, 10 parameters sharded, of which each rank has its own part."
     assert both.startswith("Compared 1 step, 1 parameter: gradients equal, weights equal, and 10 parameters sharded")
     assert parts == "No step could be compared between ranks."
+
+
+def test_a_module_is_waited_for_and_imported_by_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function is called with a module once the user has imported it, or at once; not after undo."""
+    for name in ("first_of_two", "second_of_two"):
+        (tmp_path / f"{name}.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    told: list[str] = []
+    finders = list(sys.meta_path)
+
+    names = ("first_of_two", "second_of_two")
+    awaited = [when_imported(name, lambda module: told.append(module.__name__)) for name in names]
+    assert not told
+    assert not set(names) & set(sys.modules)
+    first = importlib.import_module("first_of_two")
+    assert (told, first.VALUE) == (["first_of_two"], 1)
+    when_imported("first_of_two", lambda module: told.append(module.__name__))
+    for each in awaited:
+        each.undo()
+    importlib.import_module("second_of_two")
+
+    assert told == ["first_of_two", "first_of_two"]
+    assert sys.meta_path == finders
+
+
+@pytest.mark.parametrize(("written", "found"), [(400.0, ["stale-rendezvous-store"]), (500.5, []), (0.0, [])])
+def test_a_file_that_an_earlier_run_has_left_is_named(written: float, found: list[str]) -> None:
+    """The file of a store is an earlier run's where it was written before the first rank of this one began."""
+    began = [Started(pid=rank, time=500.0 + rank, rank=rank, program="train.py", launch="one") for rank in (0, 1)]
+    joining = [
+        Joining(
+            pid=rank, time=510.0, rank=rank, world_size=2, backend="gloo", address="file:///tmp/store",
+            store_written=written if rank == 0 else 509.0,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    dispatcher = Dispatcher(CHECKS)
+
+    said = [each for event in (*began, *joining) for each in dispatcher.see(event)]
+
+    assert [each.check.slug for each in said] == found
