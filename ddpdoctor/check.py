@@ -88,10 +88,12 @@ if TYPE_CHECKING:
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import (
+        RankBlock,
         are_alternatives,
         calls_at,
         condition_of_callers,
         is_about_rank,
+        rank_block,
         rank_condition,
         withs_around,
     )
@@ -234,6 +236,7 @@ __all__ = [
     "Position",
     "Progress",
     "Raised",
+    "RankBlock",
     "RankLoader",
     "RankSampler",
     "Record",
@@ -297,6 +300,7 @@ __all__ = [
     "place",
     "possible_strips",
     "probe",
+    "rank_block",
     "rank_condition",
     "same_order",
     "several_hosts",
@@ -348,7 +352,9 @@ ROOMS = {
     "source.launchers": "Launch",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "are_alternatives calls_at condition_of_callers is_about_rank rank_condition withs_around",
+    "source.ranks": (
+        "RankBlock are_alternatives calls_at condition_of_callers is_about_rank rank_block rank_condition withs_around"
+    ),
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "

@@ -20,12 +20,12 @@ from ddpdoctor.check import (
     Table,
     Training,
     are_alternatives,
-    rank_condition,
     watch,
 )
 
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
+from ._guards import crossed, guarded
 from ._joins import met_in_join
 from ._swallowed import swallowed
 
@@ -89,7 +89,9 @@ def _why_left(event: Stalled, training: Training) -> Hang:
     if swallowed(event.ranks, training):
         return Hang.SWALLOWED
     left = loop_left_by(event, training)
-    return Hang.EXITED if left is not None and left.loop.only else Hang.LEFT
+    if left is not None and left.loop.only:
+        return Hang.EXITED
+    return Hang.GUARDED if guarded(event) else Hang.LEFT
 
 
 def _nobody_waits(doings: set[Doing]) -> Hang | None:
@@ -120,11 +122,11 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
             return Hang.SWALLOWED
         if left is not None and left.loop.only:
             return Hang.EXITED
+    if crossed(event):
+        return Hang.GUARDED
     if mismatch := first_mismatch(event):
         return _mismatched(event, *(call for _, call in mismatch))
-    if len(event.ranks) < event.world_size:
-        return Hang.UNSEEN
-    return Hang.ORDER if at_odds(event) else _unlike(event, training)
+    return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
 
 
 def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> Hang:
@@ -132,13 +134,26 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
     if met_in_join({position.rank: position.recent for position in event.ranks}):
         return Hang.JOINS
     found = guarded(event) if ours.site != theirs.site else None
-    if found is not None and found[0].site in {ours.site, theirs.site}:
+    if found is not None and found.position.site in {ours.site, theirs.site} and not _in_branches(ours, theirs):
         return Hang.GUARDED
     return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
 
 
+def _in_branches(ours: Communication, theirs: Communication) -> bool:
+    """Whether two calls stand in the two branches of one ``if``."""
+    one, other = ours.site, theirs.site
+    return (
+        one is not None
+        and other is not None
+        and one.file == other.file
+        and are_alternatives(one.file, one.line, other.line)
+    )
+
+
 def _unlike(event: Stalled, training: Training) -> Hang:
     """Decide where no two calls are seen that should match."""
+    if at_odds(event):
+        return Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
         return Hang.DIVERGED if iterations(event) else Hang.SAME
@@ -216,28 +231,6 @@ def uneven(event: Stalled, training: Training) -> dict[int, int]:
     counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
     going_on = [rank for rank in passes if rank not in counts]
     return counts if counts and going_on else {}
-
-
-def guarded(event: Stalled) -> tuple[Position, str] | None:
-    """Return a rank that waits in a collective which stands under a condition on the rank, and that condition.
-
-    The condition can stand around a line that has called the function of the collective. It tells nothing where another
-    rank has come through it as well, or is in its other branch.
-    """
-    for position in event.ranks:
-        others = [each for each in event.ranks if each is not position]
-        lines = dict.fromkeys((position.site, *position.stack)) if position.operation != "backward" else ()
-        for site in lines:
-            test = rank_condition(site.file, site.line) if site is not None else ""
-            if site is not None and test and not any(_is_with(each, site) for each in others):
-                return position, test
-    return None
-
-
-def _is_with(other: Position, site: Site) -> bool:
-    """Whether another rank is at a line, too, or in the other branch of an ``if`` around it."""
-    theirs = [each for each in (other.site, *other.stack) if each is not None and each.file == site.file]
-    return any(each.line == site.line or are_alternatives(site.file, site.line, each.line) for each in theirs)
 
 
 def where(position: Position) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import NamedTuple
 
 from ddpdoctor.source.syntax import parsed
 
@@ -12,15 +13,29 @@ OTHERS = re.compile(r"(?i)^[\w.()]*rank[\w.()]*\s*!=\s*0$|^not [\w.]*(?:main|mas
 RANK_WORDS = ("rank", "is_main", "is_master", "main_process")
 
 
-def rank_condition(file: str, line: int) -> str:
-    """Return the test of the innermost ``if`` around a line that depends on the rank; empty where there is none."""
+class RankBlock(NamedTuple):
+    """The body of an ``if`` whose test depends on the rank: the test, the file, the first line and the last."""
+
+    test: str
+    file: str
+    first: int
+    last: int
+
+    def holds(self, file: str, line: int) -> bool:
+        """Whether a line stands in it."""
+        return file == self.file and self.first <= line <= self.last
+
+
+def rank_block(file: str, line: int) -> RankBlock | None:
+    """Return the innermost such body around a line."""
     tree = parsed(file)
-    found = ""
+    found = None
     for node in ast.walk(tree):
         inside = isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         if isinstance(node, ast.If) and inside and is_about_rank(file, node.test):
-            found = ast.unparse(node.test)
-    return found or _returned_before(tree, line)
+            test = ast.unparse(node.test)
+            found = RankBlock(test, file, node.body[0].lineno, node.body[-1].end_lineno or 0)
+    return found
 
 
 def is_about_rank(file: str, test: ast.expr) -> bool:
@@ -71,6 +86,12 @@ def calls_at(file: str, line: int) -> list[ast.Call]:
     statement = max(around, key=lambda node: node.lineno)
     calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
     return [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
+
+
+def rank_condition(file: str, line: int) -> str:
+    """Return the test of the innermost ``if`` around a line that depends on the rank; empty where there is none."""
+    block = rank_block(file, line)
+    return block.test if block else _returned_before(parsed(file), line)
 
 
 def are_alternatives(file: str, one: int, other: int) -> bool:

@@ -45,9 +45,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._words import listed
+from ..model._words import listed
 
-AILMENT = Ailment("DDP584", Severity.ERROR)
+AILMENT = Ailment("DDP758", Severity.ERROR)
 SHOWN = 8
 TELLING = 4  # samples
 
