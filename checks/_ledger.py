@@ -147,7 +147,7 @@ def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     if len(ranks) < training.world_size or len(ranks) < 2 or len(start) < len(ranks):  # noqa: PLR2004 - nobody else
         return None
     one = next(iter(held.values()))
-    if one is None or any(each is None or each.sizes != one.sizes for each in held.values()):
+    if one is None or not one.sizes or any(each is None or each.sizes != one.sizes for each in held.values()):
         return None
     order = sorted(ranks)
     replicas = _replicas(one, [start[rank] for rank in order])

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.facets import Ailment, BadTarget, Claim, Facet, Marker, NotRun, Role, lint, log_pattern, probe, watch
 from ddpdoctor.findings import Ambiguity, Edit, Evidence, Finding, Fix, Place, Severity, Table
-from ddpdoctor.logs.records import Kind, Log, Record
+from ddpdoctor.logs.records import Frame, Kind, Log, Record
 from ddpdoctor.shell import shell_join, shell_quote
 from ddpdoctor.suggest import closest
 
@@ -92,10 +92,14 @@ if TYPE_CHECKING:
     from ddpdoctor.source.ranks import (
         RankBlock,
         are_alternatives,
+        calls_at,
+        condition_of_callers,
+        is_about_rank,
         one_rank_only,
         other_ranks_only,
         rank_block,
         rank_condition,
+        withs_around,
     )
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
@@ -133,14 +137,19 @@ if TYPE_CHECKING:
         Position,
         Progress,
         Sampler,
+        ScaledClipped,
+        Sharded,
         ShardedTwice,
+        ShardsClipped,
         Site,
+        StaleParametersHeld,
         Stalled,
         Started,
         StepFingerprinted,
         SteppedUnsynced,
         StepSampled,
         SyncSkipped,
+        TensorParallel,
         Wrapped,
         Wrapping,
         place,
@@ -203,6 +212,7 @@ __all__ = [
     "Finding",
     "Fix",
     "Format",
+    "Frame",
     "Framework",
     "FrameworkSeen",
     "Gpu",
@@ -249,11 +259,15 @@ __all__ = [
     "Returned",
     "Role",
     "Sampler",
+    "ScaledClipped",
     "Script",
     "Severity",
+    "Sharded",
     "ShardedTwice",
+    "ShardsClipped",
     "Shares",
     "Site",
+    "StaleParametersHeld",
     "Stalled",
     "Started",
     "StateDict",
@@ -265,6 +279,7 @@ __all__ = [
     "Suspect",
     "SyncSkipped",
     "Table",
+    "TensorParallel",
     "Training",
     "Try",
     "Wrap",
@@ -274,9 +289,11 @@ __all__ = [
     "assumed_strip",
     "attribute_set_at",
     "called_at",
+    "calls_at",
     "closest",
     "closest_difference",
     "compare_shares",
+    "condition_of_callers",
     "dotted",
     "each_two",
     "given",
@@ -284,6 +301,7 @@ __all__ = [
     "host_from",
     "human_size",
     "in_backward",
+    "is_about_rank",
     "is_averaged",
     "is_expanded",
     "is_flat",
@@ -318,6 +336,7 @@ __all__ = [
     "try_connect",
     "visible_gpus",
     "watch",
+    "withs_around",
     "wrapped_keys",
     "wrappers_in",
 ]
@@ -357,15 +376,18 @@ ROOMS = {
     "source.lines": "attribute_set_at called_at logged_at",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "RankBlock are_alternatives one_rank_only other_ranks_only rank_block rank_condition",
+    "source.ranks": (
+        "RankBlock are_alternatives calls_at condition_of_callers is_about_rank one_rank_only other_ranks_only "
+        "rank_block rank_condition withs_around"
+    ),
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
-        "Progress Sampler Site Stalled Started StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping "
-        "place"
+        "Progress Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled Started "
+        "StepFingerprinted StepSampled SyncSkipped TensorParallel Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

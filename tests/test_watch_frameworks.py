@@ -34,7 +34,10 @@ def loop(model, optimizer, steps=6):
     for _ in range(steps):
         loss = model(torch.randn(4, 8)).square().mean()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if isinstance(model, FullyShardedDataParallel):
+            model.clip_grad_norm_(1.0)
+        else:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
     return model, loss

@@ -38,7 +38,15 @@ from ._shared_path import depends_on_rank, diff_guarded
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
+from ._whole import WHOLE
+
 AILMENT = Ailment("DDP851", Severity.ERROR)
+BY_ONE = Fix(
+    "let rank 0 write, beside the final name, and the others wait",
+    diff="-torch.save(state, path)\n+if torch.distributed.get_rank() == 0:\n"
+    '+    torch.save(state, f"{path}.tmp")\n+    os.replace(f"{path}.tmp", path)\n'
+    "+torch.distributed.barrier()",
+)
 
 
 @watch(FileWritten)
@@ -62,12 +70,7 @@ def while_training(event: FileWritten, training: Training) -> Iterator[Finding]:
                 f"rank {second.rank}",
             ),
         ),
-        Fix(
-            "let rank 0 write, beside the final name, and the others wait",
-            diff="-torch.save(state, path)\n+if torch.distributed.get_rank() == 0:\n"
-            '+    torch.save(state, f"{path}.tmp")\n+    os.replace(f"{path}.tmp", path)\n'
-            "+torch.distributed.barrier()",
-        ),
+        WHOLE if event.shards else BY_ONE,
         place(event.site),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication
+from ddpdoctor.check import Communication, Site, are_alternatives
 
 from ._one_rank import DEFAULT, condition
 
@@ -31,7 +31,7 @@ def called_alone(event: PeerLost) -> Alone | None:
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
         if guard and other:
             return Alone(one.rank, call, guard, other.rank)
-    return _lost_in_a_forward(event)
+    return _paired_with_another(event) or _lost_in_a_forward(event)
 
 
 FORWARD = "forward or backward of a wrapped model"
@@ -49,6 +49,25 @@ def _lost_in_a_forward(event: PeerLost) -> Alone | None:
             call = Communication(one.forwards, lost.time, FORWARD, "", "", site)
             return Alone(one.rank, call, guard, other.rank)
     return None
+
+
+def _paired_with_another(event: PeerLost) -> Alone | None:
+    """Find a call that met one of another line: what all ranks call later of the same group, such as a forward."""
+    for one in event.progress:
+        for other in event.progress:
+            theirs = {(each.group, each.number): each.site for each in other.recent}
+            for call in one.recent if other is not one else ():
+                met = theirs.get((call.group, call.number))
+                if call.site is None or met is None or met == call.site or call.operation in {"send", "recv"}:
+                    continue
+                guard = condition(call.site)
+                if guard and not condition(met) and not _is_other_branch(call.site, met):
+                    return Alone(one.rank, call, guard, other.rank)
+    return None
+
+
+def _is_other_branch(one: Site, other: Site) -> bool:
+    return one.file == other.file and are_alternatives(one.file, one.line, other.line)
 
 
 def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:

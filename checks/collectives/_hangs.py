@@ -26,7 +26,8 @@ from ddpdoctor.check import (
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
-from ._one_rank import alone
+from ._joins import met_in_join
+from ._one_rank import DEFAULT, alone
 from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
@@ -48,6 +49,7 @@ class Hang(enum.Enum):
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
     EXITED = "one rank has left a loop that another one is in"
     UNEVEN = "ranks have different numbers of batches"
+    JOINS = "a collective of the script's own stands within Join"
     RECEIVES = "all ranks wait to receive"
     SAME = "all ranks wait in the same collective"
     DIVERGED = "ranks are at different places"
@@ -125,9 +127,29 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     if alone(event) or crossed(event):
         return Hang.GUARDED
     if mismatch := first_mismatch(event):
-        (_, ours), (_, theirs) = mismatch
-        return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
+        return _mismatched(event, *(call for _, call in mismatch))
     return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
+
+
+def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> Hang:
+    """Decide where two calls do not match: Join, or a condition on the rank, around one of the two lines tells why."""
+    if met_in_join({position.rank: position.recent for position in event.ranks}):
+        return Hang.JOINS
+    found = guarded(event) if ours.site != theirs.site and ours.group in DEFAULT else None
+    if found is not None and found.position.site in {ours.site, theirs.site} and not _in_branches(ours, theirs):
+        return Hang.GUARDED
+    return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
+
+
+def _in_branches(ours: Communication, theirs: Communication) -> bool:
+    """Whether two calls stand in the two branches of one ``if``."""
+    one, other = ours.site, theirs.site
+    return (
+        one is not None
+        and other is not None
+        and one.file == other.file
+        and are_alternatives(one.file, one.line, other.line)
+    )
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:

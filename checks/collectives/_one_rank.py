@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Doing, Fix, are_alternatives, called_at, one_rank_only, other_ranks_only, rank_condition
+from ddpdoctor.check import (
+    Doing,
+    Fix,
+    are_alternatives,
+    called_at,
+    condition_of_callers,
+    one_rank_only,
+    other_ranks_only,
+    rank_condition,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Communication, Position, Site, Stalled
@@ -90,7 +99,7 @@ def _is_beside(site: Site, other: Position) -> bool:
 
 def condition(site: Site) -> str:
     """Return in words what lets only some ranks come to a line; empty where there is nothing."""
-    test = rank_condition(site.file, site.line)
+    test = rank_condition(site.file, site.line) or condition_of_callers(site.file, site.function)
     return one_rank_only(site.file, site.line) or (test and f"under `if {test}`")
 
 

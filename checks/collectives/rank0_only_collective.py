@@ -21,6 +21,13 @@ file stands where only the other ranks come.
 Let all ranks call the collective, and only print or save on rank 0. In evaluation on rank 0 alone, call
 `model.module` instead of the DDP model.
 
+A model that FSDP shards has no such way: its forward, `state_dict()`, `full_tensor()` and `get_model_state_dict()`
+gather the shards of all ranks. Call them on all ranks, and write on rank 0 what they return:
+
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        torch.save(state, path)
+
 ## Versions and sources
 
 Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collective functions"; measured with torch
@@ -53,9 +60,10 @@ from ddpdoctor.check import (
 
 from ._all_ranks import by_frameworks
 from ._alone import FORWARD, called_alone
+from ._called import told_of
 from ._guards import Crossed, crossed, guarded
 from ._hangs import Hang, on_hang, seen, short, table, where
-from ._one_rank import Guarded, alone, called, mend, shown
+from ._one_rank import Guarded, alone, shown
 from ._watchdog import Timeout, on_timeout, story_of
 
 if TYPE_CHECKING:
@@ -96,14 +104,12 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     position, test, site = hidden
     others = next(each for each in event.ranks if each.rank != position.rank)
     under = "" if site == position.site else f" at {short(site)}"
+    told = told_of(position.site, position.operation, f"under `if {test}`")
     yield Finding(
-        f"rank {position.rank} waits in {position.operation} at {short(position.site)}, under `if {test}`{under}: rank "
-        f"{others.rank} has skipped it and {where(others)}",
+        f"rank {position.rank} waits in {told.call} at {short(position.site)}{told.does}, under `if {test}`{under}: "
+        f"rank {others.rank} has skipped it and {where(others)}",
         (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(site))),
-        Fix(
-            "let all ranks call the collective, and print or save on rank 0 only",
-            diff=f"-if {test}:\n-    {position.operation}(...)\n+{position.operation}(...)",
-        ),
+        told.fix,
         place(position.site, rank=position.rank),
         table=table(event),
     )
@@ -114,14 +120,15 @@ def _alone(found: Guarded, event: Stalled) -> Finding:
     other = next(each for each in event.ranks if each.rank != position.rank)
     caller = "" if found.at == found.site else f", called at {short(found.site)}"
     does = "waits in" if found.waits else "called"
+    told = told_of(found.at, found.call, found.guard)
     return Finding(
-        f"rank {position.rank} {does} {found.call} at {short(found.at)}{caller}, {found.guard}: "
+        f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: "
         f"rank {other.rank} has skipped it and {where(other)}",
         (
             *seen(event),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
         ),
-        mend(found.call, found.guard),
+        told.fix,
         place(found.at, rank=position.rank),
         table=table(event),
     )
@@ -162,13 +169,13 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
     if event.first is not None or (found := called_alone(event)) is None:
         return
     call = found.call
-    what = called(call.site, call.operation)
+    told = told_of(call.site, call.operation, found.guard)
     yield Finding(
-        f"rank {found.rank} called {what} at {short(call.site)}, {found.guard}: rank {found.other} "
+        f"rank {found.rank} called {told.call} at {short(call.site)}{told.does}, {found.guard}: rank {found.other} "
         "has skipped it and gone on",
         (
             Evidence(
-                f"{call.operation}{f' of {call.shapes}' if call.shapes else ''} is its last call",
+                f"{call.operation}{f' of {call.shapes}' if call.shapes else ''}, number {call.number} of its group",
                 f"the same on rank {found.other}",
                 f"rank {found.rank}",
             ),
@@ -180,7 +187,7 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
             diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
         )
         if call.operation == FORWARD
-        else mend(what, found.guard),
+        else told.fix,
         place(call.site, rank=found.rank),
     )
 

@@ -57,6 +57,7 @@ from ddpdoctor.check import (
 from ._alone import called_alone
 from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang, seen, short, table, where
+from ._joins import met_in_join
 from ._swallowed import swallowed
 from ._watchdog import Timeout, named, on_timeout, story_of
 
@@ -233,7 +234,8 @@ def _lines(lost: Position) -> Iterator[Evidence]:
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield which rank is gone without a word, where the others fail for want of it."""
-    told = called_alone(event) or swallowed(event.progress, training)
+    recent = {each.rank: each.recent for each in event.progress}
+    told = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
     if event.first is None and event.gone and event.others and not told:
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1

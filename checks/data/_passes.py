@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.check import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Training, Wrapped
+from ddpdoctor.check import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Sharded, Training, Wrapped
 
 Passed = OrderSeen | EpochEnded
 TELLING = 4  # samples in an order: fewer could agree by chance
@@ -32,11 +32,11 @@ def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     Passes belong together that are the first, second, ... of their rank to train a model at the same line. Nothing is
     given where a library splits the data, or where models are reduced over different groups.
     """
-    groups = {each.group for each in training.of(Wrapped, pid=event.pid)}
+    groups = {each.group for each in wrappings(training, pid=event.pid)}
     group = groups.pop() if len(groups) == 1 else ()
     if not event.trained or event.site is None or len(group) < 2:  # noqa: PLR2004 - nobody to compare with
         return {}
-    pids = {rank: list(dict.fromkeys(each.pid for each in training.of(Wrapped, rank=rank))) for rank in group}
+    pids = {rank: list(dict.fromkeys(each.pid for each in wrappings(training, rank=rank))) for rank in group}
     if len({len(each) for each in pids.values()}) > 1:
         return {}  # after a restart some ranks are still those of before
     told = {rank: training.of(type(event), pid=each[-1], site=event.site, trained=True) for rank, each in pids.items()}
@@ -48,6 +48,16 @@ def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     passes = {rank: rank_pass(each[number], training) for rank, each in told.items()}
     found = {rank: each for rank, each in passes.items() if each is not None and not each.started.owning_library}
     return found if len(found) == len(group) else {}
+
+
+def wrappings(training: Training, **having: int) -> list[Wrapped | Sharded]:
+    """List the models that were wrapped in DDP or given to FSDP."""
+    return [*training.of(Wrapped, **having), *training.of(Sharded, **having)]
+
+
+def reducer(training: Training) -> str:
+    """Return what averages the gradients, in the user's word."""
+    return "FSDP" if training.of(Sharded) and not training.of(Wrapped) else "DDP"
 
 
 def rank_pass(event: Passed, training: Training) -> RankPass | None:
@@ -77,7 +87,7 @@ def repeated(event: OrderSeen, training: Training) -> tuple[RankPass, RankPass] 
     third = earlier[-1] is not None and earlier[-1].order.indices == event.indices
     if not third and not (last.ended and last.ended.complete):
         return None
-    if any(last.started.time < each.time <= this.started.time for each in training.of(Wrapped, pid=event.pid)):
+    if any(last.started.time < each.time <= this.started.time for each in wrappings(training, pid=event.pid)):
         return None
     same = {last.sampler.number if last.sampler else None, this.sampler.number if this.sampler else None}
     known = same_data({0: last, 1: this}) and third

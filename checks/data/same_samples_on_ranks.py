@@ -39,12 +39,12 @@ from ddpdoctor.check import (
     Severity,
     StepFingerprinted,
     Training,
-    Wrapped,
     place,
     watch,
 )
 
 from .._ledger import Sheet, same_direction, sheets
+from ._passes import wrappings
 from ._words import shared_out
 
 AILMENT = Ailment("DDP620", Severity.WARNING)
@@ -70,7 +70,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         return
     if any(map(_exchanges_in_backward, steps)):
         return
-    if any(training.of(Wrapped)) and any(training.of(OrderSeen, trained=True)):
+    if any(wrappings(training)) and any(training.of(OrderSeen, trained=True)):
         return
     last = steps[-1]
     line = max((each for each in last.lines if each.known), key=lambda each: each.size)

@@ -60,7 +60,7 @@ from ddpdoctor.check import (
 
 from ..collectives._hangs import Hang, on_hang, seen, short, table, uneven
 from ._loops import runs_to_the_end
-from ._passes import same_pass
+from ._passes import reducer, same_pass
 from ._words import SHOWN, at, counted, unless_a_framework_splits
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     least, most = (list(ranks)[counts.index(number)] for number in (min(counts), max(counts)))
     yield Finding(
         f"the ranks have different numbers of batches, {min(counts)} on rank {least} and {max(counts)} on rank {most}: "
-        "DDP will wait for ever for the one that has none left",
+        f"{reducer(training)} will wait for ever for the one that has none left",
         tuple(
             Evidence(
                 f"{counted(number, 'batch')} of {each.started.batch_size} from {each.started.length} samples",

@@ -18,7 +18,8 @@ LoRA adapter, a new buffer). `copy_`: weights are copied between a sharded and a
 ## How to mend it
 
 Shard every parameter that meets sharded ones, adapters included, before the optimizer is made; call the module that
-fully_shard was applied to, not a part of it. Where the plain tensor is right, make it a DTensor
+fully_shard was applied to, not a part of it. A method beside forward that is to gather them as well is registered:
+`register_fsdp_forward_method(model, "encode")`. Where the plain tensor is right, make it a DTensor
 (`distribute_tensor(t, mesh, [Replicate()])`) or the sharded one whole (`p.full_tensor()`, on all ranks).
 
 ## Versions and sources
@@ -33,17 +34,25 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
+from ._methods import method_beside_forward
+
 AILMENT = Ailment("DDP545", Severity.ERROR)
 LONGEST = 100  # characters of an operator's name
 APART = "some parameters of one optimizer or clipping are sharded, and others are not"
 OUTSIDE = (
     "the forward goes past the sharded module, so that its weight was not gathered: a submodule or .weight is used"
 )
+LOADED = Fix(
+    "let torch split the whole weights, instead of load_state_dict",
+    diff="-model.load_state_dict(state)\n"
+    "+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict\n"
+    "+set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))",
+)
 AFTER = "a weight, an adapter or a buffer was made after the sharding, so it is plain"
 COPIED = "weights are copied between a sharded model and a whole one"
 
 
-@log_pattern(r": got mixed (?:torch\.Tensor and DTensor|distributed and non-distributed tensors)")
+@log_pattern(r":? got mixed (?:torch\.Tensor and DTensor|distributed and non-distributed tensors)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Let the operator say what is likely."""
     op = re.split(r"[^\w.]", record.text[: match.start()][-LONGEST:])[-1]
@@ -52,12 +61,19 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         causes = (APART, AFTER)
     elif ".copy_" in op:
         causes = (COPIED, AFTER)
+    elif method := method_beside_forward(record.frames):
+        causes = (f"{method}() is called beside forward, which alone gathers the weights", AFTER, APART)
     else:
         causes = (OUTSIDE, AFTER, APART)
+    beside = method_beside_forward(record.frames) if "beside forward" in causes[0] else ""
     yield Finding(
         f"{op} was given a plain tensor together with a DTensor",
         (record.proof(match, "only DTensors, or only plain tensors"),),
-        Fix(
+        _registered(beside)
+        if beside
+        else LOADED
+        if "While copying the parameter named" in record.text
+        else Fix(
             "shard whatever meets sharded parameters, before the optimizer is made; or make the plain tensor a DTensor",
             diff="+from torch.distributed.tensor import Replicate, distribute_tensor\n"
             "+plain = distribute_tensor(plain, sharded.device_mesh, [Replicate()])",
@@ -68,4 +84,12 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             'python -c "import train; print({n: type(p.data).__name__ for n, p in train.model.named_parameters()})"'
             "   # after sharding: who is no DTensor",
         ),
+    )
+
+
+def _registered(method: str) -> Fix:
+    return Fix(
+        "let FSDP gather the weights for this method as it does for forward",
+        diff=f"+from torch.distributed.fsdp import register_fsdp_forward_method\n fully_shard(model)\n"
+        f'+register_fsdp_forward_method(model, "{method}")',
     )

@@ -33,6 +33,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
 
+from ._optimizers import is_built_again, is_optimizer_of
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -54,25 +56,17 @@ def optimizer_before(script: Script) -> Iterator[Finding]:
         block = script.tree.block(statement)
         for before in block[: block.index(statement)] if statement in block else ():
             call = before.value if isinstance(before, ast.Assign) else None
-            if isinstance(call, ast.Call) and _is_optimizer(script, call, model.id) and not _again(script, before):
+            if (
+                isinstance(call, ast.Call)
+                and is_optimizer_of(script, call, model.id)
+                and not is_built_again(script, before)
+            ):
                 yield Finding(
                     f"the optimizer holds the parameters of {model.id} from before sharding: its step changes nothing",
                     (script.seen(call, "after FullyShardedDataParallel"), script.seen(wrap)),
                     Fix("shard the model, then build the optimizer"),
                     script.place(call),
                 )
-
-
-def _is_optimizer(script: Script, call: ast.Call, model: str) -> bool:
-    path = script.resolve(call.func) or ""
-    return path.startswith("torch.optim.") and bool(call.args) and ast.unparse(call.args[0]) == f"{model}.parameters()"
-
-
-def _again(script: Script, before: ast.stmt) -> bool:
-    """Whether the optimizer is built anew later."""
-    target = ast.unparse(before.targets[0]) if isinstance(before, ast.Assign) else ""
-    later = [node for node in script.nodes(ast.Assign) if node.lineno > before.lineno]
-    return any(ast.unparse(each) == target for node in later for each in node.targets)
 
 
 @lint

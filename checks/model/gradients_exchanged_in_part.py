@@ -19,7 +19,7 @@ whose optimizer does not take turns with that of a wrapped model is left alone: 
 ## How to mend it
 
 Wrap each module that is trained, or wrap one module that holds them all; by hand, go through all that the optimizer
-holds.
+holds. With FSDP, shard the layers and then the whole model: the last call takes up what no other has.
 
 ## Versions and sources
 
@@ -37,6 +37,7 @@ from ddpdoctor.check import (
     Fix,
     ParametersHeld,
     Severity,
+    Sharded,
     StepFingerprinted,
     Training,
     Wrapped,
@@ -62,14 +63,15 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         return
     shared = [line for line in last.lines if line.shared]
     wrapped = training.of(Wrapped, pid=event.pid)
-    if not shared and not (wrapped and _takes_turns(steps, training)):
+    sharded = training.of(Sharded, pid=event.pid, shards=True) if last.held.shards else []
+    if not shared and not sharded and not (wrapped and _takes_turns(steps, training)):
         return
     line = max((each for each in last.lines if each.name in names), key=lambda each: each.size)
     exchanged = [each for each in last.exchanged("gradient") if each.when == "after backward"]
     yield Finding(
         f"the gradients of {counted(len(names), 'parameter')} are not exchanged between the ranks: {listed(names, 6)}",
-        (*seen(line, last), _others(shared, wrapped)),
-        _by_hand() if exchanged else _wrap(),
+        (*seen(line, last), _sharded(last, sharded[-1]) if sharded else _others(shared, wrapped)),
+        _by_hand() if exchanged else _shard(sharded[-1].api) if sharded else _wrap(),
         caller_of(exchanged[0], last) if exchanged else place(last.held.site),
     )
 
@@ -81,7 +83,9 @@ def _left_out(step: Sheet) -> list[Line]:
 def _was_told(steps: list[Sheet], training: Training) -> bool:
     """Whether the step before has shown it already."""
     return bool(_in_both(steps[-3:-1])) and (
-        any(line.shared for line in steps[-2].lines) or _takes_turns(steps[:-1], training)
+        bool(steps[-1].held.shards)
+        or any(line.shared for line in steps[-2].lines)
+        or _takes_turns(steps[:-1], training)
     )
 
 
@@ -108,6 +112,23 @@ def _others(shared: list[Line], wrapped: list[Wrapped]) -> Evidence:
         names = listed([line.name for line in shared], 4)
         return Evidence(f"{counted(len(shared), 'other parameter')} are exchanged: {names}", "", "same step")
     return Evidence(f"{wrapped[-1].kind} is wrapped", "", str(wrapped[-1].site))
+
+
+def _sharded(step: Sheet, event: Sharded) -> Evidence:
+    return Evidence(
+        f"{counted(step.held.shards, 'parameter')} of the optimizer are sharded by {event.api}, of which FSDP averages "
+        "the gradients",
+        "all that are trained",
+        str(event.site),
+    )
+
+
+def _shard(api: str) -> Fix:
+    whole = "+fully_shard(model)" if api == "fully_shard" else f"+model = {api}(model)"
+    return Fix(
+        "shard the whole model last: it takes up what no part of it has",
+        diff=f" for layer in model.layers:\n     {api}(layer)\n{whole}\n optimizer = torch.optim.AdamW(...)",
+    )
 
 
 def _wrap() -> Fix:

@@ -9,7 +9,8 @@ still holds the same MASTER_PORT, or a second start of the same ranks.
 
 ## How to be sure
 
-The count in the message is above world_size. It is below it where ranks are missing instead.
+The count in the message is above world_size. It is below it where ranks are missing instead. `ddpdoctor run` says it
+of a `file://` store whose file was last written before any rank of this run was started.
 
 ## How to mend it
 
@@ -27,11 +28,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Joining,
+    Log,
+    Record,
+    Severity,
+    Started,
+    Training,
+    log_pattern,
+    place,
+    shell_join,
+    watch,
+)
 
 from .._barrier import BARRIER, RESTART, SPAWN, SURE, barrier, spawned
 
 AILMENT = Ailment("DDP362", Severity.ERROR)
+MARGIN = 1.0  # seconds
 FILE = r"\bfile:///?[\w./-]+|File already exists: \S+"
 
 
@@ -63,4 +81,30 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             ),
             'pgrep -af train.py; ss -ltnp | grep "${MASTER_PORT:-29500}"',
         ),
+    )
+
+
+@watch(Joining)
+def while_joining(event: Joining, training: Training) -> Iterator[Finding]:
+    """Compare the file's time with the start of the first rank, once all ranks have come, on this host."""
+    told = {rank: each for rank, each in training.by_rank(Joining).items() if each.address == event.address}
+    pids = {each.pid for each in told.values()}
+    begun = [each.time for each in training.of(Started) if each.pid in pids]
+    old = [each for each in told.values() if each.store_written]
+    if len(told) < max(event.world_size, 1) or len(begun) < len(told) or not old:
+        return
+    first = min(old, key=lambda each: each.store_written)
+    age = min(begun) - first.store_written
+    if age < MARGIN:
+        return
+    path = first.address.removeprefix("file://")
+    yield Finding(
+        f"the ranks meet in {path}, which an earlier run has left: they read its addresses",
+        (
+            Evidence(
+                f"{path} was written {age:.0f} s before the first rank began", "no such file", f"rank {first.rank}"
+            ),
+        ),
+        Fix("delete the file before each start, or take a new name for each run", command=shell_join(["rm", path])),
+        place(first.site),
     )

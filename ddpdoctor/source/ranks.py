@@ -34,14 +34,12 @@ class RankBlock(NamedTuple):
 def rank_block(file: str, line: int) -> RankBlock | None:
     """Return the innermost such body around a line."""
     tree = parsed(file)
-    names = _rank_names(tree)
     found = None
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
-            used = {each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)}
+        inside = isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
+        if isinstance(node, ast.If) and inside and is_about_rank(file, node.test):
             test = ast.unparse(node.test)
-            if used & names or any(word in test.lower() for word in RANK_WORDS):
-                found = RankBlock(test, file, node.body[0].lineno, node.body[-1].end_lineno or 0)
+            found = RankBlock(test, file, node.body[0].lineno, node.body[-1].end_lineno or 0)
     return found
 
 
@@ -75,6 +73,43 @@ def _decorators(tree: Tree, statement: ast.stmt) -> Iterator[str]:
         named = ast.unparse(bare(decorator))
         if DECORATORS.search(resolve(tree, bare(decorator)) or named):
             yield f"in {getattr(function, 'name', '')}(), which `@{named}` runs on one rank alone"
+
+
+def is_about_rank(file: str, test: ast.expr) -> bool:
+    """Whether a test of a file depends on the rank, by a word in it or in what its names are assigned from."""
+    used = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
+    return any(word in ast.unparse(test).lower() for word in RANK_WORDS) or bool(used & _rank_names(parsed(file)))
+
+
+def condition_of_callers(file: str, function: str) -> str:
+    """Return a condition on the rank that every call of a function in its file is under; empty where there is none."""
+    calls = [
+        node
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == function
+    ]
+    tests = [rank_condition(file, call.lineno) for call in calls]
+    return tests[0] if all(tests) and tests else ""
+
+
+def withs_around(file: str, line: int) -> list[ast.With]:
+    """Return the ``with`` statements whose blocks a line stands in, outermost first."""
+    found = [node for node in ast.walk(parsed(file)) if isinstance(node, ast.With)]
+    return [node for node in found if node.body[0].lineno <= line <= (node.end_lineno or 0)]
+
+
+def calls_at(file: str, line: int) -> list[ast.Call]:
+    """Return the calls of the innermost statement around a line, from left to right."""
+    around = [
+        node
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    if not around:
+        return []
+    statement = max(around, key=lambda node: node.lineno)
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
 
 
 def rank_condition(file: str, line: int) -> str:

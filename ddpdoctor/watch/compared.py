@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.report.verdict import number_of
-from ddpdoctor.watch.events import EpochStarted, StepFingerprinted
+from ddpdoctor.watch.events import EpochStarted, ParametersHeld, StepFingerprinted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,11 +34,15 @@ def compared_text(trainings: Iterable[Training]) -> str:
     steps = [step for training in trainings for step in _steps(training)]
     if not steps:
         return "No step could be compared between ranks."
-    parameters = number_of(max(len(each.given) for step in steps for each in step.ranks), "parameter")
-    told = [f"{what} {_verdict(steps, name)}" for what, name in (("gradients", "given"), ("weights", "values"))]
+    whole = max(len(each.given) for step in steps for each in step.ranks)
+    shards = max((each.shards for training in trainings for each in training.of(ParametersHeld)), default=0)
+    parts = [f"{number_of(shards, 'parameter')} sharded, of which each rank has its own part"] if shards else []
+    if whole or not shards:
+        told = [f"{what} {_verdict(steps, name)}" for what, name in (("gradients", "given"), ("weights", "values"))]
+        parts.insert(0, f"{number_of(whole, 'parameter')}: {', '.join(told)}")
     passes = sum(_passes(training) for training in trainings)
     data = f"; {passes} pass{'' if passes == 1 else 'es'} over loaders" if passes else ""
-    return f"Compared {number_of(len(steps), 'step')}, {parameters}: {', '.join(told)}{data}."
+    return f"Compared {number_of(len(steps), 'step')}, {', and '.join(parts)}{data}."
 
 
 def _passes(training: Training) -> int:
@@ -55,11 +59,17 @@ def _verdict(steps: list[Step], name: str) -> str:
 
 
 def _steps(training: Training) -> list[Step]:
+    """List the steps of optimizers that hold the same parameters on all ranks: ZeRO's own hold each rank's part."""
+    held = {(each.pid, each.optimizer): each.sizes for each in training.of(ParametersHeld)}
     found: dict[tuple[int, int], dict[int, StepFingerprinted]] = {}
     for event in training.of(StepFingerprinted):
         if event.rank is not None:
             found.setdefault((event.optimizer, event.number), {})[event.rank] = event
-    return [Step(tuple(ranks.values())) for ranks in found.values() if len(ranks) > 1]
+    return [
+        Step(tuple(ranks.values()))
+        for ranks in found.values()
+        if len(ranks) > 1 and len({held.get((each.pid, each.optimizer)) for each in ranks.values()}) == 1
+    ]
 
 
 def _alike(prints: tuple[tuple[float, ...] | None, ...]) -> bool:

@@ -27,7 +27,7 @@ def unpacked(parts: list[Any]) -> Event:
     """
     kind, values = parts
     values = {name: _tuples(value) for name, value in values.items()}
-    for name in ("site", "reader"):
+    for name in ("site", "reader", "sharded"):
         if values.get(name) is not None:
             values[name] = Site(*values[name])
     if "exchanges" in values:

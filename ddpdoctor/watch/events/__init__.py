@@ -41,6 +41,7 @@ from ddpdoctor.watch.events.process import (
     Progress,
     Started,
 )
+from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
 
 __all__ = [
     "AccumulationUnused",
@@ -78,15 +79,20 @@ __all__ = [
     "Position",
     "Progress",
     "Sampler",
+    "ScaledClipped",
+    "Sharded",
     "ShardedTwice",
+    "ShardsClipped",
     "Sibling",
     "Site",
+    "StaleParametersHeld",
     "Stalled",
     "Started",
     "StepFingerprinted",
     "StepSampled",
     "SteppedUnsynced",
     "SyncSkipped",
+    "TensorParallel",
     "Worker",
     "Wrapped",
     "Wrapping",

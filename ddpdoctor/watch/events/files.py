@@ -27,11 +27,15 @@ class Loaded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWritten(Event):
-    """torch.save has written a path: from ``began`` to ``time``, after so many optimizer steps of this process."""
+    """torch.save has written a path: from ``began`` to ``time``, after so many optimizer steps of this process.
+
+    ``shards`` counts the tensors in it of which this rank has a part alone.
+    """
 
     path: str
     began: float
     steps: int
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

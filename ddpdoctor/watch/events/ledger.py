@@ -35,7 +35,8 @@ class ParametersHeld(Event):
 
     ``names`` are as DDP has them, else with the variable that holds the module first. ``managed`` is the number of the
     wrapped model that reduces the parameter, -1 for none; ``constant`` says that all its elements are equal, as those
-    of biases often are at first. ``site`` is where the optimizer was built.
+    of biases often are at first; ``shards`` counts parameters beside these of which each
+    rank holds a part. ``site`` is where the optimizer was built.
     """
 
     optimizer: int
@@ -44,6 +45,7 @@ class ParametersHeld(Event):
     sizes: tuple[int, ...]
     managed: tuple[int, ...]
     constant: tuple[bool, ...]
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,8 @@ class Joining(Event):
 
     ``address`` is where it meets the others; ``local_size`` how many ranks the launcher started on this host, None
     where it says nothing of that; ``launched`` how many it started in all. ``store_port`` is the port of the store that
-    torchrun has opened for its ranks, which open none then; empty where it has opened none.
+    torchrun has opened for its ranks, which open none then; empty where it has opened none. ``store_written`` is when
+    the file of a ``file://`` store was last written before, in seconds since the epoch; 0 where it is new or empty.
     """
 
     world_size: int
@@ -35,6 +36,7 @@ class Joining(Event):
     local_size: int | None = None
     launched: int | None = None
     store_port: str = ""
+    store_written: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,14 +22,23 @@ class Attached:
         """Replace what is watched."""
         from torch.utils.data import DataLoader
 
-        from ddpdoctor.watch.rank.hooks import errors, files, groups, loaders, models, optimizers
+        from ddpdoctor.watch.rank.hooks import (
+            clipping,
+            errors,
+            files,
+            groups,
+            loaders,
+            models,
+            optimizers,
+            sharding,
+            tensor_parallel,
+        )
 
         self.recorder = Recorder(settings)
         if settings.rehearsal is not None:
             note_changes(settings.session)
-        self._patches: list[Any] = [
-            each for hooks in (errors, files, groups, loaders, models, optimizers) for each in hooks.hook(self.recorder)
-        ]
+        every = (clipping, errors, files, groups, loaders, models, optimizers, sharding, tensor_parallel)
+        self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")
         # A worker of a DataLoader that was spawned has the variables of its rank too, and is left alone.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.shards_in import shards_in
 from ddpdoctor.watch.rehearsal.file_journal import overwriting
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
                 overwriting(Path(recorder.settings.session), path)  # torch writes without Python's open
             result = original(obj, f, *args, **kwargs)
             steps = recorder.writer.counters[event_log.STEPS]
-            recorder.safely(lambda: recorder.emit(FileWritten, path=path, began=began, steps=steps))
+            recorder.safely(
+                lambda: recorder.emit(FileWritten, path=path, began=began, steps=steps, shards=shards_in(obj))
+            )
             return result
 
         return save

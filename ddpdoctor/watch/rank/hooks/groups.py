@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
@@ -149,15 +150,26 @@ def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         number = _set(variable)
         return -1 if number is None else number
 
+    meeting = address(args, kwargs)
     recorder.joining(
         told("rank", "RANK"),
         world_size=told("world_size", "WORLD_SIZE"),
         backend=backend(args, kwargs),
-        address=address(args, kwargs),
+        address=meeting,
+        store_written=_written(meeting),
         local_size=_set("LOCAL_WORLD_SIZE"),
         launched=_set("WORLD_SIZE") if os.environ.get("TORCHELASTIC_RUN_ID") else None,
         store_port=recorder.given_port if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "",
     )
+
+
+def _written(meeting: str) -> float:
+    """Return when the file of a file:// store was last written; 0 where it is new, empty, or no file."""
+    path = Path(meeting.removeprefix("file://"))
+    if not meeting.startswith("file://") or not path.is_file():
+        return 0.0
+    state = path.stat()
+    return state.st_mtime if state.st_size else 0.0
 
 
 def _set(variable: str) -> int | None:

@@ -160,7 +160,7 @@ def _feeds_a_model(recorder: Recorder, this: Pass) -> bool:
     """Whether a pass trains or evaluates: one that counts, or computes statistics, needs all of its batches."""
     import torch
 
-    evaluates = bool(recorder.models.known) and not torch.is_grad_enabled() and not recorder.models.training()
+    evaluates = recorder.models.any() and not torch.is_grad_enabled() and not recorder.models.training()
     return evaluates or recorder.progress() > this.began
 
 

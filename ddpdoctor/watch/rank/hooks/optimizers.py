@@ -32,6 +32,7 @@ def hook(recorder: Recorder) -> list[Any]:
             if not has_closure(args, kwargs):
                 recorder.safely(lambda: optimizers.step(optimizer, closure=False))
             recorder.safely(recorder.ledger.before_step, optimizer)
+            recorder.safely(recorder.ledger.stale, optimizer)
             recorder.obey()
             recorder.enough_steps()
 

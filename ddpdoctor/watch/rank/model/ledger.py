@@ -20,6 +20,7 @@ from ddpdoctor.watch.rank.model.exchanges import Window
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
+from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Account:
     optimizer: weakref.ref[Any]
     site: Site | None
     parameters: tuple[Any, ...] = ()
-    held: tuple[tuple[str, ...], tuple[int, ...]] = ((), ())
+    held: tuple[tuple[str, ...], tuple[int, ...]] | None = None
+    sampled: bool = False
     steps: int = 0
     sent: int = 0
     stepping: bool = False
@@ -79,6 +81,7 @@ class Ledger:
         account.stepping = True
         if is_sampled(account.steps) and not _is_captured():
             started = time.perf_counter()
+            account.sampled = True
             account.sent = self.recorder.exchanges.elements()
             self._look(account, optimizer)
             account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
@@ -90,16 +93,22 @@ class Ledger:
         """Tell of a sampled step; look again where gradients came, or were exchanged, in the step itself."""
         account = self._of(optimizer)
         account.stepping = False
-        if account.values:
+        if account.sampled:
             started = time.perf_counter()
             if closure or self.recorder.exchanges.elements() > account.sent:
                 account.given = _folds([each.grad for each in account.parameters])
             self._tell(account, optimizer)
+            account.sampled = False
             self._cost(started)
-        if account.hooks:
+        if account.window is not None:
             self._disarm(account)
         if is_sampled(account.steps + 1):
             self._arm(account)
+
+    def stale(self, optimizer: Any) -> None:
+        """Tell of what an optimizer holds that was replaced by shards."""
+        account = self._of(optimizer)
+        self.recorder.models.shards.before_step(self.recorder, optimizer, account.number, account.site)
 
     def _cost(self, started: float) -> None:
         self.recorder.writer.counters[event_log.SAMPLING_MICROSECONDS] += int((time.perf_counter() - started) * 1e6)
@@ -123,7 +132,7 @@ class Ledger:
         """Be told of each gradient that a backward adds up, before anybody else hears of it."""
         optimizer = account.optimizer()
         groups = getattr(optimizer, "param_groups", ())
-        account.parameters = tuple(each for group in groups for each in group["params"])[:MOST]
+        account.parameters = self._whole(groups)
         for at, parameter in enumerate(account.parameters):
             wanted = at not in account.hooks and parameter.requires_grad and parameter.is_leaf
             if wanted and is_dense(parameter) and not is_shared(parameter):
@@ -133,6 +142,13 @@ class Ledger:
             account.window = Window(account.parameters, account.when, account.caller)
             self.recorder.exchanges.windows.append(account.window)
         account.window.parameters = account.parameters
+
+    def _whole(self, groups: Iterable[dict[str, Any]]) -> tuple[Any, ...]:
+        """Return the parameters of which this rank does not hold a part alone, which no rank can compare."""
+        return tuple(each for group in groups for each in group["params"] if not self._is_part(each))[:MOST]
+
+    def _is_part(self, parameter: Any) -> bool:
+        return is_dtensor(parameter) or self.recorder.models.shards.is_flat(parameter)
 
     def _disarm(self, account: Account) -> None:
         for hook in account.hooks.values():
@@ -154,11 +170,11 @@ class Ledger:
     def _look(self, account: Account, optimizer: Any) -> None:
         """Tell whose parameters an optimizer holds, if that was not told."""
         groups = optimizer.param_groups
-        account.parameters = tuple(each for group in groups for each in group["params"])[:MOST]
+        account.parameters = self._whole(groups)
         owners = [self.recorder.models.of(each) for each in account.parameters]
         managed = tuple(owner[0].number if owner else -1 for owner in owners)
         known = {id(each): owner[1] for each, owner in zip(account.parameters, owners, strict=True) if owner}
-        if account.held[1] == managed and account.held[0]:
+        if account.held is not None and account.held[1] == managed:
             return
         names = names_of(account.parameters, known)
         account.held = names, managed
@@ -170,6 +186,7 @@ class Ledger:
             sizes=tuple(each.numel() for each in account.parameters),
             managed=managed,
             constant=tuple(_constant(account.parameters)),
+            shards=sum(self._is_part(each) for group in groups for each in group["params"]),
             site=account.site,
         )
 

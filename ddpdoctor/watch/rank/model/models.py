@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EvaluationBegan, SyncSkipped, Wrapped
 from ddpdoctor.watch.rank.model.gradients import norms, tensors_in
+from ddpdoctor.watch.rank.model.shards import Shards
 from ddpdoctor.watch.rank.model.wrapped_model import Model
 from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import calling_package
@@ -34,6 +35,7 @@ class Models:
     made: int = 0
     sent: int = 0
     looks: int = 0
+    shards: Shards = field(default_factory=Shards)
 
     def wrapped(self, wrapper: Any) -> None:
         """Record a model that was just wrapped."""
@@ -137,8 +139,13 @@ class Models:
         )
 
     def training(self) -> bool:
-        """Whether a wrapped model that is still there is in training mode."""
-        return any(wrapper.training for model in self.known.values() if (wrapper := model.wrapper()) is not None)
+        """Whether a wrapped or sharded model that is still there is in training mode."""
+        wrappers = (wrapper for model in self.known.values() if (wrapper := model.wrapper()) is not None)
+        return any(each.training for each in (*wrappers, *self.shards.alive()))
+
+    def any(self) -> bool:
+        """Whether a model was wrapped or sharded."""
+        return bool(self.known or self.shards.roots)
 
     def communicated(self, operation: str, args: tuple[Any, ...], *, early: bool) -> None:
         """Count what Python gives to a collective; in the first steps, look for gradients that DDP has reduced."""

@@ -1,0 +1,128 @@
+"""Gradients are clipped while the factor of the GradScaler is still in them.
+
+## What happens
+
+`scaler.scale(loss).backward()` leaves gradients that are thousands of times too large; `scaler.step(optimizer)` divides
+them again. `clip_grad_norm_` in between sees the scaled ones: their norm is above the limit in every step, and what is
+left after dividing is thousands of times too small. The model hardly learns; nothing fails.
+
+## How to be sure
+
+ddpdoctor takes note of what `clip_grad_norm_` computed, and whether `scaler.step` of the same optimizer was still to
+unscale. By hand: the norm that `clip_grad_norm_` returns is about `scaler.get_scale()` times what is usual.
+
+In a source (`ddpdoctor lint`): `clip_grad_norm_` stands between `scaler.scale(...).backward()` and `scaler.step(...)`,
+and the file has no `unscale_`.
+
+## How to mend it
+
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+
+## Versions and sources
+
+Seen with torch 2.6 and later; the rule holds for all. Source: PyTorch documentation, "Automatic Mixed Precision
+examples", gradient clipping.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    ScaledClipped,
+    Severity,
+    Training,
+    lint,
+    place,
+    watch,
+)
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP579", Severity.ERROR)
+CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
+SCALERS = ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler",
+           "torch.amp.grad_scaler.GradScaler")  # fmt: skip
+SURE = 2  # times
+FIX = Fix(
+    "unscale the gradients before they are clipped",
+    diff=" scaler.scale(loss).backward()\n+scaler.unscale_(optimizer)\n"
+    " torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n scaler.step(optimizer)",
+)
+
+
+@watch(ScaledClipped)
+def while_training(event: ScaledClipped, training: Training) -> Iterator[Finding]:
+    """Tell it where it has happened twice."""
+    told = training.of(ScaledClipped, pid=event.pid)
+    if len(told) < SURE or told[SURE - 1] is not event:
+        return
+    yield Finding(
+        f"gradients are clipped to {event.most:g} while they are still {event.scale:g} times too large",
+        (
+            Evidence(
+                f"clip_grad_norm_ saw a norm of {event.norm:.4g}",
+                f"{event.norm / event.scale:.4g}, after scaler.unscale_(optimizer)",
+                f"rank {event.rank}",
+            ),
+            Evidence("scaler.step(optimizer) has unscaled them only afterwards", "before clipping", str(event.site)),
+        ),
+        FIX,
+        place(event.site),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a clipping between the scaled backward and the scaler's step of one block."""
+    if any(isinstance(node.func, ast.Attribute) and node.func.attr == "unscale_" for node in script.nodes(ast.Call)):
+        return
+    for call in script.calls(*CLIPS):
+        statement = script.tree.statement(call)
+        block = script.tree.block(statement) if statement is not None else []
+        if statement is None or statement not in block:
+            continue
+        at = block.index(statement)
+        before = [node for each in block[:at] for node in _scalers(script, each, "scale")]
+        after = [node for each in block[at + 1 :] for node in _scalers(script, each, "step")]
+        if before and after and not _by_scale(call):
+            yield Finding(
+                "gradients are clipped before they are unscaled: the limit holds for the scaled ones",
+                (script.seen(call, "scaler.unscale_(optimizer) before it"), script.seen(after[0])),
+                FIX,
+                script.place(call),
+            )
+
+
+def _scalers(script: Script, statement: ast.stmt, method: str) -> Iterator[ast.Call]:
+    """Yield the calls of a method of a scaler that is not switched off."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
+            held = ast.unparse(node.func.value)
+            made = [each.value for each in script.nodes(ast.Assign) if held in map(ast.unparse, each.targets)]
+            if made and all(_is_scaler(script, each) for each in made):
+                yield node
+
+
+def _is_scaler(script: Script, made: ast.expr) -> bool:
+    """Whether an expression makes a scaler that nothing switches off."""
+    return (
+        isinstance(made, ast.Call)
+        and script.resolve(made.func) in SCALERS
+        and not any(each.arg in {"enabled", None} for each in made.keywords)
+    )
+
+
+def _by_scale(call: ast.Call) -> bool:
+    return "scale" in " ".join(ast.unparse(each) for each in (*call.args[1:], *call.keywords))

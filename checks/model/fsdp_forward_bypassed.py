@@ -1,0 +1,70 @@
+"""A method of the model is called past FullyShardedDataParallel, which alone gathers its parameters.
+
+## What happens
+
+FullyShardedDataParallel (FSDP1) gathers the parameters for its own `forward` and frees them after it.
+`model.module.encode(x)`, or another method that computes with them, finds flat shards, of one dimension or without
+memory: "mat2 must be a matrix, got 1-D tensor", "'weight' must be 2-D", "Output 0 of View is a view and its base or
+another view of its base has been modified inplace", "out of bounds for storage of size 0". DDP has no such limit: the
+parameters stay where they are.
+
+## How to be sure
+
+The model was given to FullyShardedDataParallel, and the traceback goes from the script into a layer without a frame of
+torch/distributed/fsdp.
+
+## How to mend it
+
+Go through forward, and let it choose:
+
+    def forward(self, x, encode_only=False):
+        return self.encode(x) if encode_only else self.head(self.encode(x))
+
+or gather the parameters for that call, on all ranks, without training them:
+
+    with FullyShardedDataParallel.summon_full_params(model):
+        ...
+
+With fully_shard (FSDP2): `register_fsdp_forward_method(model, "encode")`.
+
+## Versions and sources
+
+Measured with torch 2.13, gloo, two ranks. Source: PyTorch documentation, FullyShardedDataParallel. Holds for torch 2.2
+to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Failed, Finding, Fix, Severity, Sharded, Training, place, watch
+
+AILMENT = Ailment("DDP582", Severity.ERROR)
+SAID = re.compile(
+    r"mat2 must be a matrix, got 1-D tensor|'weight' must be 2-D|weight should have at least three dimensions"
+    r"|is a view and its base or another view of its base has been modified inplace"
+    r"|mat \(\d+x\d+\), vec \(0\)|its data is not allocated yet|out of bounds for storage of size 0"
+)
+THROUGH = re.compile(r"[/\\]distributed[/\\]fsdp[/\\]")
+
+
+@watch(Failed)
+def while_training(event: Failed, training: Training) -> Iterator[Finding]:
+    """Look for the forward of FullyShardedDataParallel in the traceback."""
+    sharded = training.of(Sharded, pid=event.pid, api="FullyShardedDataParallel", shards=True)
+    said = SAID.search(event.text)
+    if not sharded or said is None or THROUGH.search(event.text) or "torch/nn/modules/" not in event.text:
+        return
+    yield Finding(
+        "the model computes past FullyShardedDataParallel, where its parameters are flat shards",
+        (
+            Evidence(event.said, "forward of FullyShardedDataParallel around the call", f"rank {event.rank}"),
+            Evidence(f"{sharded[-1].kind} was given to FullyShardedDataParallel", "", str(sharded[-1].site)),
+        ),
+        Fix(
+            "call the model itself, and let its forward choose what is computed",
+            diff="-loss = model.module.encode(inputs)\n+loss = model(inputs, encode_only=True)",
+        ),
+        place(event.site, rank=event.rank),
+    )

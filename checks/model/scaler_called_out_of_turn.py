@@ -1,0 +1,58 @@
+"""GradScaler's step or unscale_ is called twice before its update.
+
+## What happens
+
+A GradScaler keeps count of what was done since its last `update()`: each optimizer is unscaled once, and stepped
+once. A loop without `scaler.update()` fails in its second step ("step() has already been called since the last
+update()"), one that unscales twice at once ("unscale_() has already been called on this optimizer since the last
+update()"); also where gradients are accumulated and `unscale_` stands in each micro-batch.
+
+## How to be sure
+
+The exception says which of the two it was, and the traceback has the line.
+
+## How to mend it
+
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)           # once for each optimizer, and only to clip
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()                      # once, after the step of the last optimizer
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch/amp/grad_scaler.py, `step` and `unscale_`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP580", Severity.ERROR)
+ONCE = Fix(
+    "unscale once for each optimizer and step", diff=" scaler.unscale_(optimizer)\n ...\n-scaler.unscale_(optimizer)"
+)
+UPDATE = Fix(
+    "call update() after the step of the last optimizer, in each step",
+    diff=" scaler.step(optimizer)\n+scaler.update()",
+)
+
+
+@log_pattern(
+    r"(?P<what>step|unscale_)\(\) (?:has already been called|is being called) (?:on this optimizer )?"
+    r"(?:since the last update\(\)|after step\(\))"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say which of the calls came once too often."""
+    step = match["what"] == "step"
+    yield Finding(
+        "scaler.step(optimizer) is called again before scaler.update()"
+        if step
+        else "scaler.unscale_(optimizer) is called a second time, or after the step, before scaler.update()",
+        (record.proof(match, "scale, backward, unscale_, step, update: each once in this order"),),
+        UPDATE if step else ONCE,
+        record.place,
+    )

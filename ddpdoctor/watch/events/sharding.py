@@ -1,0 +1,73 @@
+"""What happens to models whose parameters FSDP shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpdoctor.watch.events.base import Event, Site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharded(Event):
+    """A module was given to FSDP: ``api`` is ``FullyShardedDataParallel`` or ``fully_shard``.
+
+    Of fully_shard it is told at the first forward of an outermost module. ``group`` are the global ranks that share the
+    gradients; empty where that is not known. ``shards``: parameters are split over them (not so with NO_SHARD).
+    """
+
+    api: str
+    kind: str
+    group: tuple[int, ...]
+    shards: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleParametersHeld(Event):
+    """An optimizer has stepped twice with parameters that sharding has replaced, and that had no gradient.
+
+    ``names`` are theirs in the module that was sharded at ``sharded``, ``held`` counts all that the optimizer holds;
+    ``site`` is where it was built.
+    """
+
+    api: str
+    optimizer: int
+    kind: str
+    names: tuple[str, ...]
+    held: int
+    sharded: Site | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsClipped(Event):
+    """torch's own clip_grad_norm_ was given shards of FullyShardedDataParallel.
+
+    ``number`` counts such calls of the process, ``norm`` is what it computed of this rank's shards, ``most`` what it
+    clips to.
+    """
+
+    number: int
+    norm: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledClipped(Event):
+    """Gradients were clipped while a GradScaler's factor was in them: its step has unscaled them only afterwards.
+
+    ``norm`` and ``most`` are what clip_grad_norm_ computed and was given, ``scale`` is the factor.
+    """
+
+    norm: float
+    most: float
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorParallel(Event):
+    """A layer was split over the ranks of ``group`` (global numbers), which compute one model together; told once.
+
+    ``by_rows``: a layer is given another part of the batch on each of them, as its ``input_layouts`` say.
+    """
+
+    group: tuple[int, ...]
+    by_rows: bool
