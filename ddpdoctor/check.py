@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.wrapped import Wrap
     from ddpdoctor.watch.events import (
         AsyncWorkDropped,
+        BuildLockLeft,
         Bypassed,
         Communication,
         DataSeen,
@@ -156,6 +157,7 @@ __all__ = [
     "AsyncWorkDropped",
     "BadTarget",
     "Buffer",
+    "BuildLockLeft",
     "Bypassed",
     "CheckpointFile",
     "Claim",
@@ -328,7 +330,7 @@ ROOMS = {
     "source.exits": "LoopLeft loop_left",
     "source.ranks": "are_alternatives rank_condition",
     "watch.events": (
-        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
+        "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Progress Sampler Site Stalled Started StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping "

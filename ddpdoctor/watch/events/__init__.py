@@ -23,6 +23,7 @@ from ddpdoctor.watch.events.model import (
 )
 from ddpdoctor.watch.events.process import (
     AsyncWorkDropped,
+    BuildLockLeft,
     Ended,
     ErrorSeen,
     Failed,
@@ -36,6 +37,7 @@ from ddpdoctor.watch.events.process import (
 
 __all__ = [
     "AsyncWorkDropped",
+    "BuildLockLeft",
     "Bypassed",
     "Communication",
     "DataSeen",

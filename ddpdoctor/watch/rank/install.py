@@ -22,13 +22,15 @@ class Attached:
         """Replace what is watched."""
         from torch.utils.data import DataLoader
 
-        from ddpdoctor.watch.rank.hooks import errors, files, groups, loaders, models, optimizers
+        from ddpdoctor.watch.rank.hooks import builds, errors, files, groups, loaders, models, optimizers
 
         self.recorder = Recorder(settings)
         if settings.rehearsal is not None:
             note_changes(settings.session)
         self._patches: list[Any] = [
-            each for hooks in (errors, files, groups, loaders, models, optimizers) for each in hooks.hook(self.recorder)
+            each
+            for hooks in (builds, errors, files, groups, loaders, models, optimizers)
+            for each in hooks.hook(self.recorder)
         ]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")
