@@ -21,6 +21,10 @@ FSDP = (
 ZERO = re.compile(r"^(?P<owner>\w+(?:\.\w+)*)\.is_main_process$")
 RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
 
+REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
+LOCAL = {"RunningAverage", "GpuInfo", "Frequency"}
+"""Metrics of Ignite of which not all reduce over the ranks."""
+
 Alone = tuple[ast.Call, str, ast.AST]
 """A call, what it is, and the test or the decorator that lets one rank alone come to it."""
 
@@ -49,6 +53,10 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         return
     if function.attr in {"save_checkpoint", "load_checkpoint"} and _is_engine(script, owner):
         yield call, "for all ranks of DeepSpeed, each of which writes its part", guard.test
+    elif script.resolve(function) in REPORTS:
+        yield call, "for all workers of Ray Train, who meet in it", guard.test
+    elif function.attr == "attach" and _is_metric(script, owner):
+        yield call, "what makes a metric of Ignite compute, by a collective", guard.test
     elif function.attr == "state_dict" and script.made_by(owner, *FSDP):
         yield call, "a collective of FullyShardedDataParallel", guard.test
 
@@ -76,6 +84,13 @@ def _otherwise(script: Script, test: ast.expr, call: ast.Call) -> bool:
         for node in same
         for guard in script.guards(node)
     )
+
+
+def _is_metric(script: Script, node: ast.expr) -> bool:
+    """Whether an expression holds a metric of Ignite, that reduces over the ranks when it is computed."""
+    held = script.held(node) if isinstance(node, (ast.Name, ast.Attribute)) else node
+    path = (script.resolve(held.func) or "") if isinstance(held, ast.Call) else ""
+    return path.startswith("ignite.metrics.") and path.rpartition(".")[2] not in LOCAL
 
 
 def _is_engine(script: Script, node: ast.expr) -> bool:

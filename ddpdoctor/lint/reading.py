@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONCERNS_US = re.compile(rb"torch")
-ABOUT = re.compile(rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE")
+ABOUT = re.compile(
+    rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE|TorchTrainer|horovod"
+    rb"|deepspeed\.init"
+)
 """A file needs both to be parsed: no check finds anything in one that has neither."""
 LAUNCHES = re.compile(
     rb"torchrun|torch\.distributed|accelerate|deepspeed|srun|mpirun|mpiexec|SBATCH|docker|NCCL_|MASTER_|CUDA_VIS|WORLD_SIZE"
