@@ -6,7 +6,8 @@
     trainer.fit()
 
 On a cluster that runs already the workers do not inherit what ``ddpdoctor run`` sets, and this is the way. Ray Train
-has callbacks where it controls the workers, and none within them. Each worker's host needs ddpdoctor.
+has callbacks where it controls the workers, and none within them. Each worker's host needs ddpdoctor. Findings are
+printed at once; ``report`` is not written, since Ray ends what a worker has started together with the worker.
 """
 
 from __future__ import annotations
