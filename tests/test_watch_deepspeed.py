@@ -62,6 +62,7 @@ if mode == "load":
     state = torch.load("saved/" + open("saved/latest").read() + "/mp_rank_00_model_states.pt", weights_only=False)
     model.load_state_dict(state)
 """
+SAVES = TRAINING[: TRAINING.index("  # here")].count("\n") + 1
 Watched = Callable[..., list[Any]]
 ENVIRON = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
 
@@ -108,7 +109,7 @@ def test_its_own_launcher_is_watched(watched: Watched) -> None:
 @pytest.mark.parametrize(
     ("mode", "slug", "told"),
     [
-        ("save", "rank0-only-collective", "train.py:%d" % (TRAINING[: TRAINING.index("  # here")].count("\n") + 1)),
+        ("save", "rank0-only-collective", f"train.py:{SAVES}"),
         ("loader", "no-distributed-sampler", "training_data=dataset"),
         ("batch", "deepspeed-batch-size-mismatch", "train_batch_size"),
         ("load", "nested-state-dict", 'ckpt["module"]'),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import COLLECTIVES
+from ddpdoctor.check import COLLECTIVES, dotted
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -95,12 +95,15 @@ def _is_metric(script: Script, node: ast.expr) -> bool:
 
 def _is_engine(script: Script, node: ast.expr) -> bool:
     """Whether an expression holds the engine that deepspeed.initialize returned, the first of four."""
-    if not isinstance(node, ast.Name):
+    if isinstance(node, ast.Name):
+        made = [each.node for each in script.tree.lookup(node.id, node)]
+    elif isinstance(node, ast.Attribute):
+        stores = (each for each in script.nodes(ast.Attribute) if isinstance(each.ctx, ast.Store))
+        held = [each for each in stores if dotted(each) == dotted(node)]
+        made = [next((up for up in script.tree.above(each) if isinstance(up, ast.Assign)), each) for each in held]
+    else:
         return False
-    bindings = script.tree.lookup(node.id, node)
-    if len(bindings) != 1:
-        return False
-    match bindings[0].node:
-        case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=first), *_])], value=ast.Call(func=function)):
-            return first == node.id and script.resolve(function) == "deepspeed.initialize"
+    match made:
+        case [ast.Assign(targets=[ast.Tuple(elts=[first, *_])], value=ast.Call(func=function))]:
+            return dotted(first) == dotted(node) and script.resolve(function) == "deepspeed.initialize"
     return False

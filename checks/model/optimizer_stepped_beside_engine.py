@@ -28,7 +28,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, keyword, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, dotted, is_open, keyword, lint
 
 from .._source import target
 
@@ -43,8 +43,8 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for the two steps."""
     for call in script.calls("deepspeed.initialize"):
         match script.tree.parents.get(call):
-            case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=engine), *rest])]) if rest and not is_open(call):
-                returned = rest[0].id if isinstance(rest[0], ast.Name) else ""
+            case ast.Assign(targets=[ast.Tuple(elts=[first, *rest])]) if rest and not is_open(call):
+                engine, returned = dotted(first) or "", dotted(rest[0]) or ""
                 names = {returned, *_own(script, call)} - {"", "_", "__"}
                 steps = [(node, name) for name in sorted(names) if (node := _stepped(script, name, call)) is not None]
                 if _stepped(script, engine, call) is None:
@@ -62,7 +62,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 def _own(script: Script, call: ast.Call) -> Iterator[str]:
     """Yield the names of torch's optimizers of the engine's model, that the engine was not given."""
     model = keyword(call, "model")
-    handed = {each.id for each in ast.walk(call) if isinstance(each, ast.Name)}
+    handed = {dotted(each) for each in ast.walk(call) if isinstance(each, (ast.Name, ast.Attribute))}
     for path, calls in script.all_calls().items():
         for made in calls if path.startswith("torch.optim.") and isinstance(model, ast.Name) else ():
             name = target(script, made)
@@ -72,10 +72,22 @@ def _own(script: Script, call: ast.Call) -> Iterator[str]:
 
 
 def _stepped(script: Script, name: str, near: ast.Call) -> ast.Call | None:
+    """Return where what a name, or an attribute of ``self``, holds is stepped."""
     for node in script.nodes(ast.Call):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="step")) if owner == name:
-                bindings = script.tree.lookup(name, node)
-                if len(bindings) == 1 and script.function(node) in {None, script.function(near)}:
+            case ast.Call(func=ast.Attribute(value=owner, attr="step")) if name and dotted(owner) == name:
+                if isinstance(owner, ast.Attribute):
+                    within = name.startswith("self.") and script.tree.class_of(node) is script.tree.class_of(near)
+                    is_one = within and _stores(script, name) == 1
+                else:
+                    near_enough = script.function(node) in {None, script.function(near)}
+                    is_one = near_enough and len(script.tree.lookup(name, node)) == 1
+                if is_one:
                     return node
     return None
+
+
+def _stores(script: Script, name: str) -> int:
+    """Count how often a file stores something in an attribute of this name."""
+    stored = (each for each in script.nodes(ast.Attribute) if isinstance(each.ctx, ast.Store))
+    return sum(dotted(each) == name for each in stored)

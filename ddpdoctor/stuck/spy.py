@@ -31,7 +31,7 @@ RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os err
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The thread of a process that trains: its frames, innermost first, and by frame the integers among its variables."""
+    """The thread of a process that trains: its frames, innermost first, and by frame its integer variables."""
 
     frames: tuple[Frame, ...] = ()
     values: tuple[tuple[tuple[str, int], ...], ...] = ()
