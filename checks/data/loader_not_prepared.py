@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
 from .._ray import training_functions
-from .._source import LOADER, is_evaluation, iterated, target, uses
+from .._source import LOADER, iterated, target
+from ._whole import escapes, is_sharded, trains
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -43,7 +44,6 @@ SPLITS = (
     r"prepare_data_loader|[Ss]ampler|rank\b|get_dataset_shard|iter_torch_batches|random_split|split_dataset|world_size"
 )
 """What occurs where the data are split by something else."""
-KNOWN = {"enumerate", "len", "tqdm.tqdm", "tqdm.auto.tqdm", "range", "print", "iter", "math.ceil"}
 
 
 @lint
@@ -63,10 +63,10 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     for loader in script.calls(LOADER):
         name = target(script, loader)
-        if name is None or "." in name or name in handed or _is_sharded(loader):
+        if name is None or "." in name or name in handed or is_sharded(loader):
             continue
         loop = iterated(script, name, script.function(loader) or script.module)
-        if loop is not None and _trains(script, loop) and not _escapes(script, name, loader):
+        if loop is not None and trains(script, loop) and not escapes(script, name, loader):
             yield Finding(
                 f"{name} is in no prepare: each rank goes through the whole data set",
                 (script.seen(loader, f"{name} = accelerator.prepare({name})"), script.seen(prepares[0])),
@@ -83,10 +83,10 @@ def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
         return
     for loader in script.calls(LOADER):
         name = target(script, loader)
-        if name is None or "." in name or _is_sharded(loader) or script.function(loader) not in functions:
+        if name is None or "." in name or is_sharded(loader) or script.function(loader) not in functions:
             continue
         loop = iterated(script, name, script.function(loader) or script.module)
-        if loop is not None and _trains(script, loop) and not _escapes(script, name, loader):
+        if loop is not None and trains(script, loop) and not escapes(script, name, loader):
             right = f"{name} = ray.train.torch.prepare_data_loader({name})"
             yield Finding(
                 f"{name} is in no prepare_data_loader: each worker goes through the whole data set",
@@ -96,25 +96,5 @@ def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
-def _is_sharded(loader: ast.Call) -> bool:
-    return any(word.arg in {"sampler", "batch_sampler", None} for word in loader.keywords)
-
-
 def _is_open(call: ast.Call) -> bool:
     return any(isinstance(each, ast.Starred) for each in call.args)
-
-
-def _trains(script: Script, loop: ast.For) -> bool:
-    names = {node.attr for node in script.inside(*loop.body) if isinstance(node, ast.Attribute)}
-    return "backward" in names and not is_evaluation(script, "", loop)
-
-
-def _escapes(script: Script, name: str, loader: ast.Call) -> bool:
-    """Whether a loader is handed to something that is not known, which can prepare it, or split it."""
-    for use in uses(script, name, loader):
-        parent = script.tree.parents.get(use)
-        if isinstance(parent, (ast.Tuple, ast.List, ast.Return, ast.Dict, ast.Assign, ast.keyword)):
-            return True
-        if isinstance(parent, ast.Call) and parent.func is not use and script.resolve(parent.func) not in KNOWN:
-            return True
-    return False
