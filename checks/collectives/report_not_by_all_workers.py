@@ -21,7 +21,8 @@ Report on all workers, as often on each; the checkpoint may be None on all but o
 
 ## Versions and sources
 
-Source: ray/train/v2/_internal/execution/checkpoint/sync_actor.py and exceptions.py, of Ray 2.60, with which it was seen.
+Source: ray/train/v2/_internal/execution/checkpoint/sync_actor.py and exceptions.py. Seen with Ray 2.60: one worker that
+does not report.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ REPORT = Fix(
 
 
 @log_pattern(
-    r"The workers have been waiting for (?P<seconds>[\d.]+) s for the following ranks to join the `(?P<call>[\w.]+)` call: "
-    r"\[(?P<missing>[\d, ]*)\]",
+    r"The workers have been waiting for (?P<seconds>[\d.]+) s for the following ranks to join the `(?P<call>[\w.]+)` "
+    r"call: \[(?P<missing>[\d, ]*)\]",
     role=Role.GENERIC,
 )
 def by_the_warning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
