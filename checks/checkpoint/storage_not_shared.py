@@ -17,8 +17,8 @@ one. The message has the path, in `storage_fs_path`.
 
 ## Versions and sources
 
-Source: ray/train/v2/_internal/execution/storage.py, `_check_validation_file`, of Ray 2.60. Read, not run: it needs
-several hosts.
+Source: ray/train/v2/_internal/execution/storage.py, `_check_validation_file`, of Ray 2.60, which runs torch.
+Read, not run: it needs several hosts.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ Report on all workers, as often on each; the checkpoint may be None on all but o
 
 ## Versions and sources
 
-Source: ray/train/v2/_internal/execution/checkpoint/sync_actor.py and exceptions.py. Seen with Ray 2.60: one worker that
-does not report.
+Source: ray/train/v2/_internal/execution/checkpoint/sync_actor.py and exceptions.py. Seen with Ray 2.60 and
+torch 2.13 CPU: one worker that does not report.
 """
 
 from __future__ import annotations
