@@ -38,8 +38,7 @@ def actor(rank):
     over.wait()
 
 if __name__ == "__main__":
-    mp.start_processes(actor, nprocs=2, start_method="fork", join=False).join(timeout=40)
-    os._exit(3)
+    mp.start_processes(actor, nprocs=2, start_method="fork")
 """
 
 
@@ -102,7 +101,8 @@ def test_a_wait_of_ray_train_is_named() -> None:
 def test_a_hang_in_it_gets_its_verdict(python: str, ddpdoctor: Run, script: Script, tmp_path: Path) -> None:
     """The line is that of the thread that trains; the main thread waits for it, and would be at fault in nothing."""
     report = tmp_path / "report.json"
-    ddpdoctor("run", "-q", "--hang-after", "3", "--report", str(report), "--", python, script(ACTOR))
+    options = ("-q", "--hang-after", "3", "--on-finding", "raise", "--report", str(report))
+    ddpdoctor("run", *options, "--", python, script(ACTOR))
     line = ACTOR.splitlines().index("            dist.barrier()  # here") + 1
 
     (found,) = json.loads(report.read_text())["results"]
