@@ -108,6 +108,7 @@ if TYPE_CHECKING:
         AccumulationUnused,
         AsyncWorkDropped,
         BackwardBypassed,
+        BuildLockLeft,
         Bypassed,
         Communication,
         DataSeen,
@@ -183,6 +184,7 @@ __all__ = [
     "BackwardBypassed",
     "BadTarget",
     "Buffer",
+    "BuildLockLeft",
     "Bypassed",
     "CheckpointFile",
     "Claim",
@@ -383,7 +385,7 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
-        "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
+        "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Progress Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled Started "

@@ -149,6 +149,16 @@ class TestPySpy:
         stack = spy.parse(json.dumps([other, THREAD]), 7)
         assert stack == spy.Stack((Frame("/work/train.py", 3, "train"),), ((("epoch", 12),),))
 
+    def test_another_thread_is_taken_where_it_alone_trains(self) -> None:
+        """As in a worker of Ray Train, whose main thread runs nothing of the user's."""
+        frames = [{"name": "main_loop", "filename": "/venv/lib/python3.11/site-packages/ray/worker.py", "line": 9}]
+        main = {**THREAD, "frames": frames}
+        other = {**THREAD, "os_thread_id": 8, "thread_name": "TrainingThread(train_func)"}
+        assert spy.parse(json.dumps([main, other]), 7) == spy.parse(json.dumps([THREAD]), 7)
+        assert spy.parse(json.dumps([main, other, {**other, "os_thread_id": 9}]), 7) != spy.parse(
+            json.dumps([THREAD]), 7
+        ), "of two it cannot be told"
+
     @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda each: st.lists(each) | st.dictionaries(
         st.sampled_from(["pid", "frames", "os_thread_id", "locals", "name"]), each)))  # fmt: skip
     def test_any_json_is_an_answer(self, answer: object) -> None:

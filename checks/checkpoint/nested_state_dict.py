@@ -106,7 +106,7 @@ def _finding(
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Recognise the keys of a training state among the unexpected ones."""
     refused = refusal(record, match, log)
-    inner = next((key for key in WEIGHTS if key in refused.unexpected), "model")
+    inner = next((key for key in (*WEIGHTS, *OF_DEEPSPEED) if key in refused.unexpected), "model")
     yield Finding(
         f"load_state_dict got the whole training state; the weights stand in it under {inner}",
         (Evidence(few(refused.unexpected), "names of parameters", "unexpected keys"), *refused.evidence),
@@ -119,4 +119,5 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+OF_DEEPSPEED = ("module",)  # of mp_rank_00_model_states.pt; the name of a layer, too
 WEIGHTS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "params", "ema")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import COLLECTIVES
+from ddpdoctor.check import COLLECTIVES, dotted
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -26,6 +26,10 @@ OF_TRAINER = {"evaluate", "predict"}
 LIGHTNINGS = {"lightning", "pytorch_lightning"}
 ZERO = re.compile(r"^(?P<owner>\w+(?:\.\w+)*)\.is_main_process$")
 RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
+
+REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
+LOCAL = {"RunningAverage", "GpuInfo", "Frequency"}
+"""Metrics of Ignite of which not all reduce over the ranks."""
 
 Alone = tuple[ast.Call, str, ast.AST]
 """A call, what it is, and the test or the decorator that lets one rank alone come to it."""
@@ -59,6 +63,10 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         return
     if function.attr in {"save_checkpoint", "load_checkpoint"} and _is_engine(script, owner):
         yield call, "for all ranks of DeepSpeed, each of which writes its part", guard.test
+    elif script.resolve(function) in REPORTS:
+        yield call, "for all workers of Ray Train, who meet in it", guard.test
+    elif function.attr == "attach" and _is_metric(script, owner):
+        yield call, "what makes a metric of Ignite compute, by a collective", guard.test
     elif function.attr == "state_dict" and script.made_by(owner, *FSDP):
         yield call, "a collective of FullyShardedDataParallel", guard.test
 
@@ -114,14 +122,24 @@ def _otherwise(script: Script, test: ast.expr, call: ast.Call) -> bool:
     )
 
 
+def _is_metric(script: Script, node: ast.expr) -> bool:
+    """Whether an expression holds a metric of Ignite, that reduces over the ranks when it is computed."""
+    held = script.held(node) if isinstance(node, (ast.Name, ast.Attribute)) else node
+    path = (script.resolve(held.func) or "") if isinstance(held, ast.Call) else ""
+    return path.startswith("ignite.metrics.") and path.rpartition(".")[2] not in LOCAL
+
+
 def _is_engine(script: Script, node: ast.expr) -> bool:
     """Whether an expression holds the engine that deepspeed.initialize returned, the first of four."""
-    if not isinstance(node, ast.Name):
+    if isinstance(node, ast.Name):
+        made = [each.node for each in script.tree.lookup(node.id, node)]
+    elif isinstance(node, ast.Attribute):
+        stores = (each for each in script.nodes(ast.Attribute) if isinstance(each.ctx, ast.Store))
+        held = [each for each in stores if dotted(each) == dotted(node)]
+        made = [next((up for up in script.tree.above(each) if isinstance(up, ast.Assign)), each) for each in held]
+    else:
         return False
-    bindings = script.tree.lookup(node.id, node)
-    if len(bindings) != 1:
-        return False
-    match bindings[0].node:
-        case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=first), *_])], value=ast.Call(func=function)):
-            return first == node.id and script.resolve(function) == "deepspeed.initialize"
+    match made:
+        case [ast.Assign(targets=[ast.Tuple(elts=[first, *_])], value=ast.Call(func=function))]:
+            return dotted(first) == dotted(node) and script.resolve(function) == "deepspeed.initialize"
     return False

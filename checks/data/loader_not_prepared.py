@@ -1,23 +1,27 @@
-"""Accelerate prepared the model and not its loader: each rank trains on the whole data set.
+"""A framework prepared the model and not its loader: each rank trains on the whole data set.
 
 ## What happens
 
-`accelerator.prepare` gives each rank its part of a loader. One that was not handed to it goes through the whole data
-set on every rank: N GPUs do the work of one, and an epoch takes as long as with one. Nothing raises, since batches can
-be moved by hand.
+`accelerator.prepare`, and `ray.train.torch.prepare_data_loader`, give each rank its part of a loader. One that was not
+handed to them goes through the whole data set on every rank: N GPUs do the work of one, and an epoch takes as long as
+with one. Nothing raises, since batches can be moved by hand.
 
 ## How to be sure
 
 `len(loader)` is the same with one and with several processes. In a source (`ddpdoctor lint`): the file prepares an
-optimizer and trains through a DataLoader that is in no `prepare`, has no sampler, and is handed to nobody else.
+optimizer and trains through a DataLoader that is in no `prepare`, has no sampler, and is handed to nobody else; or Ray
+Train runs the function on several workers and its model is prepared, and neither prepare_data_loader, a sampler, the
+rank nor Ray Data occurs in reach.
 
 ## How to mend it
 
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)      # Accelerate
+    loader = ray.train.torch.prepare_data_loader(loader)                          # Ray Train
 
 ## Versions and sources
 
-Source: Accelerate documentation, "Migrating code"; holds for accelerate 0.20 to 1.15 with torch 2.2 to 2.13.
+Sources: Accelerate documentation, "Migrating code"; Ray documentation, "Get Started with Distributed Training using
+PyTorch". Holds for accelerate 0.20 to 1.15 with torch 2.2 to 2.13; seen with Ray 2.60.
 """
 
 from __future__ import annotations
@@ -28,13 +32,18 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
-from .._source import LOADER, is_evaluation, iterated, target, uses
+from .._ray import training_functions
+from .._source import LOADER, iterated, target
+from ._whole import escapes, is_sharded, trains
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP651", Severity.ERROR)
-KNOWN = {"enumerate", "len", "tqdm.tqdm", "tqdm.auto.tqdm", "range", "print", "iter", "math.ceil"}
+SPLITS = (
+    r"prepare_data_loader|[Ss]ampler|rank\b|get_dataset_shard|iter_torch_batches|random_split|split_dataset|world_size"
+)
+"""What occurs where the data are split by something else."""
 
 
 @lint
@@ -54,10 +63,10 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     for loader in script.calls(LOADER):
         name = target(script, loader)
-        if name is None or "." in name or name in handed or _is_sharded(loader):
+        if name is None or "." in name or name in handed or is_sharded(loader):
             continue
         loop = iterated(script, name, script.function(loader) or script.module)
-        if loop is not None and _trains(script, loop) and not _escapes(script, name, loader):
+        if loop is not None and trains(script, loop) and not escapes(script, name, loader):
             yield Finding(
                 f"{name} is in no prepare: each rank goes through the whole data set",
                 (script.seen(loader, f"{name} = accelerator.prepare({name})"), script.seen(prepares[0])),
@@ -66,25 +75,26 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
-def _is_sharded(loader: ast.Call) -> bool:
-    return any(word.arg in {"sampler", "batch_sampler", None} for word in loader.keywords)
+@lint
+def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for the loader of the loop that trains, where Ray Train prepares the model and not it."""
+    functions = [*training_functions(script)]
+    if not functions or not project.says("prepare_model") or project.says(SPLITS) or project.unknown() - {"ray"}:
+        return
+    for loader in script.calls(LOADER):
+        name = target(script, loader)
+        if name is None or "." in name or is_sharded(loader) or script.function(loader) not in functions:
+            continue
+        loop = iterated(script, name, script.function(loader) or script.module)
+        if loop is not None and trains(script, loop) and not escapes(script, name, loader):
+            right = f"{name} = ray.train.torch.prepare_data_loader({name})"
+            yield Finding(
+                f"{name} is in no prepare_data_loader: each worker goes through the whole data set",
+                (script.seen(loader, right),),
+                Fix("hand it to Ray Train", diff=f"+{right}"),
+                script.place(loader),
+            )
 
 
 def _is_open(call: ast.Call) -> bool:
     return any(isinstance(each, ast.Starred) for each in call.args)
-
-
-def _trains(script: Script, loop: ast.For) -> bool:
-    names = {node.attr for node in script.inside(*loop.body) if isinstance(node, ast.Attribute)}
-    return "backward" in names and not is_evaluation(script, "", loop)
-
-
-def _escapes(script: Script, name: str, loader: ast.Call) -> bool:
-    """Whether a loader is handed to something that is not known, which can prepare it, or split it."""
-    for use in uses(script, name, loader):
-        parent = script.tree.parents.get(use)
-        if isinstance(parent, (ast.Tuple, ast.List, ast.Return, ast.Dict, ast.Assign, ast.keyword)):
-            return True
-        if isinstance(parent, ast.Call) and parent.func is not use and script.resolve(parent.func) not in KNOWN:
-            return True
-    return False

@@ -60,6 +60,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._frameworks import LOADER as LOADERS
+from .._frameworks import in_its_words
 from .._source import LOADER, SAMPLER, target
 from ._passes import RankPass, same_data, same_pass
 from ._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
@@ -190,7 +192,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             )
             for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
         )[:SHOWN],
-        shared_out(training, MEND),
+        in_its_words(LOADERS, training, shared_out(training, MEND)),
         place(event.site),
     )
 

@@ -17,7 +17,7 @@ anew for each, three epochs.
 
 Reported only when the plain epochs are the same, set_epoch does change the order, and neither the target's file nor
 what it imports from the same project says set_epoch, nor a framework that calls it itself (Lightning, Accelerate, the
-Trainer of transformers, Ignite and others). Where these files hold no loop over epochs the loop is elsewhere, and it
+Trainer of transformers and others). Where these files hold no loop over epochs the loop is elsewhere, and it
 is a note.
 
 ## How to mend it
@@ -52,6 +52,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._frameworks import EPOCH, in_its_words
 from .._source import SAMPLER, epoch_loops, is_evaluation, iterated, shuffling_samplers, uses
 from ._passes import repeated
 from ._words import at, shown
@@ -60,6 +61,10 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, LoaderExam, Script
 
 AILMENT = Ailment("DDP604", Severity.WARNING)
+MEND = Fix(
+    "tell this loader's sampler the epoch, first thing in the loop over epochs",
+    diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
+)
 DISTRIBUTED = "DistributedSampler"
 
 
@@ -132,10 +137,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence(f"the sampler's epoch is {sampler.epoch} in both", "another in each", f"the loop of {event.site}"),
             called,
         ),
-        Fix(
-            "tell this loader's sampler the epoch, first thing in the loop over epochs",
-            diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
-        ),
+        in_its_words(EPOCH, training, MEND),
         place(calls[-1].site if calls and calls[-1].site else event.site),
     )
 

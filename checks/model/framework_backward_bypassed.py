@@ -5,7 +5,8 @@
 Accelerate and DeepSpeed have a backward of their own. `accelerator.backward(loss)` scales the loss for float16, divides
 it by the steps of accumulation and hands it to DeepSpeed; `engine.backward(loss)` does all of ZeRO's work.
 `loss.backward()` leaves that out: with float16 gradients underflow to zero, with accumulation they are k times too
-large, and DeepSpeed steps without gradients or raises.
+large. DeepSpeed 0.19 takes plain backward under ZeRO, unscaled and undivided, and raises without ZeRO; with bfloat16 or
+float32 and no accumulation nothing is lost there.
 
 Lightning's manual optimization needs `self.manual_backward(loss)`: without it DDP averages no gradient.
 
@@ -25,8 +26,9 @@ with float16 or accumulation, and no file in reach calls the framework's backwar
 
 ## Versions and sources
 
-Sources: Accelerate documentation, "Accelerator.backward"; DeepSpeed documentation, "Training API". Holds for torch 2.2
-to 2.13 with accelerate 0.20 to 1.15 and Lightning 2; seen with accelerate 1.15 and Lightning 2.6.
+Sources: Accelerate documentation, "Accelerator.backward"; DeepSpeed documentation, "Training API", and
+deepspeed/runtime/engine.py, `_backward_prologue`. Holds for torch 2.2 to 2.13 with accelerate 0.20 to 1.15 and
+Lightning 2; seen with accelerate 1.15, Lightning 2.6, and DeepSpeed 0.19: ZeRO-1 in float32 learns alike by either call.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP554", Severity.ERROR)
 ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+
+UNDIVIDED = "the loss is neither scaled nor divided by gradient_accumulation_steps; without ZeRO it raises"
 
 
 @watch(BackwardBypassed)
@@ -100,6 +104,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     (script.seen(node, right), script.seen(owner.call)),
                     Fix("let the framework call it", edits=(script.replaced(node, right),)),
                     script.place(node),
+                    severity=owner.severity,
                 )
 
 
@@ -111,13 +116,14 @@ class Owner:
     name: str
     call: ast.Call
     what: str
+    severity: Severity = Severity.ERROR
 
 
 def _owner(script: Script) -> Owner | None:
     for call in script.calls("deepspeed.initialize"):
         match script.tree.parents.get(call):
             case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=name), *_])]) if f"{name}.step(" in script.text:
-                return Owner("DeepSpeed", name, call, "no gradient reaches its optimizer")
+                return Owner("DeepSpeed", name, call, UNDIVIDED, Severity.WARNING)
     for call in script.calls(*ACCELERATORS):
         what = _what(call)
         match script.tree.parents.get(call):

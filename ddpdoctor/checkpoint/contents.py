@@ -18,6 +18,7 @@ class Format(enum.Enum):
     SAFETENSORS = "safetensors file"
     DCP = "distributed checkpoint (DCP) directory"
     SHARDED = "checkpoint in several files, with an index"
+    FOLDER = "checkpoint folder of a framework"
     TORCHSCRIPT = "TorchScript archive"
     EXPORT = "torch.export archive"
     ZIP = "zip archive that torch did not write"
@@ -40,6 +41,7 @@ LOADABLE = {
     Format.SAFETENSORS,
     Format.DCP,
     Format.SHARDED,
+    Format.FOLDER,
     Format.TORCHSCRIPT,
     Format.EXPORT,
 }
@@ -90,6 +92,14 @@ class PickledModule:
     kind: str
 
 
+class Note(NamedTuple):
+    """Something else to be known of a checkpoint: a text, or a command that can be pasted."""
+
+    label: str
+    text: str = ""
+    command: tuple[str, ...] = ()
+
+
 class Item(NamedTuple):
     """One item of the outermost mapping: its key, and what kind of value stands there."""
 
@@ -103,7 +113,8 @@ class CheckpointFile:
 
     ``damage`` says how the file is broken, empty when it is whole; ``opaque`` why its contents are not told, empty when
     they are. ``globals`` are the names that its pickle would import; ``label`` says more of a file of another kind.
-    ``half_done`` says that a repair in place of it was killed, which ``undo`` takes back.
+    ``notes`` tell what frameworks know of it, such as what converts it. ``half_done`` says that a repair in place of it
+    was killed, which ``undo`` takes back.
     """
 
     path: str
@@ -118,6 +129,7 @@ class CheckpointFile:
     state_dicts: tuple[StateDict, ...] = ()
     modules: tuple[PickledModule, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
+    notes: tuple[Note, ...] = ()
     half_done: bool = False
 
     @property

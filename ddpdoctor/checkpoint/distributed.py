@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
+from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, Note, StateDict
 from ddpdoctor.checkpoint.opcodes import interpret
 from ddpdoctor.checkpoint.recognise import EXTRA_STATE, of_models
 from ddpdoctor.checkpoint.survey import OPTIMIZER
@@ -34,6 +34,12 @@ class Metadata:
     pickled: Pickled
     ways: dict[str, Way]
     names: tuple[str, ...]
+
+
+def whole_of(folder: Path) -> Note:
+    """Return the command that makes one file of torch.save of it."""
+    module = "torch.distributed.checkpoint.format_utils"
+    return Note("one file", command=("python", "-m", module, "dcp_to_torch", str(folder), f"{folder}.pt"))
 
 
 def read_distributed(

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint import safetensors, torchfile
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location, StateDict
-from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed
+from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed, whole_of
+from ddpdoctor.checkpoint.folders import folder_of, part_of
 from ddpdoctor.checkpoint.foreign import foreign
 from ddpdoctor.checkpoint.legacy import magic_end, read_legacy
 from ddpdoctor.checkpoint.lines import one_line
@@ -109,16 +110,18 @@ def _file(text: str, places: Collection[Location] | None = None) -> Opened:
     state = stamp(path)
     with path.open("rb") as file:
         known, inside = _sniffed(file, text, state[1], places)
-    return Opened(known, path, state, inside)
+    return Opened(replace(known, notes=part_of(path)), path, state, inside)
 
 
 def _directory(path: Path, places: Collection[Location] | None) -> Opened:
     if (metadata := path / METADATA).is_file():
         blank = CheckpointFile(str(path), Format.DCP, metadata.stat().st_size)
-        known, inside = read_distributed(path, blank, places)
+        known, inside = read_distributed(path, replace(blank, notes=(whole_of(path),)), places)
         return Opened(known, metadata, stamp(metadata), inside)
     if len(indices := sorted(path.glob(f"*{INDEX}"))) == 1:
         return _sharded(indices[0], str(path))
+    if folder := folder_of(path):
+        return Opened(folder, path, stamp(path), None)
     names = [each.name for each in checkpoints_in(path)]
     offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
     raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")

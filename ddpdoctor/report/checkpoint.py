@@ -67,12 +67,9 @@ def _lines(file: CheckpointFile, style: Style, *, keys: bool) -> Iterator[str]:
         )
     for state_dict in file.state_dicts:
         yield from _state_dict(file, state_dict, style, keys=keys)
-    for optimizer in file.optimizers:
-        where = subscript("ckpt", optimizer.location)
-        yield from _labelled(
-            style, "optimizer", f"{where} is kept by names of parameters, {len(set(optimizer.names))} of them"
-        )
+    yield from _optimizers(file, style)
     yield from _tree(file, style)
+    yield from _notes(file, style)
     if file.globals and file.format is not Format.DCP:  # whose metadata torch unpickles in full
         yield from _globals(file, style)
     for name in file.globals:
@@ -80,6 +77,22 @@ def _lines(file: CheckpointFile, style: Style, *, keys: bool) -> Iterator[str]:
             yield from _labelled(
                 style, "danger", f"{name} {harm} {_when(file.format)}: load it nowhere, ask who wrote it"
             )
+
+
+def _optimizers(file: CheckpointFile, style: Style) -> Iterator[str]:
+    for optimizer in file.optimizers:
+        where = subscript("ckpt", optimizer.location)
+        yield from _labelled(
+            style, "optimizer", f"{where} is kept by names of parameters, {len(set(optimizer.names))} of them"
+        )
+
+
+def _notes(file: CheckpointFile, style: Style) -> Iterator[str]:
+    for note in file.notes:
+        if note.command:
+            yield _margin(note.label) + shell_join(note.command, style.encoding)
+        else:
+            yield from _labelled(style, note.label, note.text)
 
 
 def _when(form: Format) -> str:
@@ -166,6 +179,7 @@ def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
         ],
         "modules": [{"location": list(each.location), "kind": each.kind} for each in file.modules],
         "optimizers": [{"location": list(each.location), "names": len(set(each.names))} for each in file.optimizers],
+        "notes": [{"label": each.label, "text": each.text, "command": list(each.command)} for each in file.notes],
         "globals": [{"name": name, "weights_only": is_allowed(name), "harm": harm_of(name)} for name in file.globals],
     }
 

@@ -48,6 +48,16 @@ CALLS = {
     "torch.distributed.get_world_size": Fact.WORLD_SIZE,
     "torch.distributed.get_node_local_rank": Fact.LOCAL_RANK,
     "torch.cuda.device_count": Fact.LOCAL_WORLD_SIZE,
+    "deepspeed.comm.get_rank": Fact.RANK,
+    "deepspeed.comm.get_local_rank": Fact.LOCAL_RANK,
+    "deepspeed.comm.get_world_size": Fact.WORLD_SIZE,
+    "horovod.torch.rank": Fact.RANK,
+    "horovod.torch.local_rank": Fact.LOCAL_RANK,
+    "horovod.torch.size": Fact.WORLD_SIZE,
+    "horovod.torch.local_size": Fact.LOCAL_WORLD_SIZE,
+    "ignite.distributed.get_rank": Fact.RANK,
+    "ignite.distributed.get_local_rank": Fact.LOCAL_RANK,
+    "ignite.distributed.get_world_size": Fact.WORLD_SIZE,
 }
 OF_FRAMEWORKS = {
     "global_rank": Fact.RANK,
@@ -64,6 +74,15 @@ DECORATORS = re.compile(
     r"(?:^|\.)(?:rank_zero_only|on_main_process|on_local_main_process|on_last_process|on_process|on_local_process|one_rank_only)$"
 )
 """Their decorators of functions that one rank alone runs."""
+CONTEXTS = ("ray.train.get_context", "ray.train.context.get_context")
+OF_A_CONTEXT = {
+    "get_world_rank": Fact.RANK,
+    "get_local_rank": Fact.LOCAL_RANK,
+    "get_node_rank": Fact.NODE_RANK,
+    "get_world_size": Fact.WORLD_SIZE,
+    "get_local_world_size": Fact.LOCAL_WORLD_SIZE,
+}
+"""Methods of the context that Ray Train gives a worker."""
 GETTERS = {"os.environ.get", "os.getenv", "os.environ.setdefault"}
 PARSERS = {"parse_args", "parse_known_args"}
 ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
@@ -108,12 +127,20 @@ def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa
             path = resolve(tree, function)
             if path in CALLS:
                 return None if args else CALLS[path]
+            if isinstance(function, ast.Attribute) and function.attr in OF_A_CONTEXT:
+                return OF_A_CONTEXT[function.attr] if _is_context(tree, function.value) else None
             return _returned(tree, function, depth)
         case ast.IfExp(body=body, orelse=orelse):
             return _agreed(tree, (body, orelse), depth)
         case ast.Name() | ast.Attribute():
             return _of_bindings(tree, node, depth)
     return None
+
+
+def _is_context(tree: Tree, node: ast.expr) -> bool:
+    """Whether an expression is the context that Ray Train gives a worker, or a name that holds it."""
+    held = [each.value for each in values(tree, node)] if isinstance(node, ast.Name) else [node]
+    return bool(held) and all(isinstance(each, ast.Call) and resolve(tree, each.func) in CONTEXTS for each in held)
 
 
 def _of_bindings(tree: Tree, node: ast.expr, depth: int) -> Fact | None:

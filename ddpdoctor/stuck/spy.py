@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.host.stack import Frame
+from ddpdoctor.watch.user_frames import is_users
 
 PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs
@@ -30,7 +31,7 @@ RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os err
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The main thread of a process: its frames, innermost first, and by frame the integers among its variables."""
+    """The thread of a process that trains: its frames, innermost first, and by frame its integer variables."""
 
     frames: tuple[Frame, ...] = ()
     values: tuple[tuple[tuple[str, int], ...], ...] = ()
@@ -81,10 +82,10 @@ def _ask(program: str, pid: int) -> Stack | str:
 
 
 def parse(text: str, pid: int) -> Stack | None:
-    """Return the main thread of a dump; None where there is none."""
+    """Return the thread of a dump that trains; None where there is none."""
     try:
         threads = json.loads(text)
-        main = next(_main(threads, pid), None)
+        main = _that_trains(threads, pid)
         if main is None:
             return None
         frames = [each for each in main["frames"] if not each.get("is_shim_entry") or each["name"]]
@@ -94,6 +95,19 @@ def parse(text: str, pid: int) -> Stack | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _that_trains(threads: list[dict[str, Any]], pid: int) -> dict[str, Any] | None:
+    """Return the main thread; another one where that alone runs code of the user's, as in a worker of Ray Train."""
+    main = next(_main(threads, pid), None)
+    if main is None or _runs_the_users(main):
+        return main
+    others = [each for each in threads if _runs_the_users(each)]
+    return others[0] if len(others) == 1 else main
+
+
+def _runs_the_users(thread: dict[str, Any]) -> bool:
+    return any(is_users(str(each["filename"])) for each in thread["frames"])
 
 
 def _main(threads: list[dict[str, Any]], pid: int) -> Iterator[dict[str, Any]]:

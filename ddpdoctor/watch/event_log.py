@@ -26,10 +26,11 @@ COUNTERS = 16
 HEADER = COUNTERS * 8
 SIZE = HEADER + RING * SLOT.size
 
-BATCHES, FORWARDS, STEPS, COMMUNICATIONS, SAMPLING_MICROSECONDS, STOP, EXPLAINING = range(7)
+BATCHES, FORWARDS, STEPS, COMMUNICATIONS, SAMPLING_MICROSECONDS, STOP, EXPLAINING, THREAD = range(8)
 """The counters: batches drawn, forwards of wrapped models, optimizer steps, communications; STOP is the monitor's.
 
-EXPLAINING is 1 while an exception is being explained.
+EXPLAINING is 1 while an exception is being explained. THREAD is the kernel's number of the thread that trains, where
+that is not the main one.
 """
 
 

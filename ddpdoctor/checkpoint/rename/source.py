@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any, Union
 
-from ddpdoctor.checkpoint.contents import Format, StateDict
+from ddpdoctor.checkpoint.contents import CheckpointFile, Format, StateDict
 from ddpdoctor.checkpoint.reader import Opened, opened
 from ddpdoctor.checkpoint.rename.plan import described
 from ddpdoctor.facets import BadTarget
 
 Where = Union[str, "os.PathLike[str]"]
+PART = "part"
 CLOSED = {
     Format.TORCHSCRIPT: "a TorchScript archive has its names in compiled code: load it, and save the state dict of it",
     Format.EXPORT: "a torch.export archive has its names in a compiled graph: export the model again",
@@ -32,6 +33,10 @@ def usable(source: Opened) -> Opened:
     if not file.format.loads or file.format in CLOSED:
         label = CLOSED.get(file.format) or f"{file.format.value}{': ' + file.label if file.label else ''}"
         raise BadTarget(f"{file.path} cannot be repaired: {label}")
+    if file.format is Format.FOLDER:
+        raise BadTarget(f"{file.path} cannot be repaired: {_by_commands(file)}")
+    if file.notes and PART in {note.label for note in file.notes}:
+        raise BadTarget(f"{file.path} cannot be repaired: {_by_commands(file)}")
     if not file.state_dicts:
         module = next(iter(file.modules), None)
         what = (
@@ -42,6 +47,13 @@ def usable(source: Opened) -> Opened:
         )
         raise BadTarget(f"{file.path} cannot be repaired: {what}")
     return source
+
+
+def _by_commands(file: CheckpointFile) -> str:
+    """Return what a framework's checkpoint is, and where the command stands that makes whole weights of it."""
+    what = next((note.text for note in file.notes if note.label == PART), f"it is a folder of {file.label}")
+    known = any(note.command for note in file.notes)
+    return f"{what}{'; ddpdoctor inspect gives the command that leads to whole weights' if known else ''}"
 
 
 def wanted_of(like: Where | None, model: Any) -> tuple[StateDict, ...]:

@@ -11,6 +11,7 @@ from ddpdoctor.checkpoint.distributed import Metadata
 from ddpdoctor.checkpoint.lines import one_line
 from ddpdoctor.checkpoint.reader import SUFFIXES, Opened, Shards, index_of, stamp
 from ddpdoctor.checkpoint.rename import guard, journal
+from ddpdoctor.checkpoint.rename.convert import fill_from, refuse_conversion
 from ddpdoctor.checkpoint.rename.edits import changes, files_of
 from ddpdoctor.checkpoint.rename.files import copied, unchanged, write, write_folder
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
@@ -123,17 +124,27 @@ def copy(ready: Prepared, output: Path, *, force: bool) -> str:
         verify(new, ready.file, ready.plan)
 
     with one_line(str(output)):
-        if ready.folder:
+        if _converts(ready, output):
+            new = {old: name for each in ready.plan for old, name in each.renamed}
+            write(output, fill_from(str(ready.main), new), str(ready.main), check)
+        elif ready.folder:
             write_folder(output, fills, check)
         else:
             write(output, fills[ready.main], str(ready.main), check)
     return str(output)
 
 
+def _converts(ready: Prepared, output: Path) -> bool:
+    """Whether the copy of a file of torch.save is to be a safetensors file."""
+    return output.suffix == SAFE and not ready.folder and ready.file.format is Format.TORCH
+
+
 def _refuse_output(ready: Prepared, output: Path, *, force: bool) -> None:
     if output.exists() and output.resolve() == Path(ready.file.path).resolve():
         raise BadTarget(f"{output} is the checkpoint itself: use in_place (--in-place)")
-    if output.suffix != Path(ready.file.path).suffix:
+    if _converts(ready, output):
+        refuse_conversion(ready.file)
+    elif output.suffix != Path(ready.file.path).suffix:
         _refuse_suffix(ready, output)
     if output.is_symlink() or output.is_dir() or (output.exists() and ready.folder):
         raise BadTarget(f"{output} is there already")

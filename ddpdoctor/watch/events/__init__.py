@@ -31,6 +31,7 @@ from ddpdoctor.watch.events.model import (
 )
 from ddpdoctor.watch.events.process import (
     AsyncWorkDropped,
+    BuildLockLeft,
     Ended,
     ErrorSeen,
     Failed,
@@ -47,6 +48,7 @@ __all__ = [
     "AccumulationUnused",
     "AsyncWorkDropped",
     "BackwardBypassed",
+    "BuildLockLeft",
     "Bypassed",
     "Communication",
     "DataSeen",

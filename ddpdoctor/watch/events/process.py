@@ -48,6 +48,14 @@ class Joined(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BuildLockLeft(Event):
+    """A process waits for the lock of an extension's build, of this age in seconds, that no process holds."""
+
+    path: str
+    age: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Event):
     """A rank has called destroy_process_group, or its interpreter ends; ``models`` are wrapped ones that are there."""
 

@@ -13,8 +13,12 @@ BYTES = 16_384  # a second: what a process reads and writes that downloads, copi
 
 @dataclass(slots=True)
 class Activity:
-    """What is known of one process; ``quiet`` is what it had used when it was last seen at work, None before."""
+    """What is known of one process; ``quiet`` is what it had used when it was last seen at work, None before.
 
+    ``thread`` is the one that trains, where that is not the main one.
+    """
+
+    thread: int = 0
     quiet: Usage | None = None
     last: Usage | None = None
 
@@ -35,7 +39,7 @@ class Activity:
                 self.quiet,
                 threads={
                     **self.quiet.threads,
-                    now.pid: Thread(main.ran + ran, main.waited + waited, main.turns + int(turns)),
+                    now.trains: Thread(main.ran + ran, main.waited + waited, main.turns + int(turns)),
                 },
                 moved=self.quiet.moved + now.moved - self.last.moved,
             )
@@ -71,15 +75,16 @@ class Activity:
 
 def follow(activities: dict[int, Activity]) -> None:
     """Look at processes, by pid: one window is over. Helpers are looked for where a process itself does nothing."""
-    now = usages(activities, helpers=False)
+    threads = {pid: each.thread for pid, each in activities.items()}
+    now = usages(activities, helpers=False, threads=threads)
     works = {pid for pid, each in activities.items() if pid in now and each.last and now[pid].works_since(each.last)}
-    now |= usages(now.keys() - works)
+    now |= usages(now.keys() - works, threads=threads)
     for pid, each in activities.items():
         each.take(now.get(pid))
 
 
 def leave_out(activities: dict[int, Activity]) -> None:
     """Look at them again after the monitor has asked them something."""
-    now = usages(activities)
+    now = usages(activities, threads={pid: each.thread for pid, each in activities.items()})
     for pid, each in activities.items():
         each.rest(now.get(pid))

@@ -19,6 +19,13 @@ WITHIN = (
     "/torch/utils/_contextlib.py", "/contextlib.py",
 )  # fmt: skip
 JOINING = "init_process_group"
+# Functions of frameworks in which a rank waits for the others by other means than torch's, and how users know them.
+RAY = "/ray/train/v2/_internal/execution/"
+OTHER_WAITS = {
+    (f"{RAY}context.py", "_sync_checkpoint_dir_name_across_ranks"): "ray.train.report",
+    (f"{RAY}collective_impl.py", "barrier"): "ray.train.collective.barrier",
+    (f"{RAY}collective_impl.py", "broadcast_from_rank_zero"): "ray.train.collective.broadcast_from_rank_zero",
+}
 CONSTRUCTED = {"__init__": "DistributedDataParallel()", "forward": "forward of DistributedDataParallel"}
 
 
@@ -32,7 +39,17 @@ def operation_of(frames: tuple[Frame, ...]) -> str:
             break
         if frame.file.endswith(WAITS):
             name = frame.function
-    return CONSTRUCTED.get(name, name)
+    return CONSTRUCTED.get(name, name) or _of_a_framework(frames)
+
+
+def _of_a_framework(frames: tuple[Frame, ...]) -> str:
+    for frame in frames:
+        if is_users(frame.file):
+            break
+        for (file, function), name in OTHER_WAITS.items():
+            if frame.function == function and frame.file.endswith(file):
+                return name
+    return ""
 
 
 def inner_function(frames: tuple[Frame, ...]) -> str:

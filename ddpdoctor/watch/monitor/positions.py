@@ -44,10 +44,13 @@ class Rank:
 
     def moved(self) -> bool:
         """Look at the counters; say whether they moved."""
-        counters = self.reader.counters()[: event_log.SAMPLING_MICROSECONDS]
+        told = self.reader.counters()
+        counters, thread = told[: event_log.SAMPLING_MICROSECONDS], told[event_log.THREAD]
+        if thread != self.activity.thread:
+            self.activity = Activity(thread)
         if counters != self.counters:
             self.counters, self.since = counters, time.monotonic()
-            self.activity = Activity()
+            self.activity = Activity(thread)
             return True
         return False
 
@@ -141,7 +144,7 @@ def _look(asked: list[Rank], training: Training, after: float) -> Look:
     """Take two stacks of each rank, a window apart in which nothing is asked."""
     bases = [each.reader.base for each in asked if not each.stopped]
     activities = {each.reader.pid: each.activity for each in asked}
-    spared = meeting(training, after)
+    spared = meeting(training, after) | {each.reader.pid for each in asked if each.activity.thread}
     follow(activities)
     first = stacks(bases, spared=spared)
     leave_out(activities)

@@ -1,4 +1,4 @@
-"""The Python stacks of ranks' main threads: told by a thread of theirs, or where that cannot run, after a signal.
+"""The Python stacks of the threads that train: told by a thread of theirs, or where that cannot run, after a signal.
 
 A signal is the last resort. It ends system calls of native code early; and where it finds the main thread between two
 Python frames, faulthandler reads half a frame and ends the rank: 10 of 14,000 times on Python 3.12. So it is sent only

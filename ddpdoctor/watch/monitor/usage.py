@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,8 @@ class Usage:
     """What a process, and what it has started, have used; ``time`` is time.monotonic() when that was read.
 
     ``threads`` are those of the process and of its ``helpers``, the processes that it has started; ``moved`` are bytes
-    that they have read and written; ``state`` is the main thread's.
+    that they have read and written; ``main`` and ``state`` are those of the thread that trains, the main one unless
+    ``thread`` is another.
     """
 
     pid: int
@@ -44,11 +45,17 @@ class Usage:
     threads: dict[int, Thread] = field(default_factory=dict)
     helpers: frozenset[int] = frozenset()
     moved: int = 0
+    thread: int = 0
+
+    @property
+    def trains(self) -> int:
+        """The kernel's number of the thread that trains."""
+        return self.thread or self.pid
 
     @property
     def main(self) -> Thread:
-        """The main thread's."""
-        return self.threads.get(self.pid, NEW)
+        """What the thread that trains has used."""
+        return self.threads.get(self.trains, NEW)
 
     def works_since(self, before: Usage) -> bool:
         """Whether the process was at work: it computed, wanted to, waited for a disk, or had its helpers compute.
@@ -66,27 +73,37 @@ def _is_busy(before: Thread, now: Thread, seconds: float) -> bool:
     return ran + now.waited - before.waited > BUSY * seconds and ran > TURN * turns
 
 
-def usages(pids: Iterable[int], *, helpers: bool = True) -> dict[int, Usage]:
+def usages(pids: Iterable[int], *, helpers: bool = True, threads: Mapping[int, int] | None = None) -> dict[int, Usage]:
     """Return what processes have used, with all that they have started; those that are gone are left out.
 
-    Without ``helpers`` not all processes of the host are looked at.
+    Without ``helpers`` not all processes of the host are looked at. ``threads`` are those that train, by process, where
+    it is not the main one (0).
     """
     children: dict[int, list[int]] = {}
     wanted = set(pids)
     for pid, parent in _parents().items() if wanted and helpers else ():
         children.setdefault(parent, []).append(pid)
-    return {pid: found for pid in wanted if (found := _usage(pid, children, wanted)) is not None}
+    return {pid: found for pid in wanted if (found := _usage(pid, (threads or {}).get(pid, 0), children, wanted))}
 
 
-def _usage(pid: int, children: dict[int, list[int]], others: set[int]) -> Usage | None:
+def _usage(pid: int, thread: int, children: dict[int, list[int]], others: set[int]) -> Usage | None:
     helpers = frozenset(_below(pid, children)) - others
     try:
         process = psutil.Process(pid)
         threads = {tid: each for one in (pid, *helpers) for tid, each in _threads(one).items()}
         moved = sum(map(_moved, (pid, *helpers)))
-        return Usage(pid, time.monotonic(), process.status(), threads, helpers, moved)
+        state = _state(pid, thread) if thread else process.status()
+        return Usage(pid, time.monotonic(), state, threads, helpers, moved, thread)
     except psutil.Error:
         return None
+
+
+def _state(pid: int, thread: int) -> str:
+    """Return what a thread does, in psutil's words; empty once it is gone."""
+    with suppress(OSError, IndexError):
+        letter = Path(f"/proc/{pid}/task/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+        return {"R": psutil.STATUS_RUNNING, "D": psutil.STATUS_DISK_SLEEP}.get(letter, psutil.STATUS_SLEEPING)
+    return ""
 
 
 def _parents() -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Answers the monitor from within a rank: where its main thread is, which collectives torch holds as under way.
+"""Answers the monitor from within a rank: where the thread that trains is, which collectives torch holds as under way.
 
 A thread answers; it sleeps in a read, without the GIL, and interrupts nothing. Only where it does not come to its turn,
 because native code holds the GIL, does the monitor send a signal.
@@ -18,6 +18,7 @@ from types import FrameType
 
 from ddpdoctor.host.stack import dump_on
 from ddpdoctor.watch.event_log import ASK, DUMP
+from ddpdoctor.watch.rank.training_thread import TrainingThread
 from ddpdoctor.watch.settings import STACK_SIGNAL
 
 ATTEMPTS = 10  # at the stack of a thread that runs meanwhile
@@ -26,10 +27,11 @@ ATTEMPTS = 10  # at the stack of a thread that runs meanwhile
 class Answers:
     """What makes this process answer; ``base`` is the path of its files, without their suffix."""
 
-    def __init__(self, base: Path) -> None:
-        """Begin to answer."""
+    def __init__(self, base: Path, trains: TrainingThread | None = None) -> None:
+        """Begin to answer, of the thread that trains or else of the main one. Signals are the main thread's to take."""
         self._dump: int | None = None
-        if STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) in {signal.SIG_DFL, signal.SIG_IGN}:
+        free = STACK_SIGNAL is not None and signal.getsignal(STACK_SIGNAL) in {signal.SIG_DFL, signal.SIG_IGN}
+        if STACK_SIGNAL is not None and free and threading.current_thread() is threading.main_thread():
             # What the interpreter puts back at its end: the monitor's question must not kill a rank that leaves.
             signal.signal(STACK_SIGNAL, signal.SIG_IGN)
             self._dump = dump_on(STACK_SIGNAL, base.with_suffix(DUMP))
@@ -37,7 +39,9 @@ class Answers:
         with suppress(FileExistsError):
             os.mkfifo(asked, 0o600)
         descriptor = os.open(asked, os.O_RDWR)  # both ends: a read then waits for the next question
-        threading.Thread(target=_serve, args=(descriptor, base), name="ddpdoctor", daemon=True).start()
+        trains = trains or TrainingThread(lambda _: None)
+        answers = {"stack": lambda: thread_stack(trains.ident), "flight": flight_record}
+        threading.Thread(target=_serve, args=(descriptor, base, answers), name="ddpdoctor", daemon=True).start()
 
     def end(self) -> None:
         """Take no signal any more."""
@@ -47,30 +51,31 @@ class Answers:
             self._dump = None
 
 
-def _serve(descriptor: int, base: Path) -> None:
+def _serve(descriptor: int, base: Path, answers: dict[str, Callable[[], str]]) -> None:
+    """Answer; the question is also the suffix of the file that the answer is written to."""
     while asked := os.read(descriptor, 4096).decode():
-        for name in {name for name in asked.split() if name in ANSWERS}:
+        for name in {name for name in asked.split() if name in answers}:
             with suppress(Exception):  # the session is gone, or torch refuses: then there is no answer
                 partial = base.with_suffix(f".{name}-partial")
-                partial.write_bytes(ANSWERS[name]().encode(errors="backslashreplace"))
+                partial.write_bytes(answers[name]().encode(errors="backslashreplace"))
                 partial.rename(base.with_suffix(f".{name}"))
 
 
-def main_stack() -> str:
-    """Return the main thread's stack in faulthandler's words, innermost frame first."""
+def thread_stack(ident: Callable[[], int]) -> str:
+    """Return a thread's stack in faulthandler's words, innermost frame first."""
     for _ in range(ATTEMPTS):
-        frame = innermost = _main_frame()
+        frame = innermost = _frame(thread := ident())
         lines = []
         while frame is not None:
             lines.append(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno or 0} in {frame.f_code.co_name}\n')
             frame = frame.f_back
-        if innermost is _main_frame():
+        if innermost is _frame(thread):
             break
     return "".join(lines)
 
 
-def _main_frame() -> FrameType | None:
-    return sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - documented under this name
+def _frame(ident: int) -> FrameType | None:
+    return sys._current_frames().get(ident)  # noqa: SLF001 - documented under this name
 
 
 def flight_record() -> str:
@@ -78,7 +83,3 @@ def flight_record() -> str:
     dump = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
     text = dump() if dump is not None else b""
     return text.decode() if isinstance(text, bytes) else str(text)
-
-
-ANSWERS: dict[str, Callable[[], str]] = {"stack": main_stack, "flight": flight_record}
-"""By question, which is also the suffix of the file that the answer is written to."""

@@ -23,6 +23,7 @@ class Attached:
         from torch.utils.data import DataLoader
 
         from ddpdoctor.watch.rank.hooks import (
+            builds,
             clipping,
             errors,
             files,
@@ -37,7 +38,7 @@ class Attached:
         self.recorder = Recorder(settings)
         if settings.rehearsal is not None:
             note_changes(settings.session)
-        every = (clipping, errors, files, groups, loaders, models, optimizers, sharding, tensor_parallel)
+        every = (builds, clipping, errors, files, groups, loaders, models, optimizers, sharding, tensor_parallel)
         self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")

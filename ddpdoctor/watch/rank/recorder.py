@@ -26,6 +26,7 @@ from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
+from ddpdoctor.watch.rank.training_thread import TrainingThread
 from ddpdoctor.watch.rehearsal.in_ranks import RehearsalOver
 from ddpdoctor.watch.settings import ENDED
 from ddpdoctor.watch.user_frames import user_site
@@ -59,6 +60,7 @@ class Recorder:
         self.failures = Failures(self)
         self.reads = Reads()
         self.frameworks = Frameworks(self)
+        self.trains = TrainingThread(self._trains_in)
         self._writer: event_log.Writer | None = None
         self._answers: Answers | None = None
         self._complained = False
@@ -85,7 +87,7 @@ class Recorder:
 
     def become_rank(self, rank: int | None) -> None:
         """Open the ledger; from now on the monitor sees this process."""
-        if not self.active or threading.current_thread() is not threading.main_thread():
+        if not self.active or self._is_one_of_several_ranks():
             return
         if rank is not None:
             self.rank = rank
@@ -97,7 +99,16 @@ class Recorder:
             self.emit(Started, program=" ".join(sys.argv), **launched())
 
     def _answer(self) -> None:
-        self._answers = Answers(self.writer.base)
+        self._answers = Answers(self.writer.base, self.trains)
+
+    def _trains_in(self, thread: int) -> None:
+        if self._writer is not None:
+            self._writer.counters[event_log.THREAD] = thread
+
+    def _is_one_of_several_ranks(self) -> bool:
+        """Whether ranks are threads of this one process, as in torch's own tests: what is kept is a process's."""
+        threaded = "torch.testing._internal.distributed.multi_threaded_pg" in sys.modules
+        return threaded and threading.current_thread() is not threading.main_thread()
 
     def emit(self, event: type[Event], /, **values: Any) -> None:
         """Write an event of this process, if it is a rank; the line of the user's is added unless it is given."""
@@ -122,6 +133,8 @@ class Recorder:
         """Add one to a counter."""
         if self._writer is not None:
             self._writer.counters[counter] += 1
+            if counter in {event_log.FORWARDS, event_log.STEPS}:
+                self.trains.works()
 
     def progress(self) -> int:
         """Return how many forwards of wrapped models and steps of optimizers this process has made."""
@@ -214,6 +227,7 @@ class Recorder:
         self.exchanges, self.ledger = Exchanges(), Ledger(self)
         self.handles, self.failures = Handles(self), Failures(self)
         self.frameworks.forget()
+        self.trains = TrainingThread(self._trains_in)
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
+from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.errors import stay_outermost
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.rehearsal.in_ranks import without_gpu
@@ -135,6 +136,7 @@ def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                 raise
             recorder.safely(recorder.joined)
             recorder.safely(stay_outermost, recorder)
+            recorder.safely(hook_when_imported, recorder)
             return result
 
         return init_process_group

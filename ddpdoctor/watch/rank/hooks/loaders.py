@@ -10,6 +10,7 @@ from ddpdoctor.watch.events import EpochEnded, EpochStarted, OrderSeen
 from ddpdoctor.watch.rank.data.dataset_digest import digest, sketch_of_batch
 from ddpdoctor.watch.rank.data.described import describe, length, owning_library, sampler_of, subgroups
 from ddpdoctor.watch.rank.data.passes import Pass
+from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, setting
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.rehearsal.in_ranks import cut
@@ -65,6 +66,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     import torch
     from torch.utils.data import IterableDataset
 
+    hook_when_imported(recorder)
     number = recorder.number("loader", loader)
     before = passes.get(number)
     if before is not None:

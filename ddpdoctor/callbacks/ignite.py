@@ -1,0 +1,33 @@
+"""The watch as a handler of Ignite: ``Watch().attach(trainer)``.
+
+    from ddpdoctor.callbacks.ignite import Watch
+
+    def training(local_rank, config):
+        trainer = Engine(train_step)
+        Watch().attach(trainer)
+
+On each rank: within the function that ``idist.Parallel`` or ``idist.spawn`` runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ignite.engine import Engine, Events
+
+from ddpdoctor.watch.rank.install import install
+
+
+class Watch:
+    """Watches each process of an engine from its construction to the end of the engine's run.
+
+    Takes what ``ddpdoctor.install`` takes.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Switch the watch on."""
+        self._watch = install(**options)
+
+    def attach(self, engine: Engine) -> None:
+        """Have the watch end with the run of an engine: the one that trains."""
+        engine.add_event_handler(Events.COMPLETED, self._watch.undo)
