@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
+    from ddpdoctor.watch.blocks import Block
     from ddpdoctor.watch.events import (
         AsyncWorkDropped,
         Bypassed,
@@ -119,12 +120,14 @@ if TYPE_CHECKING:
         PeerLost,
         Position,
         Progress,
+        RankSteps,
         Sampler,
         Site,
         Stalled,
         Started,
         StepFingerprinted,
         StepSampled,
+        StepsTimed,
         SyncSkipped,
         Wrapped,
         Wrapping,
@@ -155,6 +158,7 @@ __all__ = [
     "Around",
     "AsyncWorkDropped",
     "BadTarget",
+    "Block",
     "Buffer",
     "Bypassed",
     "CheckpointFile",
@@ -223,6 +227,7 @@ __all__ = [
     "Raised",
     "RankLoader",
     "RankSampler",
+    "RankSteps",
     "Record",
     "Returned",
     "Role",
@@ -236,6 +241,7 @@ __all__ = [
     "StateDict",
     "StepFingerprinted",
     "StepSampled",
+    "StepsTimed",
     "Strip",
     "Stuck",
     "Suspect",
@@ -327,12 +333,13 @@ ROOMS = {
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
     "source.ranks": "are_alternatives rank_condition",
+    "watch.blocks": "Block",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
-        "Progress Sampler Site Stalled Started StepFingerprinted StepSampled SyncSkipped Wrapped Wrapping "
-        "place"
+        "Progress RankSteps Sampler Site Stalled Started StepFingerprinted StepSampled StepsTimed SyncSkipped "
+        "Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a report there: JSON, or a page where it ends in .html.",
 )
+@click.option("--profile", is_flag=True, help="At the end, show where the steps of each rank went.")
 @click.option("-q", "--quiet", is_flag=True, help="Print findings only: no line at the end on what was watched.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(hang_after: float, on_finding: str, report: str | None, command: tuple[str, ...], *, quiet: bool) -> None:
+def run(  # noqa: PLR0913 - its options
+    hang_after: float, on_finding: str, report: str | None, command: tuple[str, ...], *, profile: bool, quiet: bool
+) -> None:
     """Start your training and watch it while it runs.
 
     COMMAND is what starts the training: torchrun ..., accelerate launch ..., srun ..., python train.py. What it prints
@@ -45,7 +48,7 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
     The exit status is that of COMMAND; 1 if --on-finding raise ended it.
     """
     from ddpdoctor.report.text import result_text
-    from ddpdoctor.watch.reporting import BY, watched_text, write_report
+    from ddpdoctor.watch.reporting import BY, steps_text, watched_text, write_report
     from ddpdoctor.watch.run import session, watched
     from ddpdoctor.watch.settings import Settings
 
@@ -58,8 +61,11 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
         if report is not None:
             write_report(report, monitor, seconds)
         ending = watched_text(monitor, style(sys.stderr))
+        anatomy = steps_text(monitor, style(sys.stderr)) if profile else ""
     for crash in monitor.crashes:
         say(result_text(crash, style(sys.stderr), by=BY), err=True)
+    if anatomy:
+        say(anatomy, err=True)
     if not quiet and on_finding != "log":
         say(ending, err=True)
     sys.exit(status)

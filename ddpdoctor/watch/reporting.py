@@ -12,10 +12,12 @@ from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.page import as_page
 from ddpdoctor.report.redact import redacted
+from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, result_text
 from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
+from ddpdoctor.watch.anatomy import steps_data
 from ddpdoctor.watch.compared import compared_text
 
 if TYPE_CHECKING:
@@ -74,9 +76,16 @@ def watched_text(monitor: Monitor, style: Style = PLAIN) -> str:
     return "\n".join(style.wrap(f"{BY}{said}{seen}", MARGIN, ""))
 
 
+def steps_text(monitor: Monitor, style: Style = PLAIN) -> str:
+    """Return where the steps of each rank went."""
+    first, *others = steps_lines(steps_data(monitor.steps))
+    return "\n".join([f"{BY}{first}", *(line if line.startswith(" ") else "\n".join(style.wrap(f"  {line}", "  ", ""))
+                                         for line in others)])  # fmt: skip
+
+
 def write_report(path: str, monitor: Monitor, seconds: float) -> None:
     """Write what was found as JSON; as a page where the file's name ends in .html."""
     report = redacted(Report(found_results(monitor), (), seconds))
-    facts = {"watched": monitor.counts}
+    facts = {"watched": monitor.counts, "steps": steps_data(monitor.steps)}
     text = as_page(report, facts) if path.endswith(".html") else as_json(report, Severity.WARNING, facts)
     write_whole(Path(path), text)

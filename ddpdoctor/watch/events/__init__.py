@@ -33,6 +33,7 @@ from ddpdoctor.watch.events.process import (
     Progress,
     Started,
 )
+from ddpdoctor.watch.events.steps import Equipped, Profiled, RankSteps, StepsTimed
 
 __all__ = [
     "AsyncWorkDropped",
@@ -44,6 +45,7 @@ __all__ = [
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
+    "Equipped",
     "ErrorSeen",
     "EvaluationBegan",
     "Event",
@@ -64,7 +66,9 @@ __all__ = [
     "PeerLost",
     "Pending",
     "Position",
+    "Profiled",
     "Progress",
+    "RankSteps",
     "Sampler",
     "Sibling",
     "Site",
@@ -72,6 +76,7 @@ __all__ = [
     "Started",
     "StepFingerprinted",
     "StepSampled",
+    "StepsTimed",
     "SyncSkipped",
     "Worker",
     "Wrapped",

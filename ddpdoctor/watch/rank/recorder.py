@@ -25,6 +25,7 @@ from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
+from ddpdoctor.watch.rank.stopwatch import Stopwatch
 from ddpdoctor.watch.rehearsal.in_ranks import RehearsalOver
 from ddpdoctor.watch.settings import ENDED
 from ddpdoctor.watch.user_frames import user_site
@@ -41,7 +42,10 @@ class FaultFoundError(RuntimeError):
 
 
 class Recorder:
-    """One watched process; after a fork the child is another one, which is watched once it joins a process group."""
+    """One watched process; after a fork the child is another one, which is watched once it joins a process group.
+
+    ``log`` is the event log while this process is watched as a rank, else None: what each step asks, so no property.
+    """
 
     def __init__(self, settings: Settings) -> None:
         """Begin with nothing written: a process that is no rank leaves no trace."""
@@ -54,9 +58,11 @@ class Recorder:
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)
         self.feed = Feed()
+        self.stopwatch = Stopwatch()
         self.handles = Handles(self)
         self.failures = Failures(self)
         self.reads = Reads()
+        self.log: event_log.Writer | None = None
         self._writer: event_log.Writer | None = None
         self._answers: Answers | None = None
         self._complained = False
@@ -68,7 +74,7 @@ class Recorder:
     @property
     def is_rank(self) -> bool:
         """Whether this process was told a rank, or joins a process group."""
-        return self.active and self._writer is not None
+        return self.log is not None
 
     @property
     def early(self) -> bool:
@@ -90,7 +96,7 @@ class Recorder:
         if self._writer is None:
             if not self.settings.session:
                 self.settings = with_monitor(self.settings)
-            self._writer = event_log.Writer(self.settings.session)
+            self._writer = self.log = event_log.Writer(self.settings.session)
             self.safely(self._answer)
             self.emit(Started, program=" ".join(sys.argv), **launched())
 
@@ -114,11 +120,6 @@ class Recorder:
 
         self.become_rank(dist.get_rank())
         self.emit(Joined, world_size=dist.get_world_size(), backend=str(dist.get_backend()))
-
-    def count(self, counter: int) -> None:
-        """Add one to a counter."""
-        if self._writer is not None:
-            self._writer.counters[counter] += 1
 
     def progress(self) -> int:
         """Return how many forwards of wrapped models and steps of optimizers this process has made."""
@@ -197,7 +198,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Write nothing any more."""
-        self.active = False
+        self.active, self.log = False, None
         if self._answers is not None:
             self._answers.end()
             self._answers = None
@@ -205,9 +206,9 @@ class Recorder:
     def _forked(self) -> None:
         if self._answers is not None:
             self._answers.end()
-        self._writer, self._answers, self.rank = None, None, None
+        self._writer, self.log, self._answers, self.rank = None, None, None, None
         self._numbers, self._counts = {}, Counter()
-        self.models, self.feed = Models(self), Feed()
+        self.models, self.feed, self.stopwatch = Models(self), Feed(), Stopwatch()
         self.exchanges, self.ledger = Exchanges(), Ledger(self)
         self.handles, self.failures = Handles(self), Failures(self)
 

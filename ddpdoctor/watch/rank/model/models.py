@@ -65,15 +65,12 @@ class Models:
             owning_library=calling_package(),
         )
 
-    def forward(self, wrapper: Any) -> None:
+    def forward(self, wrapper: Any, *, with_gradients: bool) -> None:
         """Count a forward through the wrapper, if gradients are on."""
-        import torch
-
-        self.recorder.count(event_log.FORWARDS)
         model = self.known.get(id(wrapper))
         if model is None:
             return
-        if not torch.is_grad_enabled():
+        if not with_gradients:
             if not (wrapper.training or wrapper.broadcast_buffers):
                 self.recorder.safely(self._evaluates, model, wrapper)
             return
