@@ -195,12 +195,12 @@ def test_a_step_is_looked_at_if_it_is_sampled_or_the_next_one_is() -> None:
 def test_the_table_names_what_takes_time_and_says_where_the_machine_was_busy() -> None:
     """Each rank has a line; parts that take nothing have no column."""
     data = steps_data((rank(0, like(BOUND)), rank(1, like(BOUND), starved=0.3)))
-    text = "\n".join(steps_lines(data))
+    text = "\n".join(steps_lines(data, {}))
     assert "waiting for data" in text
     assert "first batch  " not in text
     assert "67%" in text
     assert "30.0 (30.0 to 30.0)" in text
     assert "waited for a core 30%" in text
     many = steps_data([rank(number, like(FAST)) for number in range(100)])
-    assert "and 84 more ranks" in "\n".join(steps_lines(many))
-    assert "Too few steps" in steps_lines({})[0]
+    assert "and 84 more ranks" in "\n".join(steps_lines(many, {}))
+    assert "Too few steps" in steps_lines({}, {})[0]

@@ -34,11 +34,20 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a report there: JSON, or a page where it ends in .html.",
 )
-@click.option("--profile", is_flag=True, help="At the end, show where the steps of each rank went.")
+@click.option(
+    "--profile", type=click.IntRange(min=1), metavar="STEPS",
+    help="Measure so many steps closely; at the end, show where the steps of each rank went.",
+)  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print findings only: no line at the end on what was watched.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(  # noqa: PLR0913 - its options
-    hang_after: float, on_finding: str, report: str | None, command: tuple[str, ...], *, profile: bool, quiet: bool
+    hang_after: float,
+    on_finding: str,
+    report: str | None,
+    profile: int | None,
+    command: tuple[str, ...],
+    *,
+    quiet: bool,
 ) -> None:
     """Start your training and watch it while it runs.
 
@@ -56,7 +65,7 @@ def run(  # noqa: PLR0913 - its options
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise BadTarget(f"--report {report}: there is no folder {Path(report).parent}")
     with session() as folder:
-        settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding)
+        settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding, profile=profile or 0)
         status, monitor, seconds = watched(command, settings, load_checks(), printer(on_finding))
         if report is not None:
             write_report(report, monitor, seconds)

@@ -34,8 +34,8 @@ def share(each: Mapping[str, Any], part: str) -> float:
     return sum(span[at] for span in whole) / max(1e-9, sum(span[1] for span in whole))
 
 
-def steps_lines(steps: Mapping[str, Any]) -> list[str]:
-    """Return the table: the median step in ms, and of each part its share of all steps."""
+def steps_lines(steps: Mapping[str, Any], profile: Mapping[str, Any]) -> list[str]:
+    """Return the table: the median step in ms, and of each part its share; then what was measured closely."""
     ranks = ordered(steps)
     if not ranks:
         return ["Too few steps to say where they go: 48 of each rank are wanted."]
@@ -49,7 +49,23 @@ def steps_lines(steps: Mapping[str, Any]) -> list[str]:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if len(ranks) > SHOWN:
         lines.append(f"and {len(ranks) - SHOWN} more ranks: --report")
-    return ["Where a step goes:", *(f"  {line}" for line in lines), MEANING, *_caveats(ranks)]
+    return ["Where a step goes:", *(f"  {line}" for line in lines), MEANING, *closely(profile), *_caveats(ranks)]
+
+
+def closely(profile: Mapping[str, Any]) -> list[str]:
+    """Say what part of the communication the backward waits for: that of the rank that waits least."""
+    if not profile:
+        return []
+    least = min(profile.values(), key=lambda each: float(each["exposed"][1]))
+    total, exposed, hidden = (1e3 * least[name][1] for name in ("total", "exposed", "hidden"))
+    cost = max(each["cost"] for each in profile.values())
+    said = (
+        f"Measured closely, {least['steps']} steps: after the backward has computed it waits {exposed:.1f} ms for "
+        f"communication, {exposed / max(total, 1e-9):.0%} of a step of {total:.1f} ms; {hidden:.1f} ms of it were "
+        "hidden. That is the rank that waits least: what others wait longer, they wait for a rank. Measuring took "
+        f"{1e6 * cost:.0f} microseconds a step."
+    )
+    return [said]
 
 
 def _caveats(ranks: Sequence[tuple[int, Mapping[str, Any]]]) -> list[str]:

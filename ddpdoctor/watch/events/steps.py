@@ -22,8 +22,9 @@ class Equipped(Event):
 class Profiled(Event):
     """A rank has measured so many steps closely (``--profile``): nanoseconds of each, as DDP's own logger counts them.
 
-    ``hidden`` is communication while the backward computes, ``exposed`` what the backward waits for after that.
-    ``total`` is from step to step. ``buckets`` are the bytes of DDP's buckets. ``cost``: seconds that measuring took.
+    ``hidden`` is communication while the backward computes, ``exposed`` what the backward waits for after that, both of
+    the last backward before the step. ``total`` is from step to step. ``buckets`` are the bytes of DDP's buckets.
+    ``forwards`` and ``synced`` (those outside no_sync) are of a step. ``cost``: seconds a step that measuring took.
     """
 
     model: int
@@ -32,8 +33,7 @@ class Profiled(Event):
     hidden: tuple[int, ...]
     buckets: tuple[int, ...]
     forwards: float
-    searches: bool
-    unused: int
+    synced: float
     cost: float
 
 

@@ -23,6 +23,7 @@ from ddpdoctor.watch.rank.failures import Failures, FindOut
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
 from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
+from ddpdoctor.watch.rank.profile import Profile
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
 from ddpdoctor.watch.rank.stopwatch import Stopwatch
@@ -59,6 +60,7 @@ class Recorder:
         self.ledger = Ledger(self)
         self.feed = Feed()
         self.stopwatch = Stopwatch()
+        self.profile = self._profile()
         self.handles = Handles(self)
         self.failures = Failures(self)
         self.reads = Reads()
@@ -211,6 +213,10 @@ class Recorder:
         self.models, self.feed, self.stopwatch = Models(self), Feed(), Stopwatch()
         self.exchanges, self.ledger = Exchanges(), Ledger(self)
         self.handles, self.failures = Handles(self), Failures(self)
+        self.profile = self._profile()
+
+    def _profile(self) -> Profile | None:
+        return Profile(self, self.settings.profile) if self.settings.profile else None
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""

@@ -15,6 +15,7 @@ from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.profile import Profile
     from ddpdoctor.watch.rank.recorder import Recorder
 
 
@@ -62,6 +63,8 @@ def _after(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable
         if log is None:
             return
         recorder.stopwatch.stepped(log)
+        if recorder.profile is not None:
+            recorder.safely(_profile, recorder, recorder.profile)
         pace = paces.of(optimizer)
         if pace.near:
             recorder.safely(_tell, recorder, optimizer)
@@ -81,6 +84,11 @@ def _tell(recorder: Recorder, optimizer: Any) -> None:
     if device and not recorder.stopwatch.is_told:
         recorder.stopwatch.is_told = True
         recorder.emit(Equipped, device=device, threads=torch.get_num_threads(), cpus=cpus())
+
+
+def _profile(recorder: Recorder, profile: Profile) -> None:
+    if profile.stepped():
+        recorder.profile = None
 
 
 def cpus() -> int:
