@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         ParametersHeld,
         PeerLost,
         Position,
+        Profiled,
         Progress,
         RankSteps,
         Sampler,
@@ -223,6 +224,7 @@ __all__ = [
     "PeerLost",
     "Place",
     "Position",
+    "Profiled",
     "Progress",
     "Raised",
     "RankLoader",
@@ -338,7 +340,7 @@ ROOMS = {
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
-        "Progress RankSteps Sampler Site Stalled Started StepFingerprinted StepSampled StepsTimed SyncSkipped "
+        "Profiled Progress RankSteps Sampler Site Stalled Started StepFingerprinted StepSampled StepsTimed SyncSkipped "
         "Wrapped Wrapping place"
     ),
     "watch.training": "Training",

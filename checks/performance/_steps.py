@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Block, Evidence, NotRun, RankSteps, StepsTimed
+from ddpdoctor.check import Block, Evidence, NotRun, Profiled, RankSteps, StepsTimed
 
 LARGE = 0.2  # of a step
 LEAST = 0.005  # seconds of a step: what is shorter is a toy, or the noise of one
@@ -81,6 +82,11 @@ def behind(event: StepsTimed, part: str) -> Behind | None:
     if not steady or excess < LARGE or excess * total_seconds < LEAST or waited < excess / 2:
         return None
     return Behind(rank, excess * total_seconds, excess, waited * total_seconds)
+
+
+def exposed(measured: Mapping[int, Profiled]) -> list[float]:
+    """Return for each measured step the seconds that the rank waited which waited least."""
+    return [min(each) / 1e9 for each in zip(*(each.exposed for each in measured.values()), strict=False)]
 
 
 def _of(span: Block, part: str) -> int:

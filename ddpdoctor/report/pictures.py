@@ -92,7 +92,7 @@ def _bars(parent: ET.Element, shown: Sequence[Row]) -> None:
                 bar = ET.SubElement(svg, "rect", _box(x, top, width, ROW) | {"class": part})
                 _element(bar, "title", f"{row.name}: {PARTS[part]} {share(row.rank, part):.0%}")
             if width > SMALL * WIDTH:
-                place = {"x": f"{x + 4:.1f}", "y": f"{top + ROW - 6}", "class": "inside"}
+                place = {"x": f"{x + 4:.1f}", "y": f"{top + ROW - 6}", "class": f"inside on-{part}"}
                 _element(svg, "text", f"{share(row.rank, part):.0%}", place)
             x += width
         _element(

@@ -26,7 +26,7 @@ class Profile:
     made: int = 0
     began: int = 0
     cost: float = 0.0
-    counts: tuple[int, int] = (0, 0)
+    counts: tuple[int, int, int] = (0, 0, 0)
     total: list[int] = field(default_factory=list)
     exposed: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Profile:
         end, self.made = now(), self.made + 1
         if self.made == WARM:
             wrapper._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - torch's documented way to its statistics
-            self.counts = model.forwards, model.synced
+            self.counts = model.forwards, model.synced, self.recorder.stopwatch.backwards
         elif self.made > WARM + 1:  # what DDP tells is of the iteration before
             told = wrapper._get_ddp_logging_data()  # noqa: SLF001 - as above
             hidden = int(told.get("backward_compute_comm_overlap_time", 0))
@@ -57,7 +57,7 @@ class Profile:
         return False
 
     def _tell(self, model: Model, told: dict[str, Any]) -> None:
-        steps = len(self.total) + 1
+        steps = self.made - WARM
         buckets = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
         self.recorder.emit(
             Profiled,
@@ -68,5 +68,6 @@ class Profile:
             buckets=tuple(int(each) for each in buckets.replace(",", " ").split() if each.isdecimal()),
             forwards=(model.forwards - self.counts[0]) / steps,
             synced=(model.synced - self.counts[1]) / steps,
+            backwards=(self.recorder.stopwatch.backwards - self.counts[2]) / steps,
             cost=self.cost / steps,
         )

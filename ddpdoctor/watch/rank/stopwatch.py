@@ -34,6 +34,7 @@ class Stopwatch:
     blocks: int = 0
     in_step: int = 0
     is_told: bool = False
+    backwards: int = 0
     thread: int = field(default_factory=threading.get_ident)
 
     def waited(self, since: int, this: Pass) -> None:

@@ -137,7 +137,9 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 result = original(*args, **kwargs)
             finally:
                 exchanges.in_backward = False
-                recorder.stopwatch.backward += now() - began
+                stopwatch = recorder.stopwatch
+                stopwatch.backward += now() - began
+                stopwatch.backwards += 1
             if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
             return result

@@ -15,6 +15,7 @@ from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.exchanges import Exchanges
+    from ddpdoctor.watch.rank.stopwatch import Stopwatch
 
 NAMES = 2000  # names that an event carries: more would cost time, and nobody reads them
 EVALUATIONS = 3  # that are compared
@@ -164,3 +165,4 @@ class ProcessWithModels(Process, Protocol):
 
     models: Models
     exchanges: Exchanges
+    stopwatch: Stopwatch
