@@ -24,7 +24,7 @@ class Profiled(Event):
 
     ``hidden`` is communication while the backward computes, ``exposed`` what the backward waits for after that, both of
     the last backward before the step. ``total`` is from step to step. ``buckets`` are the bytes of DDP's buckets.
-    ``forwards``, ``synced`` (those outside no_sync) and ``backwards`` are of a step. ``cost``: seconds a step that measuring took.
+    ``forwards``, ``synced`` (those outside no_sync) and ``backwards`` are of a step, as ``cost``, in seconds, is.
     """
 
     model: int
