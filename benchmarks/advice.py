@@ -34,7 +34,7 @@ fault, mended = sys.argv[1], sys.argv[2] == "mended"
 
 class Samples(Dataset):
     def __len__(self):
-        return 200
+        return 72
 
     def __getitem__(self, index):
         time.sleep(0.02 if fault == "waiting-for-data" else 0)
@@ -58,7 +58,7 @@ def train():
         options = {"num_workers": 1, "worker_init_fn": lambda _: time.sleep(0.3), "persistent_workers": mended}
     data = Samples()
     sampler = DistributedSampler(data)
-    loader = DataLoader(data, batch_size=4 if "start" in fault else 1, sampler=sampler, **options)
+    loader = DataLoader(data, batch_size=3 if "start" in fault else 1, sampler=sampler, **options)
     model = DistributedDataParallel(nn.Linear(64, 64))
     accumulates = fault == "accumulation-reduces-every-step"
     if accumulates:
@@ -124,7 +124,10 @@ def main() -> None:
                     said += found if way == "slow" else []
                     wrong += bool(found) and way == "mended"
             shown = [f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})" for each in took.values()]
-            print(f"| {fault} | {shown[0]} | {shown[1]} | {len(said)} slow, {wrong} mended, of {options.runs} each |")
+            print(
+                f"| {fault} | {shown[0]} | {shown[1]} | {len(said)} slow, {wrong} mended, of {options.runs} each |",
+                flush=True,
+            )
             print(f"\n{said[0] if said else 'nothing said'}\n", file=sys.stderr, flush=True)
 
 
