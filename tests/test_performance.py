@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers import CHECKS
+from helpers import CHECKS, FIXTURES, Command, Run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -204,3 +205,21 @@ def test_the_table_names_what_takes_time_and_says_where_the_machine_was_busy() -
     many = steps_data([rank(number, like(FAST)) for number in range(100)])
     assert "and 84 more ranks" in "\n".join(steps_lines(many, {}))
     assert "Too few steps" in steps_lines({}, {})[0]
+
+
+@pytest.mark.usefixtures("no_process_left")
+def test_a_profile_is_printed_and_reported(ddpdoctor: Run, torchrun: Command, tmp_path: Path) -> None:
+    """The table has a line for each rank, what was measured closely is told, and the report has the figures."""
+    script = str(FIXTURES / "communication_not_hidden" / "broken.py")
+    report = tmp_path / "report.json"
+    done = ddpdoctor("run", "--profile", "20", "--report", str(report), "--", *torchrun, script)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert any("Where a step goes" in line for line in lines)
+    assert any("Measured closely, 20 steps" in line for line in lines)
+    facts = json.loads(report.read_text())["facts"]
+    assert set(facts["steps"]) == set(facts["profile"]) == {"0", "1"}
+    for rank in facts["steps"].values():
+        for _, total, *rest in rank["spans"]:
+            assert sum(rest) == pytest.approx(total, rel=0.01), "the parts make up the whole"
+    assert all(each["exposed"][1] > 0.02 for each in facts["profile"].values()), "the link takes 30 ms a step"
