@@ -11,8 +11,6 @@ from ddpdoctor.check import Block, Evidence, NotRun, Profiled, RankSteps, StepsT
 LARGE = 0.2  # of a step
 LEAST = 0.005  # seconds of a step: what is shorter is a toy, or the noise of one
 STEADY = 0.8  # of the spans
-STARVED = 0.1  # of the time
-LOCAL = "between steps of this run"
 
 
 @dataclass(frozen=True, slots=True)

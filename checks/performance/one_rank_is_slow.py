@@ -9,8 +9,8 @@ or writes within the step; longer sequences; fewer cores than the others have; a
 
 `ddpdoctor run --profile 50 -- COMMAND`: the rank's forward, optimizer or the rest of its step is longer, and the
 others' backward is longer by as much. ddpdoctor finds it where that is more than a fifth of the step and 5 ms, of the
-same rank in nearly all of 40 steps or more; and not where that rank had to wait for a core: on a loaded machine nothing
-can be told. Where kernels run on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
+same rank in nearly all of 40 steps or more; and not where that rank's wait for a core explains it: on a loaded machine
+nothing can be told. Where kernels run on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
 
 ## How to mend it
 
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, RankSteps, Severity, StepsTimed, watch
 
-from ._steps import STARVED, behind, middle, on_cpu, seen
+from ._steps import LARGE, behind, middle, on_cpu, seen
 
 AILMENT = Ailment("DDP904", Severity.NOTE)
 SHOWN = 4  # ranks
@@ -45,7 +45,7 @@ def while_training(event: StepsTimed) -> Iterator[Finding]:
         return
     others = [each for each in event.ranks if each is not late.rank]
     fewer = late.rank.cpus < min(each.cpus for each in others)
-    if not fewer and late.rank.starved > max(STARVED, late.share / 4):
+    if not fewer and late.share - late.rank.starved < LARGE:
         return  # another process may have had its core
     excess = {part: middle(late.rank, part) - statistics.median(middle(each, part) for each in others)
               for part in PARTS}  # fmt: skip

@@ -9,7 +9,7 @@ samples are larger, its workers share cores), all others stand until it has come
 
 `ddpdoctor run --profile 50 -- COMMAND`: the rank's share of waiting for data is large, and the others' backward is
 longer by as much. ddpdoctor finds it where that is more than a fifth of the step and 5 ms, of the same rank in nearly
-all of 40 steps or more; and not where that rank had to wait for a core. Of trainings on a GPU it says nothing.
+all of 40 steps or more; and not where its wait for a core explains that. Of trainings on a GPU it says nothing.
 
 ## How to mend it
 
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
-from ._steps import STARVED, behind, on_cpu, seen
+from ._steps import LARGE, behind, on_cpu, seen
 
 AILMENT = Ailment("DDP903", Severity.NOTE)
 SHOWN = 4  # ranks
@@ -39,7 +39,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for the rank that the loader keeps waiting longest, in step after step."""
     on_cpu(event)
     late = behind(event, "data")
-    if late is None or late.rank.starved > max(STARVED, late.share / 2):
+    if late is None or late.share - late.rank.starved < LARGE:
         return
     others = [each for each in event.ranks if each is not late.rank][: SHOWN - 1]
     passes = training.of(EpochStarted, training=True, rank=late.rank.rank)
