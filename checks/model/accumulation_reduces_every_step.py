@@ -16,7 +16,7 @@ nothing in reach speaks of `no_sync` or `require_backward_grad_sync`.
         loss = criterion(model(inputs), targets) / k
         loss.backward()
 
-The forward has to stand in the block as well. `ddpdoctor run --profile 50` measures what the reductions take: where
+The forward has to stand in the block as well. `ddpdoctor run --profile 50 -- COMMAND` measures what they take: where
 those before the last are more than a fifth of the step, and 5 ms, it says so with the figures.
 
 ## Versions and sources
