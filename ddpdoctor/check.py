@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import are_alternatives, rank_condition
+    from ddpdoctor.source.ranks import RankBlock, are_alternatives, rank_block, rank_condition
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
@@ -227,6 +227,7 @@ __all__ = [
     "Profiled",
     "Progress",
     "Raised",
+    "RankBlock",
     "RankLoader",
     "RankSampler",
     "RankSteps",
@@ -284,6 +285,7 @@ __all__ = [
     "place",
     "possible_strips",
     "probe",
+    "rank_block",
     "rank_condition",
     "same_order",
     "several_hosts",
@@ -334,7 +336,7 @@ ROOMS = {
     "source.launchers": "Launch",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
-    "source.ranks": "are_alternatives rank_condition",
+    "source.ranks": "RankBlock are_alternatives rank_block rank_condition",
     "watch.blocks": "Block",
     "watch.events": (
         "AsyncWorkDropped Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "

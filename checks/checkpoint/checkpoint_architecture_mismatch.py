@@ -236,6 +236,20 @@ THERE = (
 )
 
 
+@log_pattern(
+    r"ValueError: Size mismatch between saved torch\.Size\((?P<saved>\[[\d, ]*\])\) and current: "
+    r"torch\.Size\((?P<now>\[[\d, ]*\])\) for (?P<key>[\w.]+)"
+)
+def by_a_shape_in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read which tensor torch.distributed.checkpoint found to be of another shape."""
+    yield Finding(
+        f"the checkpoint is of another network: {match['key']} is {match['saved']} in it, {match['now']} in the model",
+        (record.proof(match, f"{match['key']} of {match['saved']}"),),
+        ARGUMENTS,
+        record.place,
+    )
+
+
 @log_pattern(r"(?:^|\n)RuntimeError: Missing key in checkpoint state_dict: (?P<key>[^\n]+?)\.?(?:\n|$)")
 def in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """torch.distributed.checkpoint names the first key that it does not find."""

@@ -41,7 +41,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
 from ._look import few
 from ._reason import OTHER_NETWORK, Reason, on_refusal
@@ -82,6 +82,22 @@ def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[
             ("one side was saved or built in DataParallel or DDP, the other was not", OTHER_NETWORK),
             f"ddpdoctor inspect {refused.path} --keys",
         ),
+    )
+
+
+@log_pattern(r"KeyError: '(?P<key>module\.[\w.]+)'")
+def of_one_key(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read which key the script asked for by its name under a wrapper."""
+    bare = match["key"].removeprefix("module.")
+    yield Finding(
+        f"the script asks for {match['key']!r}, and what it looks into has no such key",
+        (record.proof(match, f"the key as it was saved: {bare!r}, if the model was not wrapped then"),),
+        Fix(
+            "look at the file's keys, and ask for them without the wrapper's prefix",
+            command="ddpdoctor inspect checkpoint.pt --keys",
+            diff=f'-state["{match["key"]}"]\n+state["{bare}"]',
+        ),
+        record.place,
     )
 
 

@@ -32,6 +32,23 @@ def called_alone(event: PeerLost) -> Alone | None:
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
         if test and other:
             return Alone(one.rank, call, test, other.rank)
+    return _lost_in_a_forward(event)
+
+
+FORWARD = "forward or backward of a wrapped model"
+
+
+def _lost_in_a_forward(event: PeerLost) -> Alone | None:
+    """Find a rank that lost the others where it alone called the wrapped model, under a condition on the rank."""
+    lost = event.others[0] if event.others else None
+    one = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    if lost is None or one is None:
+        return None
+    for site in event.stack:
+        test = rank_condition(site.file, site.line)
+        if test and (other := next((each for each in event.progress if each.forwards < one.forwards), None)):
+            call = Communication(one.forwards, lost.time, FORWARD, "", "", site)
+            return Alone(one.rank, call, test, other.rank)
     return None
 
 

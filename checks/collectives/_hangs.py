@@ -20,12 +20,12 @@ from ddpdoctor.check import (
     Table,
     Training,
     are_alternatives,
-    rank_condition,
     watch,
 )
 
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
+from ._guards import crossed, guarded
 from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
@@ -87,7 +87,9 @@ def _why_left(event: Stalled, training: Training) -> Hang:
     if swallowed(event.ranks, training):
         return Hang.SWALLOWED
     left = loop_left_by(event, training)
-    return Hang.EXITED if left is not None and left.loop.only else Hang.LEFT
+    if left is not None and left.loop.only:
+        return Hang.EXITED
+    return Hang.GUARDED if guarded(event) else Hang.LEFT
 
 
 def _nobody_waits(doings: set[Doing]) -> Hang | None:
@@ -118,16 +120,18 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
             return Hang.SWALLOWED
         if left is not None and left.loop.only:
             return Hang.EXITED
+    if crossed(event):
+        return Hang.GUARDED
     if mismatch := first_mismatch(event):
         (_, ours), (_, theirs) = mismatch
         return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
-    if len(event.ranks) < event.world_size:
-        return Hang.UNSEEN
-    return Hang.ORDER if at_odds(event) else _unlike(event, training)
+    return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:
     """Decide where no two calls are seen that should match."""
+    if at_odds(event):
+        return Hang.ORDER
     last = {position.recent[-1].site for position in event.ranks if position.recent}
     if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
         return Hang.DIVERGED if iterations(event) else Hang.SAME
@@ -205,18 +209,6 @@ def uneven(event: Stalled, training: Training) -> dict[int, int]:
     counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
     going_on = [rank for rank in passes if rank not in counts]
     return counts if counts and going_on else {}
-
-
-def guarded(event: Stalled) -> tuple[Position, str] | None:
-    """Return a rank that waits in a collective which stands under a condition on the rank, and that condition."""
-    for position in event.ranks:
-        if (
-            position.site is not None
-            and position.operation != "backward"
-            and (test := rank_condition(position.site.file, position.site.line))
-        ):
-            return position, test
-    return None
 
 
 def where(position: Position) -> str:

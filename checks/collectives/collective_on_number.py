@@ -23,10 +23,11 @@ Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/distributed
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, keyword, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, is_open, keyword, lint, log_pattern
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -89,3 +90,32 @@ def _is_number(script: Script, node: ast.expr) -> bool:
         case ast.Call(func=ast.Name() as function):
             return script.resolve(function) in NUMBERS
     return False
+
+
+@log_pattern(
+    r"Invalid function argument\. Expected parameter `(?P<name>\w+)` (?:to be )?of type "
+    r"(?P<want>(?:List\[)?torch\.Tensor\]?)"
+    r"(?:\s+but got <class '(?P<type>[\w.]+)'>)?"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say what was given, where the message tells: torch 2.2 does not."""
+    given = match["type"]
+    is_list = match["want"].startswith("List")
+    yield Finding(
+        f"a collective wants {'a list of tensors' if is_list else 'a tensor'} as {match['name']}"
+        + (f", and is given {'an' if given[0] in 'aeiou' else 'a'} {given}" if given else ""),
+        (record.proof(match, match["want"]),),
+        LISTED if is_list else WRAPPED,
+        record.place,
+    )
+
+
+LISTED = Fix(
+    "give it a list with a tensor for each rank",
+    diff="-dist.all_gather(out, x)\n"
+    "+parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]\n+dist.all_gather(parts, x)",
+)
+WRAPPED = Fix(
+    "put the value into a tensor on this rank's device, and read it back afterwards",
+    diff="-dist.all_reduce(loss.item())\n+total = loss.detach().clone()\n+dist.all_reduce(total)",
+)

@@ -37,7 +37,10 @@ OBJECTS = re.compile(
 BOTH = '-init_process_group("nccl")\n+init_process_group("cpu:gloo,cuda:nccl")'
 
 
-@log_pattern(r"No backend type associated with device type cpu|Tensors must be CUDA and dense")
+@log_pattern(
+    r"No backend type associated with device type cpu|Tensors must be CUDA and dense"
+    r"|Could not run 'c10d::\w+' with arguments from the 'CPU' backend"
+)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Yield the name of the caller; a collective of objects needs another fix than a tensor."""
     objects = OBJECTS.search(record.text)

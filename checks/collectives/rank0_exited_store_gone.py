@@ -43,6 +43,7 @@ GONE = (
     r'Failed to check the "should dump" flag on TCPStore'
     r"|(?:recvValue\w*|recvVector|recvBytes|sendBytes|sendValue) failed on SocketImpl\("
     r"|Did the remote server shutdown or crash"
+    r"|DistNetworkError: (?:Connection reset by peer|[Ff]ailed to recv, got 0 bytes|Broken pipe)"
     r"|store->get\('[^'\n]*'\) got error: (?:Connection reset by peer|[Ff]ailed to recv, got 0 bytes|Broken pipe)"
 )
 

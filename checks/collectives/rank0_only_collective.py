@@ -52,8 +52,9 @@ from ddpdoctor.check import (
 )
 
 from ._all_ranks import by_frameworks
-from ._alone import called_alone
-from ._hangs import Hang, guarded, on_hang, seen, short, table
+from ._alone import FORWARD, called_alone
+from ._guards import Crossed, crossed, guarded
+from ._hangs import Hang, on_hang, seen, short, table, where
 from ._watchdog import Timeout, on_timeout, story_of
 
 if TYPE_CHECKING:
@@ -83,20 +84,49 @@ def in_logs(log: Log) -> Iterator[Finding]:
 @on_hang(Hang.GUARDED)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """The line that a rank waits in stands under a condition on the rank."""
-    found = guarded(event)
-    if found is None:
+    if found := crossed(event):
+        yield _taken_for_another(found, event)
         return
-    position, test = found
+    if (hidden := guarded(event)) is None:
+        return
+    position, test, site = hidden
     others = next(each for each in event.ranks if each.rank != position.rank)
+    under = "" if site == position.site else f" at {short(site)}"
     yield Finding(
-        f"rank {position.rank} waits in {position.operation} at {short(position.site)}, under `if {test}`: rank "
-        f"{others.rank} has skipped it and waits in {others.operation} at {short(others.site)}",
-        (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(position.site))),
+        f"rank {position.rank} waits in {position.operation} at {short(position.site)}, under `if {test}`{under}: rank "
+        f"{others.rank} has skipped it and {where(others)}",
+        (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(site))),
         Fix(
             "let all ranks call the collective, and print or save on rank 0 only",
             diff=f"-if {test}:\n-    {position.operation}(...)\n+{position.operation}(...)",
         ),
         place(position.site, rank=position.rank),
+        table=table(event),
+    )
+
+
+def _taken_for_another(found: Crossed, event: Stalled) -> Finding:
+    """Say which two calls met that do not belong together: what each rank waits in now came later."""
+    call, theirs = found.call, found.theirs
+    number = f"number {call.number} of its group"
+    return Finding(
+        f"rank {found.rank} called {call.operation} at {short(call.site)}, under `if {found.test}`: it met the "
+        f"{theirs.operation} of rank {found.other} at {short(theirs.site)}, and all calls after it are off by one",
+        (
+            Evidence(f"{call.operation} at {short(call.site)}, {number}", "", f"rank {found.rank}"),
+            Evidence(
+                f"{theirs.operation} at {short(theirs.site)}, {number}",
+                f"{call.operation} at {short(call.site)}",
+                f"rank {found.other}",
+            ),
+            Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
+            *seen(event),
+        ),
+        Fix(
+            "let all ranks call it, or none",
+            diff=f"-if {found.test}:\n-    {call.operation}(...)\n+{call.operation}(...)",
+        ),
+        place(call.site, rank=found.rank),
         table=table(event),
     )
 
@@ -123,6 +153,11 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
         Fix(
+            "call the module inside of the wrapper where one rank alone calls it, or let all ranks call the model",
+            diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
+        )
+        if call.operation == FORWARD
+        else Fix(
             "let all ranks call the collective, and print or save on rank 0 only",
             diff=f"-if {found.test}:\n-    {call.operation}(...)\n+{call.operation}(...)",
         ),

@@ -122,6 +122,22 @@ def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Ite
     yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
 
 
+@log_pattern(
+    r"wait timeout after (?P<ms>\d+)ms, keys: /\S*//cuda//\d+|(?:DistStoreError|RuntimeError): Socket Timeout",
+    waits=True,
+)
+def by_a_key_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Rank 0 of a group leaves NCCL's id in the store when it comes to the group's first collective."""
+    if match["ms"]:
+        said, expected = (
+            "it did not come to the first collective of its group",
+            "NCCL's id, left in the store by rank 0",
+        )
+    else:
+        said, expected = "it did not leave in the store what this rank waits for", "a value in the store"
+    yield _finding([], said, (record.proof(match, expected),))
+
+
 @log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,), waits=True)
 def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The others came; rank 0 alone, where it came itself, knows who did not."""

@@ -23,20 +23,28 @@ communication package", point-to-point communication.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Position, Severity, Stalled, place
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Position, Severity, Stalled, place
 
 from ._hangs import Hang, on_hang, seen, short, table
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
 
 
+PEER = re.compile(r" (?:to|from) (?P<peer>\d+)(?:, tag (?P<tag>\d+))?$")
+
+
 @on_hang(Hang.RECEIVES)
 def while_training(event: Stalled) -> Iterator[Finding]:
-    """Yield who waits for a message, and from whom."""
+    """Yield who waits for a message, and from whom; a rank that does not exist, and tags that differ, come first."""
+    yield _nobody(event) or _other_tag(event) or _deadlock(event)
+
+
+def _deadlock(event: Stalled) -> Finding:
     told = "; ".join(_waiting(each) for each in event.ranks[:4])
-    yield Finding(
+    return Finding(
         f"no message is on its way: {told}",
         seen(event),
         Fix(
@@ -48,6 +56,61 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         place(event.ranks[0].site, rank=event.ranks[0].rank),
         table=table(event),
     )
+
+
+def _nobody(event: Stalled) -> Finding | None:
+    for each in event.ranks:
+        told = _peer(each)
+        if told is not None and told[0] >= event.world_size:
+            way = "sends to" if each.operation == "send" else "waits for a message of"
+            return Finding(
+                f"rank {each.rank} {way} rank {told[0]}, and the last rank of this job is {event.world_size - 1}",
+                (
+                    Evidence(
+                        f"{each.operation} {'to' if each.operation == 'send' else 'from'} {told[0]} at "
+                        f"{short(each.site)}",
+                        f"a rank from 0 to {event.world_size - 1}",
+                        f"rank {each.rank}",
+                    ),
+                    *seen(event),
+                ),
+                Fix(
+                    "ranks count from 0; around a ring the next one is taken modulo the world size",
+                    diff="-dist.send(x, dst=rank + 1)\n+dist.send(x, dst=(rank + 1) % dist.get_world_size())",
+                ),
+                place(each.site, rank=each.rank),
+            )
+    return None
+
+
+def _other_tag(event: Stalled) -> Finding | None:
+    """Find a send and the receive that was meant for it, which have different tags."""
+    for sends in event.ranks:
+        to = _peer(sends)
+        for receives in event.ranks:
+            of = _peer(receives)
+            is_pair = sends.operation == "send" and receives.operation == "recv" and to is not None and of is not None
+            if is_pair and to and of and (to[0], of[0]) == (receives.rank, sends.rank) and to[1] != of[1]:
+                return Finding(
+                    f"rank {sends.rank} sends to rank {receives.rank} with tag {to[1]} at {short(sends.site)}, and "
+                    f"rank {receives.rank} waits for tag {of[1]} at {short(receives.site)}",
+                    (
+                        Evidence(f"tag={to[1]}", f"tag={of[1]}", f"rank {sends.rank}, {sends.site}"),
+                        Evidence(f"tag={of[1]}", f"tag={to[1]}", f"rank {receives.rank}, {receives.site}"),
+                    ),
+                    Fix(
+                        "give both sides the same tag",
+                        diff=f"-dist.recv(x, {sends.rank}, tag={of[1]})\n+dist.recv(x, {sends.rank}, tag={to[1]})",
+                    ),
+                    place(receives.site, rank=receives.rank),
+                )
+    return None
+
+
+def _peer(position: Position) -> tuple[int, int] | None:
+    """Return the rank that the last call names, and its tag."""
+    found = PEER.search(position.recent[-1].shapes) if position.recent else None
+    return (int(found["peer"]), int(found["tag"] or 0)) if found else None
 
 
 def _waiting(position: Position) -> str:

@@ -26,6 +26,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,10 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Place,
+    Record,
     Severity,
     Training,
+    log_pattern,
     place,
     probe,
     watch,
@@ -108,4 +111,18 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
             diff=f"+DataLoader(dataset, batch_size={size}, ...)",
         ),
         place(event.site),
+    )
+
+
+@log_pattern(r"ValueError: num_samples should be a positive integer value, but got num_samples=0")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what the sampler of a shuffled loader says of a data set without a sample."""
+    yield Finding(
+        "the data set of a shuffled loader has no samples on this rank",
+        (record.proof(match, "a sample or more"),),
+        Fix(
+            "print what this rank found: a path that only one host has, a filter, or a share of fewer files than ranks",
+            diff=" dataset = make_dataset(path)\n+print(dist.get_rank(), path, len(dataset))",
+        ),
+        record.place,
     )

@@ -92,6 +92,21 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+def beside_a_batch_sampler(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A batch sampler makes whole batches: whatever else chooses them contradicts it."""
+    yield Finding(
+        "a DataLoader got a batch_sampler and another option that chooses batches",
+        (record.proof(match, "a batch_sampler alone"),),
+        Fix(
+            "give the options to the batch sampler",
+            diff="-DataLoader(dataset, batch_sampler=batches, batch_size=32, shuffle=True)\n"
+            "+DataLoader(dataset, batch_sampler=BatchSampler(DistributedSampler(dataset), 32, drop_last=True))",
+        ),
+        record.place,
+    )
+
+
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for both in one call: a sampler that is certainly none of None, and a literal True, or the inverted test."""

@@ -32,7 +32,7 @@ AILMENT = Ailment("DDP243", Severity.ERROR)
 CALL = re.compile(r"torch\.cuda\.\w+\([^()\n]*\)")
 
 
-@log_pattern(r"ValueError: Expected a cuda device, but got: ?(cpu)")
+@log_pattern(r"ValueError: Expected a (?:cuda|'cuda') device,? but got: ?(cpu)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read the device off the message, and the call off the line."""
     found = CALL.search(record.text)

@@ -100,7 +100,10 @@ def _fix(error: str) -> tuple[str, str]:
     return "load the driver's kernel module", "sudo modprobe nvidia && nvidia-smi -L"
 
 
-@log_pattern(r"RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system)")
+@log_pattern(
+    r"RuntimeError: (?:No CUDA GPUs are available|Found no NVIDIA driver on your system)"
+    r"|MisconfigurationException: No supported gpu backend found"
+)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read CUDA's refusal; the same words as a warning are harmless where the training is meant for the CPU."""
     yield Finding(

@@ -34,7 +34,10 @@ CRASHED = (
     r"|Illegal instruction)|Unexpected (segmentation fault|floating-point exception) encountered in worker"
 )
 SIGNALLED = r"DataLoader worker \(pid \d+\) is killed by signal|Unexpected [\w -]+ encountered in worker"
-LOST = r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|DataLoader worker \(pid \d+\) exited unexpectedly"
+LOST = (
+    r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly|DataLoader worker \(pid \d+\) exited unexpectedly"
+    r"|(?P<pin>Pin memory thread exited unexpectedly)"
+)
 FAILED = r"Received (?:Signals\.)?(?:SIG\w+|\d+) death signal|KeyboardInterrupt|oom[-_]kill|Killed process"
 FIX = Fix(
     "load without workers once: the rank itself then shows the line that crashes",
@@ -59,7 +62,7 @@ def without_a_signal(record: Record, match: re.Match[str], log: Log) -> Iterator
     if log.first(SIGNALLED) or log.first(FAILED):
         return
     yield Finding(
-        "a data loader worker ended, and nothing tells why",
+        ("the thread that pins batches" if match["pin"] else "a data loader worker") + " ended, and nothing tells why",
         (record.proof(match, "a batch"),),
         FIX,
         record.place,

@@ -105,6 +105,25 @@ def of_a_worker(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
         )
 
 
+@log_pattern(r"unable to mmap \d+ bytes from file <[^>\n]*>: Cannot allocate memory \(12\)")
+def of_a_mapping(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """ENOMEM of mmap: each tensor that a worker hands over is a mapping of its own."""
+    yield Finding(
+        "a tensor could not be mapped from shared memory: no memory, or too many mappings",
+        (record.proof(match, "a mapping for each tensor that is handed over"),),
+        Fix(
+            "hand over fewer and larger tensors: collate in the worker, no lists of small tensors",
+            command="cat /proc/sys/vm/max_map_count; wc -l /proc/PID/maps   # of the rank",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+        ambiguity=Ambiguity(
+            ("more mappings than vm.max_map_count allows", "the memory of the host or its container is used up"),
+            "wc -l /proc/PID/maps; cat /proc/sys/vm/max_map_count; free -g   # PID: the rank",
+        ),
+    )
+
+
 @log_pattern(DIED, context=(DF, MAPPED, CRASH, WORKER))
 def of_a_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Name SIGBUS where nothing tells whose memory it was."""

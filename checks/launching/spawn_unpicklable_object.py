@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Role, Severity, log_pattern
 
 AILMENT = Ailment("DDP413", Severity.ERROR)
 LOCAL = r"Can't (?:pickle|get) local object (?:'([^'\n]+)'|<(?:function|class) ([^\s>]+(?:<locals>\.[^\s>]*>?)?))"
@@ -90,3 +90,29 @@ def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
         ),
         record.place,
     )
+
+
+@log_pattern(r"RuntimeError: Cowardly refusing to serialize non-leaf tensor which requires_grad")
+def of_a_tensor_with_history(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A result of a computation cannot go to another process with its graph."""
+    yield Finding(
+        "a tensor that is the result of a computation is handed to another process, and its graph cannot go along",
+        (record.proof(match, "tensors without history"),),
+        Fix("detach it first", diff="-queue.put(loss)\n+queue.put(loss.detach())"),
+        record.place,
+    )
+
+
+@log_pattern(r"EOFError: Ran out of input", role=Role.CONSEQUENCE)
+def in_the_new_process(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A process whose arguments never came: the one that starts it failed while it pickled them."""
+    if re.search(r"from_parent|spawn_main", record.text):
+        yield Finding(
+            "a new process got no arguments: the one that started it failed while it sent them",
+            (record.proof(match, "the arguments, pickled"),),
+            Fix("read the error of the process that starts it: it names what cannot be pickled", command=FIRST),
+            record.place,
+        )
+
+
+FIRST = "grep -n -B5 -iE 'pickl' train.log | head -40"

@@ -35,10 +35,11 @@ FAILED = (
     r"failed \(exitcode: ([1-9]\d*)\)(?: local_rank: (\d+))?|exitcode\s*: ([1-9]\d*) \(pid: \d+\)"
     r"|CalledProcessError: Command [^\n]* returned non-zero exit status ([1-9]\d*)|exits with return code = ([1-9]\d*)"
     r"|Child process with PID \d+ terminated with code ([1-9]\d*)\b"
+    r"|ProcessExitedException: process \d+ terminated with exit code ([1-9]\d*)"
 )
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
-LAUNCHERS = {"ChildFailedError", "CalledProcessError"}
+LAUNCHERS = {"ChildFailedError", "CalledProcessError", "ProcessExitedException"}
 REFUSED = (
     r"(?m)^[\w./-]+: error: (?:the following arguments are required|unrecognized arguments|one of the arguments"
     r"|argument |ambiguous option)[^\n]*|^Error: (?:Missing|No such|Invalid value for|Got unexpected)[^\n]*"

@@ -47,7 +47,7 @@ CAUSES = (
 
 @log_pattern(
     r"\binvalid usage(?: \(run with [^)\n]*\))?, NCCL version|NCCL error: invalid usage\b"
-    r"|ncclInvalidUsage: This usually reflects invalid usage",
+    r"|NCCL Error 5: invalid usage|ncclInvalidUsage: This usually reflects invalid usage",
     role=Role.GENERIC,
     context=(WARN,),
 )

@@ -145,6 +145,28 @@ def _shares_family(host: Host, tries: list[Try]) -> bool:
     return not own or any((":" in each.address) in own for each in tries)
 
 
+@log_pattern(r"RuntimeError: connect\(\) timed out\.")
+def in_logs_of_older_versions(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read the words of torch before 1.13, which name no address."""
+    yield Finding(
+        "rank 0's store at MASTER_ADDR:MASTER_PORT was not reached",
+        (record.proof(match, "the store of rank 0 answers"),),
+        Fix(
+            "see rank 0's own output first: if it never opened the store, its error is the one to fix",
+            command='nc -zv -w 5 "$MASTER_ADDR" "$MASTER_PORT"   # from this host, while rank 0 is starting',
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "rank 0 was not started, or failed before it opened the store",
+                "a firewall drops connections to the port",
+                "MASTER_ADDR is not the address of rank 0's host",
+            ),
+            'nc -zv -w 5 "$MASTER_ADDR" "$MASTER_PORT"   # from this host',
+        ),
+    )
+
+
 @log_pattern(GAVE_UP, context=(ERRNO, C10D_STORE))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that a client gave up, and what its host answered; names that lead nowhere are other checks'."""

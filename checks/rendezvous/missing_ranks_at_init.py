@@ -214,10 +214,58 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         f"for {waiting.seconds:.0f} s" + (f", at {told.address}" if told.address else ""),
     )
     elsewhere = [position for position in event.ranks if position.rank in missing]
-    if elsewhere:
+    twin = next((each for each in training.rivals if _is_twin(each, waiting, event)), None)
+    if told.launched is not None and told.launched < event.world_size and not elsewhere:
+        yield _more_than_launched(event, waiting, told)
+    elif twin is not None and not elsewhere:
+        yield _two_of_one_rank(waiting, twin, missing)
+    elif elsewhere:
         yield _seen(message, came, elsewhere)
     else:
         yield _unseen(message, came, event, waiting, told)
+
+
+def _more_than_launched(event: Stalled, waiting: Position, told: Joining) -> Finding:
+    """Name the two numbers: the launcher's is in WORLD_SIZE, whatever init_process_group is told."""
+    return Finding(
+        f"init_process_group is told {event.world_size} ranks at {short(waiting.site)}, and torchrun has started "
+        f"{told.launched}: it waits for ranks that never come",
+        (
+            Evidence(f"world_size={event.world_size}", f"{told.launched}", f"rank {waiting.rank}, the call"),
+            Evidence(f"WORLD_SIZE={told.launched}", f"{event.world_size}", "the environment that torchrun has set"),
+        ),
+        Fix(
+            "leave rank and world size to torchrun, or start as many ranks as the script says",
+            diff=f'-dist.init_process_group("{told.backend}", rank=..., world_size={event.world_size})\n'
+            f'+dist.init_process_group("{told.backend}")',
+            command=f"torchrun --nproc_per_node={event.world_size} train.py",
+        ),
+        place(waiting.site, rank=waiting.rank),
+    )
+
+
+def _is_twin(told: Joining, waiting: Position, event: Stalled) -> bool:
+    """Whether another process that is still there has joined as the very rank that waits."""
+    return told.rank == waiting.rank and told.pid != waiting.pid and told.pid in {each.pid for each in event.siblings}
+
+
+def _two_of_one_rank(waiting: Position, twin: Joining, missing: tuple[int, ...]) -> Finding:
+    """Two processes take one rank, so that another rank is nobody's; each of them sees it, and it is told once."""
+    (one, at), (other, there) = sorted([(waiting.pid, waiting.site), (twin.pid, twin.site)])
+    return Finding(
+        f"processes {one} and {other} both join as rank {waiting.rank}, and nobody as {_listed(missing)}: "
+        "init_process_group waits for ever",
+        (
+            Evidence(f"rank={waiting.rank}", "", f"pid {one}, {at}"),
+            Evidence(f"rank={twin.rank}", "a rank of its own", f"pid {other}, {there}"),
+        ),
+        Fix(
+            "leave the rank to the launcher: RANK is the rank in the job, LOCAL_RANK that on its host",
+            diff='-dist.init_process_group("gloo", rank=node_rank, world_size=world_size)\n'
+            '+dist.init_process_group("gloo")   # under torchrun',
+        ),
+        place(waiting.site, rank=waiting.rank),
+    )
 
 
 def _seen(message: str, came: Evidence, elsewhere: list[Position]) -> Finding:

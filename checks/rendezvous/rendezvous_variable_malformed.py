@@ -39,6 +39,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -155,3 +156,23 @@ def _finding(name: str, value: str, expected: str, severity: Severity | None = N
         Place(variable=name),
         severity=severity,
     )
+
+
+READ = r"environ(?:\.get\(|\[)\s*[\"'](?P<name>(?:LOCAL_)?(?:RANK|WORLD_SIZE)|MASTER_PORT|SLURM_\w+|NODE_RANK)[\"']"
+
+
+@log_pattern(r"ValueError: invalid literal for int\(\) with base 10: (?P<value>'[^'\n]{0,80}')")
+def where_it_is_read(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find the variable in the line of the script that could not read it."""
+    lines = record.text[: match.start()].rstrip().splitlines()
+    read = next(filter(None, (re.search(READ, line) for line in reversed(lines[-3:]))), None)
+    if read:
+        yield Finding(
+            f"{read['name']}={match['value']} is no number",
+            (record.proof(match, "a whole number"),),
+            Fix(
+                "see what sets it: a launch line whose own variable is empty, or has a blank or a unit in it",
+                command=f"env | grep {read['name']}   # in the launch script, before the launch",
+            ),
+            replace(record.place, variable=read["name"]),
+        )

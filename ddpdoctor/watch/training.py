@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ddpdoctor.watch.events import Event, Joined
+from ddpdoctor.watch.events import Event, Joined, Joining
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """All events so far; a check reads, the monitor adds."""
+    """All events so far; a check reads, the monitor adds.
+
+    ``rivals`` are processes that joined, at the same place, as a rank that another process is: each for itself is taken
+    for a training of its own.
+    """
 
     _events: dict[type[Event], list[Event]] = field(default_factory=lambda: defaultdict(list))
+    rivals: list[Joining] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
         """Take up one more event."""

@@ -67,6 +67,7 @@ class Trainings:
             self._launched(event, rank)
         elif isinstance(event, Joining):
             self._meets(event.pid, rank, event.address, event.world_size)
+            self._rivals(event)
         elif isinstance(event, Joined) and not self.of(event.pid).of(Joining, pid=event.pid):
             self._meets(event.pid, rank, "", event.world_size)  # it had joined before it was watched
         training = self.of(event.pid)
@@ -97,6 +98,14 @@ class Trainings:
             del party.ranks[pid]
             party.training.hand_over(pid, found.training)
         self._enter(pid, rank, found)
+
+    def _rivals(self, event: Joining) -> None:
+        """Tell both trainings where a process joins at the same place as a rank that another process is there."""
+        own = self._of[event.pid]
+        for each in self._parties:
+            if each is not own and each.meeting == own.meeting and event.address and event.rank in each.ranks.values():
+                each.training.rivals.append(event)
+                own.training.rivals.extend(told for told in each.training.of(Joining) if told.rank == event.rank)
 
     def _is_where_it_was_launched(self, party: Party, pid: int, rank: int, world_size: int) -> bool:
         """Whether a process joins as the rank that its launcher made it, wherever it thinks that the others are."""

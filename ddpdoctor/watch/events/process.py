@@ -25,14 +25,15 @@ class Joining(Event):
     """A rank enters init_process_group; Joined follows when it returns.
 
     ``address`` is where it meets the others; ``local_size`` how many ranks the launcher started on this host, None
-    where it says nothing of that. ``store_port`` is the port of the store that torchrun has opened for its ranks, which
-    open none then; empty where it has opened none.
+    where it says nothing of that; ``launched`` how many it started in all. ``store_port`` is the port of the store that
+    torchrun has opened for its ranks, which open none then; empty where it has opened none.
     """
 
     world_size: int
     backend: str
     address: str = ""
     local_size: int | None = None
+    launched: int | None = None
     store_port: str = ""
 
 

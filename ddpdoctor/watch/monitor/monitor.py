@@ -211,7 +211,10 @@ class Monitor:
             self._tell(self._dispatcher.see(event))
             return
         self._dispatcher.trainings.add(event)
-        if not event.error.startswith("ddpdoctor."):
+        is_end_of_a_hang = event.error.endswith("SignalException") and any(
+            each.hung for each in self._followed.values()
+        )
+        if not event.error.startswith("ddpdoctor.") and not is_end_of_a_hang:
             self._follow(event.pid).fails(event)
 
     def _is_settled(self, each: Followed) -> bool:

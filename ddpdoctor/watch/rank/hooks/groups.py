@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,8 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
     shapes = _shapes(args[0]) if args else ""
     if operation in {"send", "recv"} and len(args) > 1 and isinstance(args[1], int):
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
+        if len(args) > 2 and isinstance(args[2], int) and args[2]:  # noqa: PLR2004 - tensors, the other rank, the tag
+            shapes += f", tag {args[2]}"
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
     recorder.models.communicated(operation, args, early=recorder.early)
     recorder.exchanges.communicated(operation, args, site)
@@ -139,21 +142,28 @@ def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    import os
-
     def told(argument: str, variable: str) -> int:
         given = kwargs.get(argument, -1)
-        text = os.environ.get(variable, "")
-        return given if isinstance(given, int) and given >= 0 else int(text) if text.isdecimal() else -1
+        if isinstance(given, int) and given >= 0:
+            return given
+        number = _set(variable)
+        return -1 if number is None else number
 
     recorder.joining(
         told("rank", "RANK"),
         world_size=told("world_size", "WORLD_SIZE"),
         backend=backend(args, kwargs),
         address=address(args, kwargs),
-        local_size=int(local) if (local := os.environ.get("LOCAL_WORLD_SIZE", "")).isdecimal() else None,
+        local_size=_set("LOCAL_WORLD_SIZE"),
+        launched=_set("WORLD_SIZE") if os.environ.get("TORCHELASTIC_RUN_ID") else None,
         store_port=recorder.given_port if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "",
     )
+
+
+def _set(variable: str) -> int | None:
+    """Return the number that a variable holds; None where it holds none."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else None
 
 
 def _leaving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

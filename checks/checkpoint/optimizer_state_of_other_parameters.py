@@ -1,0 +1,55 @@
+"""The state of an optimizer does not fit the parameters of this one.
+
+## What happens
+
+An optimizer's state goes by the order of its parameters, not by name. "loaded state dict contains a parameter group
+that doesn't match the size of optimizer's group" or "has a different number of parameter groups" means that this
+optimizer was given other parameters: frozen ones that were left out then and not now, a head that was added, groups
+for weight decay that are made otherwise, an optimizer of a wrapped model under FSDP (flat parameters) against one of
+the plain model. With equal counts and another order nothing is raised, and every moment lands on the wrong parameter.
+
+## How to be sure
+
+Compare `[len(g["params"]) for g in state["param_groups"]]` with `[len(g["params"]) for g in optimizer.param_groups]`;
+`ddpdoctor inspect last.pt` shows the counts in the file.
+
+## How to mend it
+
+Build model, freezing and groups exactly as in the run that saved, then load. Where the model has changed, load the
+model's weights alone and begin with a new optimizer. Under FSDP use
+`torch.distributed.checkpoint.state_dict.get_optimizer_state_dict` and `set_optimizer_state_dict`, which go by name.
+
+## Versions and sources
+
+Holds for all versions of torch. Source: torch/optim/optimizer.py, `load_state_dict`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP814", Severity.ERROR)
+
+
+@log_pattern(
+    r"ValueError: loaded state dict "
+    r"(?:(?P<size>contains a parameter group that doesn't match the size of optimizer's group)"
+    r"|has a different number of parameter groups)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say what differs: the groups, or what is in one."""
+    yield Finding(
+        "the saved optimizer has "
+        + ("a group with another number of parameters" if match["size"] else "another number of parameter groups")
+        + " than this one",
+        (record.proof(match, "the parameters and groups of the run that saved it"),),
+        Fix(
+            "build the optimizer as the run that saved it did; where the model has changed, begin with a new one",
+            command="ddpdoctor inspect checkpoint.pt   # groups and parameters in the file",
+            diff="-optimizer.load_state_dict(checkpoint['optimizer'])\n+model.load_state_dict(checkpoint['model'])",
+        ),
+        record.place,
+    )

@@ -1,0 +1,55 @@
+"""A group names ranks that this job does not have.
+
+## What happens
+
+`dist.new_group(ranks)` counts from 0 to the world size less one. A list made for eight GPUs fails on four: "Rank 5 is
+out of range. Valid ranks are 0 to 3 (world_size=4)", in older versions "the new group's rank should be within the
+world_size set by init_process_group", and "the new group's world size should be less or equal to the world size".
+Usual reasons: the size of the groups is written into the script, or each host counts its GPUs and the job has fewer
+ranks.
+
+## How to be sure
+
+The message gives the rank and the world size. `print(dist.get_world_size(), ranks)` before the call.
+
+## How to mend it
+
+Start as many ranks as the groups need, or derive the groups from `dist.get_world_size()`. Every rank makes all groups,
+in the same order, also those it is not in.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/distributed/distributed_c10d.py,
+`_new_group_with_tag`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP747", Severity.ERROR)
+
+
+@log_pattern(
+    r"ValueError: Rank (?P<rank>\d+) is out of range\. Valid ranks are 0 to \d+ \(world_size=(?P<world>\d+)\)"
+    r"|[Tt]he new group's rank should be within the (?:the )?world_size set by init_process_group"
+    r"|the new group's world size should be less or equal to the world size set by init_process_group"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the rank and the world size where the message does."""
+    rank, world = match["rank"], match["world"]
+    yield Finding(
+        f"new_group asks for rank {rank} of a job of {world} ranks"
+        if rank
+        else "new_group asks for more ranks than the job has",
+        (record.proof(match, f"ranks from 0 to {int(world) - 1}" if world else "ranks below the world size"),),
+        Fix(
+            "derive the groups from the world size, or start as many ranks as they need",
+            diff="-group = dist.new_group(range(8))\n+group = dist.new_group(range(dist.get_world_size()))",
+            command="torchrun --standalone --nproc_per_node=8 train.py   # as many as the groups need",
+        ),
+        record.place,
+    )

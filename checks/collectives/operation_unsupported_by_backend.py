@@ -1,0 +1,61 @@
+"""The backend does not have this collective or reduction.
+
+## What happens
+
+Gloo has no average and, before torch 2.5, no reduce_scatter; it cannot run ReduceOp.PREMUL_SUM. The call is refused at
+once: "Cannot use ReduceOp.AVG with Gloo", "ProcessGroupGloo does not support reduce_scatter". Code that was written
+for NCCL meets it in a test on the CPU, or where `backend="cuda:nccl,cpu:gloo"` sends CPU tensors to gloo.
+
+## How to be sure
+
+`print(dist.get_backend(group), tensor.device)` before the call. On the device of the tensor decides which backend
+works.
+
+## How to mend it
+
+Sum, then divide by the world size. In place of reduce_scatter use all_reduce and take the own share. Use NCCL for
+tensors on GPUs.
+
+## Versions and sources
+
+Holds for torch 2.2 and later, each with its own list: torch 2.13's gloo averages and has reduce_scatter. Source:
+torch's ProcessGroupGloo.cpp, Backend.hpp; seen with torch 2.2.2 and 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP791", Severity.ERROR)
+
+COLLECTIVE = r"(?:all|reduce|scatter|gather|broadcast|send|recv|barrier)\w*"
+
+
+@log_pattern(
+    r"Cannot use ReduceOp\.(?P<op>AVG|PREMUL_SUM) with (?P<with>Gloo|MPI|UCC)"
+    rf"|(?:Backend (?P<named>\w+)|ProcessGroup(?P<old>Gloo|MPI|UCC|NCCL)) does not support (?P<what>{COLLECTIVE})"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the backend and what it lacks."""
+    backend = (match["with"] or match["named"] or match["old"]).lower()
+    what = f"ReduceOp.{match['op']}" if match["op"] else match["what"]
+    yield Finding(
+        f"{backend} does not have {what}",
+        (record.proof(match, "a collective that this backend has, or tensors of another backend's device"),),
+        AVERAGE if match["op"] else WHOLE,
+        record.place,
+    )
+
+
+AVERAGE = Fix(
+    "sum, and divide by the world size",
+    diff="-dist.all_reduce(x, op=dist.ReduceOp.AVG)\n+dist.all_reduce(x)\n+x /= dist.get_world_size()",
+)
+WHOLE = Fix(
+    "use NCCL for tensors on GPUs; on the CPU reduce the whole and take the own share",
+    diff="-dist.reduce_scatter_tensor(share, whole)\n+dist.all_reduce(whole)\n"
+    "+share.copy_(whole.chunk(dist.get_world_size())[dist.get_rank()])",
+)

@@ -1,0 +1,60 @@
+"""The driver is there, and CUDA cannot be initialised.
+
+## What happens
+
+The first call of CUDA in a rank fails although the driver answers: "CUDA unknown error - this may be due to an
+incorrectly set up environment", "CUDA driver initialization failed, you might not have a CUDA gpu". The usual reasons:
+the module `nvidia_uvm` is not loaded or lost its state (after a suspend; in a container without /dev/nvidia-uvm),
+CUDA_VISIBLE_DEVICES was changed after torch had looked, on HGX machines the fabric manager does not run, or a GPU has
+fallen off the bus.
+
+## How to be sure
+
+`nvidia-smi` works while `python -c "import torch; torch.cuda.init()"` fails. `ls /dev/nvidia-uvm`, `lsmod | grep
+nvidia_uvm`, `systemctl status nvidia-fabricmanager`, `sudo dmesg | grep -i xid` tell the reasons apart.
+
+## How to mend it
+
+`sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm`; in a container `docker run --gpus all`; fabric manager:
+start it. Set CUDA_VISIBLE_DEVICES before Python starts.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: torch's c10/cuda/CUDAFunctions.cpp; NVIDIA's Fabric Manager User Guide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP224", Severity.ERROR)
+
+
+@log_pattern(
+    r"RuntimeError: (?:CUDA unknown error - this may be due to an incorrectly set up environment"
+    r"|CUDA driver initialization failed, you might not have a CUDA gpu"
+    r"|Unexpected error from cudaGetDeviceCount\(\)\. Did you run some cuda functions before calling)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The message is the same for several reasons: they are named, with the command for each."""
+    yield Finding(
+        "CUDA cannot be initialised in this rank",
+        (record.proof(match, "torch.cuda.init() returns"),),
+        Fix(
+            "see whether the unified memory device is there, then load its module anew",
+            command="ls /dev/nvidia-uvm; sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the module nvidia_uvm is not loaded or lost its state, or the container has no /dev/nvidia-uvm",
+                "on a machine with NVSwitch the fabric manager does not run",
+                "CUDA_VISIBLE_DEVICES was changed after torch had looked for GPUs",
+                "a GPU has fallen off the bus",
+            ),
+            "ls /dev/nvidia-uvm; systemctl is-active nvidia-fabricmanager; sudo dmesg | grep -i xid",
+        ),
+    )

@@ -1,0 +1,52 @@
+"""torch.compile cannot split this model at DDP's buckets.
+
+## What happens
+
+To overlap communication, torch.compile cuts the graph of a DDP model where its buckets end (DDPOptimizer). Activation
+checkpointing, `torch.cond`, flex attention and other higher order operators cannot be cut: "DDPOptimizer backend:
+Found a higher order op in the graph. This is not supported". Compiled autograd does not work with DDP's C++ reducer at
+all.
+
+## How to be sure
+
+The message is compile's own and names the switch. The same model compiles without DDP.
+
+## How to mend it
+
+Switch the cutting off, `torch._dynamo.config.optimize_ddp = False`, before the first step: the communication then
+starts after the whole backward. Or compile the blocks inside of the model instead of the wrapped model. With compiled
+autograd use `optimize_ddp = "python_reducer"`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch/_dynamo/backends/distributed.py; torch's reducer.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP589", Severity.ERROR)
+
+
+@log_pattern(
+    r"DDPOptimizer backend: Found a higher order op in the graph"
+    r"|(?P<auto>Compiled autograd is not compatible with C\+\+ DDP Reducer)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the switch that helps."""
+    value = '"python_reducer"' if match["auto"] else "False"
+    yield Finding(
+        "compiled autograd does not work with DDP's C++ reducer"
+        if match["auto"]
+        else "torch.compile cannot cut this model at DDP's buckets: it holds a higher order operator",
+        (record.proof(match, f"torch._dynamo.config.optimize_ddp = {value}"),),
+        Fix(
+            "set the switch before the first step",
+            diff=f"+torch._dynamo.config.optimize_ddp = {value}\n model = torch.compile(DDP(model))",
+        ),
+        record.place,
+    )

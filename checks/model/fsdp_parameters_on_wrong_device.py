@@ -1,0 +1,64 @@
+"""Parameters of an FSDP module lie on another device than FSDP works on.
+
+## What happens
+
+FSDP1 gathers and reduces on one device for each rank. A module that was wrapped on the CPU without `device_id`, a head
+that was added or moved afterwards, or `sync_module_states=True` with a model on the CPU is refused: "An FSDP-managed
+module unexpectedly has parameters on cpu", "The module has CPU parameters or buffers when `sync_module_states=True`".
+
+## How to be sure
+
+`Counter(p.device for p in model.parameters())` before wrapping; with CPU offload all of them are on the CPU.
+
+## How to mend it
+
+Choose the GPU first, `torch.cuda.set_device(local_rank)`, and pass `device_id=torch.cuda.current_device()`: FSDP then
+moves what it wraps. Do not move the model after wrapping; with CPU offload do not call `.cuda()` at all.
+
+## Versions and sources
+
+Holds for FSDP1 in torch 2.2 to 2.13. Source: torch/distributed/fsdp, `_init_utils.py` and `_runtime_utils.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP587", Severity.ERROR)
+
+
+@log_pattern(
+    r"An FSDP-managed module (?P<offload>with parameter CPU offloading enabled |unexpectedly )has parameters on "
+    r"(?P<device>\w[\w:]*)"
+    r"|The module has CPU parameters(?: or buffers)? when `?sync_module_states=True"
+    r"|To support a module with both CPU and GPU params, please pass in device_id"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say where the parameters are, and where FSDP wants them."""
+    if (match["offload"] or "").startswith("with"):
+        yield Finding(
+            f"the parameters are offloaded to the CPU by FSDP, and the model was moved to {match['device']}",
+            (record.proof(match, "parameters that stay on the CPU"),),
+            Fix(
+                "leave an offloaded model where FSDP put it",
+                diff=" model = FSDP(model, cpu_offload=CPUOffload(offload_params=True))\n-model.cuda()",
+            ),
+            record.place,
+        )
+        return
+    device = match["device"]
+    yield Finding(
+        f"FSDP finds parameters on {device}"
+        if device
+        else "FSDP finds parameters on the CPU, and is given no GPU for them",
+        (record.proof(match, "all parameters on the GPU of this rank"),),
+        Fix(
+            "choose the GPU of this rank, and let FSDP move the model to it",
+            diff="+torch.cuda.set_device(local_rank)\n-model = FSDP(model)\n"
+            "+model = FSDP(model, device_id=torch.cuda.current_device())",
+        ),
+        record.place,
+    )

@@ -1,0 +1,55 @@
+"""Parameters are still on the meta device: they have a shape and no data.
+
+## What happens
+
+A model built under `torch.device("meta")`, `init_empty_weights()` or `low_cpu_mem_usage=True` has no values until it
+is given some. Moving it ("Cannot copy out of meta tensor; no data!") or training it under FSDP ("parameters should be
+materialized before training but the following parameters are still on meta device") is refused. Often one part is left
+over: it is not in the checkpoint, or only rank 0 loaded the weights.
+
+## How to be sure
+
+`[n for n, p in model.named_parameters() if p.is_meta]` lists what has no data, on each rank.
+
+## How to mend it
+
+`model.to_empty(device=...)`, then load or initialise all weights: `load_state_dict(..., assign=True)`,
+`reset_parameters()`. FSDP1 takes `param_init_fn`, and with `sync_module_states=True` copies rank 0's weights to the
+other ranks.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: torch/nn/modules/module.py;
+torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP588", Severity.ERROR)
+
+
+@log_pattern(
+    r"Cannot copy out of meta tensor; no data!"
+    r"|FSDP parameters should be materialized from meta device before training[^\n\[]{0,80}"
+    r"(?:\[(?P<names>[^\]\n]{1,200}))?"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the parameters where the message does."""
+    names = match["names"]
+    yield Finding(
+        f"parameters are still on the meta device: {names}"
+        if names
+        else "a tensor on the meta device has no data to move",
+        (record.proof(match, "parameters with data before the model is moved or trained"),),
+        Fix(
+            "give the model memory, then its weights",
+            diff="-model = model.to(device)\n+model.to_empty(device=device)\n"
+            "+model.load_state_dict(torch.load(path, weights_only=True, map_location=device))",
+        ),
+        record.place,
+    )

@@ -1,0 +1,47 @@
+"""init_method names a way to meet that torch does not have.
+
+## What happens
+
+`init_method` is a URL: `env://`, `tcp://host:port` or `file:///path`. Another scheme, or a path or address without
+one, has no handler: "No rendezvous handler for tcps://". A Windows path makes its drive the scheme ("No rendezvous
+handler for c://").
+
+## How to be sure
+
+Print the value that is given: often it comes from a configuration or an option such as `--dist-url`.
+
+## How to mend it
+
+Under torchrun leave it out (`env://` is the default). By hand: `tcp://10.0.0.1:29500` with rank and world size, or
+`file:///shared/path/of/a/new/file`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/distributed/rendezvous.py, `rendezvous`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP372", Severity.ERROR)
+
+
+@log_pattern(r"RuntimeError: No rendezvous handler for (?P<scheme>[\w.+-]*)://")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the scheme."""
+    scheme = match["scheme"]
+    yield Finding(
+        f"init_method begins with {scheme}://, and torch knows env://, tcp:// and file://"
+        if scheme
+        else "init_method has no scheme, and torch knows env://, tcp:// and file://",
+        (record.proof(match, "env://, tcp://HOST:PORT or file:///PATH"),),
+        Fix(
+            "leave init_method out under torchrun; else name host and port",
+            diff="-dist.init_process_group(backend, init_method=url)\n+dist.init_process_group(backend)",
+        ),
+        record.place,
+    )

@@ -1,0 +1,193 @@
+"""Hangs whose cause is a collective that some ranks skip, also where a caller is guarded, and messages nobody gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import CHECKS
+
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import (
+    Communication,
+    Doing,
+    Failed,
+    Joining,
+    PeerLost,
+    Position,
+    Progress,
+    Sibling,
+    Site,
+    Stalled,
+)
+
+TRAIN = """\
+rank = dist.get_rank()
+def save(model):
+    if rank == 0:
+        dist.barrier()
+    dist.barrier()
+
+def validate(model):
+    dist.all_reduce(loss)
+
+if rank >= 0:
+    for epoch in range(3):
+        save(model)
+        if rank == 0:
+            validate(model)
+        dist.broadcast(x, 0)
+
+def early():
+    if rank == 0:
+        dist.broadcast(x, 0)
+        return
+    dist.broadcast(x, 0)
+"""
+GUARDED, OPEN, WITHIN, SAVE, CALL, OTHER, EARLY, LATE = 4, 5, 8, 12, 14, 15, 19, 21
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    """Return the path of a script with such collectives."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN, encoding="utf-8")
+    return str(path)
+
+
+def calls(file: str, operation: str, *lines: int) -> tuple[Communication, ...]:
+    """Return the calls of a rank, one after another, in the default group."""
+    return tuple(
+        Communication(number, float(number), operation, "0", "[1]", Site(file, line, "f"))
+        for number, line in enumerate(lines, 1)
+    )
+
+
+def waits(file: str, rank: int, operation: str, *lines: int, recent: tuple[Communication, ...] = ()) -> Position:
+    """Return a rank that waits; ``lines`` are its stack, innermost first."""
+    stack = tuple(Site(file, line, "f") for line in lines)
+    return Position(
+        rank=rank, pid=rank + 1, doing=Doing.WAITING, seconds=9, site=stack[0], operation=operation, stack=stack,
+        recent=recent,
+    )  # fmt: skip
+
+
+def asked(*ranks: Position, siblings: tuple[Sibling, ...] = ()) -> list[tuple[str, str, int | None]]:
+    """Ask all checks about a hang of these ranks: slug, message and line of what they find."""
+    event = Stalled(pid=0, time=2.0, ranks=ranks, world_size=2, siblings=siblings)
+    found = Dispatcher(CHECKS).see(event)
+    return [(each.check.slug, each.finding.message, each.finding.place.line) for each in found]
+
+
+def test_the_call_that_was_taken_for_another_one_is_named(script: str) -> None:
+    """Rank 0's barrier under the condition met rank 1's next barrier: the line of the first, not of what waits now."""
+    zero = waits(script, 0, "barrier", OPEN, SAVE, recent=calls(script, "barrier", GUARDED, OPEN))
+    one = waits(script, 1, "broadcast", OTHER, recent=calls(script, "barrier", OPEN))
+
+    [(slug, message, line)] = asked(zero, one)
+
+    assert (slug, line) == ("rank0-only-collective", GUARDED)
+    assert "met the barrier of rank 1 at train.py:5" in message
+
+
+def test_two_branches_that_belong_together_are_not_taken_for_it(script: str) -> None:
+    """Rank 0 leaves a function early after its own call: the calls match."""
+    zero = waits(script, 0, "barrier", OPEN, SAVE, recent=calls(script, "broadcast", EARLY))
+    one = waits(script, 1, "all_reduce", WITHIN, recent=calls(script, "broadcast", LATE))
+
+    assert all("taken" not in message and "met the" not in message for _, message, _ in asked(zero, one))
+
+
+def test_a_caller_under_a_condition_is_named(script: str) -> None:
+    """The collective itself stands in a function that one rank alone calls; `if rank >= 0` holds both ranks."""
+    [(slug, message, line)] = asked(waits(script, 0, "all_reduce", WITHIN, CALL), waits(script, 1, "broadcast", OTHER))
+
+    assert (slug, line) == ("rank0-only-collective", WITHIN)
+    assert "under `if rank == 0` at train.py:14" in message
+
+
+def test_a_condition_that_holds_all_ranks_is_no_cause(script: str) -> None:
+    """Both ranks are under `if rank >= 0`."""
+    found = asked(waits(script, 0, "barrier", OPEN, SAVE), waits(script, 1, "broadcast", OTHER))
+
+    assert "rank0-only-collective" not in {slug for slug, _, _ in found}
+
+
+def test_a_forward_of_one_rank_that_lost_the_others_is_named(script: str) -> None:
+    """Rank 1 has come to its end; rank 0 is in a forward that it alone makes."""
+    site = Site(script, CALL, "f")
+    lost = Failed(
+        pid=1, time=2.0, rank=0, site=site, error="RuntimeError", text="RuntimeError: Connection closed by peer"
+    )
+    progress = (Progress(rank=0, forwards=9, recent=()), Progress(rank=1, forwards=8, recent=(), ended=True))
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), ended=(1,), progress=progress, stack=(site,))
+
+    [found] = Dispatcher(CHECKS).see(event)
+
+    assert (found.check.slug, found.finding.place.line) == ("rank0-only-collective", CALL)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "said"),
+    [
+        ("[4] to 2", "[4] from 0", "rank 0 sends to rank 2, and the last rank of this job is 1"),
+        ("[4] to 1, tag 1", "[4] from 0, tag 2", "rank 0 sends to rank 1 with tag 1 at train.py:4, and rank 1 waits"),
+        (
+            "[4] to 1",
+            "[4] from 0, tag 2",
+            "rank 0 sends to rank 1 with tag 0 at train.py:4, and rank 1 waits for tag 2",
+        ),
+        ("[4] to 1, tag 3", "[4] from 0, tag 3", "no message is on its way"),
+    ],
+)
+def test_a_message_that_nobody_gets_is_explained(script: str, sent: str, received: str, said: str) -> None:
+    """A rank that does not exist, and tags that differ, are told before a deadlock is."""
+    ranks = []
+    for rank, (operation, shapes, line) in enumerate((("send", sent, GUARDED), ("recv", received, OPEN))):
+        last = Communication(1, 1.0, operation, "0", shapes, Site(script, line, "f"))
+        ranks.append(waits(script, rank, operation, line, recent=(last,)))
+
+    [(slug, message, _)] = asked(*ranks)
+
+    assert slug == "receive-deadlock"
+    assert message.startswith(said)
+
+
+def joining(file: str, pid: int, rank: int, size: int, launched: int | None = None) -> Joining:
+    """Return a process that enters init_process_group."""
+    return Joining(
+        pid=pid, time=1.0, rank=rank, world_size=size, backend="gloo", address="h:1", launched=launched,
+        site=Site(file, 1, "f"),
+    )  # fmt: skip
+
+
+def test_a_world_that_is_larger_than_what_torchrun_started_is_an_error(script: str) -> None:
+    """The numbers of both are named; nothing is open."""
+    judge = Dispatcher(CHECKS)
+    for rank in range(2):
+        list(judge.see(joining(script, rank + 1, rank, size=4, launched=2)))
+    ranks = tuple(waits(script, rank, "init_process_group", OPEN) for rank in range(2))
+
+    [found] = judge.see(Stalled(pid=0, time=2.0, ranks=ranks, world_size=4, siblings=(Sibling(9, busy=False),)))
+
+    assert found.check.slug == "missing-ranks-at-init"
+    assert found.finding.message.startswith(
+        "init_process_group is told 4 ranks at train.py:5, and torchrun has started 2"
+    )
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("alive", [True, False])
+def test_two_processes_of_one_rank_are_named(script: str, order: tuple[int, int], *, alive: bool) -> None:
+    """Whichever came first; one that is no more is none of them."""
+    judge = Dispatcher(CHECKS)
+    for pid in order:
+        list(judge.see(joining(script, pid, 0, size=2)))
+    siblings = (Sibling(2, busy=False),) if alive else (Sibling(7, busy=False),)
+    event = Stalled(
+        pid=0, time=2.0, ranks=(waits(script, 0, "init_process_group", OPEN),), world_size=2, siblings=siblings
+    )
+
+    [found] = judge.see_of(judge.trainings.of(1), event)
+
+    assert ("both join as rank 0" in found.finding.message) is alive
