@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP552", Severity.NOTE)
 LARGE = 0.2  # of a step
 LEAST = 0.005  # seconds of a step
+STARVED = 0.3  # of the time: beyond it, the threads that communicate wait for a core as well
 SHOWN = 4  # ranks
 
 
@@ -71,7 +72,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         return
     total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
     lost = statistics.median(each_waits) * (times - 1)
-    if lost < LEAST or lost / total - max(each.starved for each in event.ranks) < LARGE:
+    if lost < LEAST or lost / total < LARGE or any(each.starved > STARVED for each in event.ranks):
         return
     yield Finding(
         f"each step of the optimizer has {times} backwards, and all ranks average the gradients in each of them: about "
