@@ -190,6 +190,37 @@ FAULTS = {
                 step(model, optimizer, batch)
         """,
     ),
+    "a Subset that each rank has cut from an order of its own": (
+        "shards-overlap",
+        "entries of rank 0's Subset",
+        """
+        data = Numbers()
+        order = list(range(96))
+        random.Random(rank).shuffle(order)
+        loader = DataLoader(Subset(data, order[rank::world]), batch_size=8)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
+    "files that each rank has listed in an order of its own": (
+        "shards-overlap",
+        "entries of rank 0's list names",
+        """
+        class Files(Numbers):
+            def __init__(self, names):
+                super().__init__(len(names))
+                self.names = names
+        names = [f"{at}.png" for at in range(200)]
+        random.Random(rank).shuffle(names)
+        loader = DataLoader(Files(names[rank::world]), batch_size=8, shuffle=True)
+        model, optimizer = wrapped()
+        for epoch in range(2):
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
     "a stream that nobody splits, no workers": (
         "iterable-not-split-by-rank",
         "Lines yields the same batches",

@@ -167,6 +167,23 @@ HEALTHY = {
             for batch in loader:
                 step(model, optimizer, batch)
     """,
+    "a Subset for each rank, of one order": """
+        order = list(range(96))
+        random.Random(0).shuffle(order)
+        loader = DataLoader(Subset(Numbers(), order[rank::world]), batch_size=8)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "a Subset for each rank, of which a few samples fill up the last": """
+        order = [*range(95), 0]
+        loader = DataLoader(Subset(Numbers(), order[rank * 48 : rank * 48 + 48]), batch_size=8)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
     "a Subset for each rank": """
         data = Numbers()
         share = Subset(data, range(rank, len(data), world))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +29,10 @@ from ddpdoctor.watch.events import (
     Started,
 )
 from ddpdoctor.watch.monitor import flight
+from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.run import watched
 from ddpdoctor.watch.settings import VARIABLE, Rehearsal, Settings, inherited
 from ddpdoctor.watch.training import Training
 from ddpdoctor.watch.wire import packed, unpacked
@@ -255,3 +258,22 @@ def test_the_condition_on_the_rank_is_found(tmp_path: Path) -> None:
     assert rank_condition(str(path), 6) == ""
     assert rank_condition(str(path), 8) == ""
     assert rank_condition(str(tmp_path / "gone.py"), 1) == ""
+
+
+@pytest.mark.parametrize("step", ["poll", "end"])
+def test_a_crash_of_the_watch_is_no_end_of_the_training(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the monitor stumbles over, the command comes to its own end and keeps its exit status."""
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyError(step)
+
+    monkeypatch.setattr(Monitor, step, crash)
+    code = f"import time; time.sleep(0.5); open({str(tmp_path / 'end')!r}, 'w').close(); raise SystemExit(3)"
+
+    status, _, _ = watched((sys.executable, "-S", "-c", code), Settings(session=str(tmp_path)), (), print)
+
+    assert status == 3
+    assert (tmp_path / "end").exists()
+    assert f"the watch has crashed, the command goes on without it: KeyError: '{step}'" in capsys.readouterr().err

@@ -13,7 +13,8 @@ that an index means the same on each rank. Up to world size minus one samples th
 (DistributedSampler pads), or a batch for each rank with samplers that pad batches.
 
 In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's own
-that say that they split.
+that say that they split; without such a sampler the indices of the ranks' Subsets, or the lists that their data sets
+hold, up to 64 entries of each, chosen by a hash that is the same on all ranks.
 
 A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples that no
 rank has are a note, since a split for validation looks the same.
@@ -40,6 +41,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     NotRun,
+    OrderSeen,
     Severity,
     Shares,
     Table,
@@ -53,7 +55,7 @@ from ddpdoctor.check import (
 )
 
 from ._passes import same_data, same_pass, splitting
-from ._words import at, counted, shown
+from ._words import SHOWN, at, counted, shown
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam, RankLoader
@@ -202,6 +204,48 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
         MEND,
         place(event.site),
     )
+
+
+@watch(OrderSeen)
+def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the Subset, or the list of files, that each rank has cut for itself, where no sampler splits."""
+    ranks = same_pass(event, training)
+    data = {rank: each.data for rank, each in ranks.items() if each.data is not None and each.data.least}
+    if (
+        not data
+        or len(data) < len(ranks)
+        or any(each.sampler and each.sampler.replicas is not None for each in ranks.values())
+    ):
+        return
+    if len({(each.name, each.base) for each in data.values()}) > 1 or any(
+        each.picks and not each.base for each in data.values()
+    ):
+        return  # shares of different data, or of what cannot be told
+    (one, first), *others = data.items()
+    common, other = max((len(set(first.least) & set(each.least)), rank) for rank, each in others)
+    looked = min(len(first.least), len(data[other].least))
+    if looked < TELLING or not MANY <= common / looked < SAME:
+        return
+    kind = "Subset" if first.picks else f"list {first.name}"
+    yield Finding(
+        f"the shares that the ranks have cut for themselves overlap: {common} of {looked} entries of rank {one}'s "
+        f"{kind} that were looked at are rank {other}'s as well",
+        tuple(
+            Evidence(f"begins {', '.join(each.first)}", "entries that no other rank has", f"rank {rank}'s {kind}")
+            for rank, each in data.items()
+        )[:SHOWN],
+        Fix(
+            "bring the whole into one order on all ranks, then take each its part",
+            diff="-random.shuffle(files)\n+files = sorted(files)\n+random.Random(0).shuffle(files)\n"
+            " mine = files[rank::world_size]",
+        ),
+        place(event.site),
+        severity=Severity.WARNING,
+    )
+
+
+TELLING = 8  # entries: fewer tell nothing
+SAME = 0.98  # of the entries: the ranks have the same data, which another check tells
 
 
 def _at_other_times(drawn: list[tuple[int, ...]]) -> bool:

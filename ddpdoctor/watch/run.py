@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,17 +52,33 @@ def watched(
     process = start(command, watched_environ(settings))
     ended_by_us = False
     with forwarding(process) as received:
-        while process.poll() is None:
-            monitor.poll()
-            monitor.look_at_launcher(process.pid)
-            _end_the_deaf(monitor, received.interrupted)
-            if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
-                ended_by_us = True
-                _end(process, monitor)
-            wait(process, POLL)
-        monitor.end(process.returncode, asked=received.any)
+        with _without_the_watch():
+            while process.poll() is None:
+                monitor.poll()
+                monitor.look_at_launcher(process.pid)
+                _end_the_deaf(monitor, received.interrupted)
+                if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
+                    ended_by_us = True
+                    _end(process, monitor)
+                wait(process, POLL)
+        process.wait()
+        with _without_the_watch():
+            monitor.end(process.returncode, asked=received.any)
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return 1 if ended_by_us else status, monitor, time.monotonic() - started
+
+
+@contextmanager
+def _without_the_watch() -> Iterator[None]:
+    """Say that the watch has crashed, if it does: its fault ends the watch, and the command goes on to its own end."""
+    try:
+        yield
+    except Exception as exc:  # noqa: BLE001 - whatever it is, a training must not be lost for it
+        where = traceback.extract_tb(exc.__traceback__)[-1]
+        sys.stderr.write(
+            f"ddpdoctor: the watch has crashed, the command goes on without it: {type(exc).__name__}: {exc} "
+            f"({where.filename}:{where.lineno}); report it with this line\n"
+        )
 
 
 def _end_the_deaf(monitor: Monitor, interrupted: list[float]) -> None:

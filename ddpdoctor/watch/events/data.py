@@ -30,8 +30,9 @@ class DataSeen(Event):
     ``contents`` digests what decides which sample an index is; empty where that cannot be told from what the data set
     holds. ``picks`` digests the indices of a Subset, ``base`` the contents of what it is a part of. ``listed`` digests
     a list of the data set's that has an entry a sample, and ``members`` the same entries in whatever order; ``first``
-    are the first indices, or entries, ``name`` is the attribute. ``reader`` is the user's method that gives samples.
-    ``generators`` names random generators that it draws from and that the loader's workers have copies of.
+    are the first indices, or entries, ``name`` is the attribute; ``least`` some of them as numbers, chosen by their
+    hash: the same ones of equal lists. ``reader`` is the user's method that gives samples. ``generators`` names random
+    generators that it draws from and that the loader's workers have copies of.
     """
 
     loader: int
@@ -44,6 +45,7 @@ class DataSeen(Event):
     name: str
     reader: Site | None
     generators: tuple[str, ...]
+    least: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

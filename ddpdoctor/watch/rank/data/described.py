@@ -30,6 +30,7 @@ def describe(recorder: Process, number: int, loader: Any, *, iterable: bool) -> 
         members=picked.members or listed.members,
         first=picked.first or listed.first,
         name=listed.name,
+        least=picked.least or listed.least,
         reader=reader(dataset, iterable=iterable),
         generators=() if iterable else copied(loader),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import os
 from array import array
 from dataclasses import dataclass
@@ -10,16 +11,23 @@ from typing import Any
 from zlib import crc32
 
 LISTED = 200_000  # entries of a list: more would cost a good part of a second
+LEAST = 64  # entries of a list that stand for all of them
+MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list that says which sample an index is: its name, a digest, one without regard to order, the first entries."""
+    """A list that says which sample an index is: its name, a digest, one without regard to order, the first entries.
+
+    ``least`` are the entries, as numbers, whose hash is the least: two lists have some of them in common where they
+    have entries in common, in the same proportion.
+    """
 
     name: str = ""
     listed: str = ""
     members: str = ""
     first: tuple[str, ...] = ()
+    least: tuple[int, ...] = ()
 
 
 def picks(dataset: Any) -> Listing:
@@ -29,7 +37,7 @@ def picks(dataset: Any) -> Listing:
     if type(dataset) is not Subset:
         return Listing()
     indices = array("q", map(int, dataset.indices))
-    return Listing("indices", _digest(indices), "", tuple(map(str, indices[:4])))
+    return Listing("indices", _digest(indices), "", tuple(map(str, indices[:4])), _least(indices))
 
 
 def listing(dataset: Any) -> Listing:
@@ -38,8 +46,19 @@ def listing(dataset: Any) -> Listing:
         if isinstance(value, list) and 1 < len(value) <= LISTED and len(value) == len(dataset) and _has_text(value[0]):
             sums = array("Q", (crc32(repr(each).encode()) for each in value))
             first = tuple(str(each)[-60:] for each in value[:4])
-            return Listing(name, _digest(sums), _digest(array("Q", sorted(sums))), first)
+            return Listing(name, _digest(sums), _digest(array("Q", sorted(sums))), first, _least(sums))
     return Listing()
+
+
+def _least(numbers: array[int]) -> tuple[int, ...]:
+    """Return the numbers whose hash is the least, least first; a list that is too long has none."""
+    return tuple(heapq.nsmallest(LEAST, set(numbers), key=mixed)) if len(numbers) <= LISTED else ()
+
+
+def mixed(number: int) -> int:
+    """Return a hash of a number, from 0 to 2**64 - 1, that is the same in each process."""
+    number = (number * 0x9E3779B97F4A7C15) & MASK
+    return ((number ^ (number >> 29)) * 0xBF58476D1CE4E5B9) & MASK
 
 
 def _digest(numbers: array[int]) -> str:
