@@ -26,8 +26,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpdoctor.watch.rank.install import Attached
-from ddpdoctor.watch.rank.model import ledger, steps
-from ddpdoctor.watch.rank.model.sampled import is_sampled
+from ddpdoctor.watch.rank.model import ledger, pace, steps
+from ddpdoctor.watch.rank.model.sampled import is_sampled, next_sampled
 from ddpdoctor.watch.settings import Settings
 
 STEPS = 18  # of a block: 12 to 29, of which the watch samples none
@@ -73,6 +73,7 @@ def added(build: Callable[[], Callable[[], None]], pairs: int, *, sampled: bool)
     """Return by how much of itself the watch makes a step longer, for each pair of blocks."""
     which = (lambda _: True) if sampled else is_sampled
     ledger.is_sampled = steps.is_sampled = which  # type: ignore[attr-defined]  # what both of them import
+    pace.next_sampled = (lambda step: step + 1) if sampled else next_sampled  # type: ignore[attr-defined]
     found = []
     for turn in range(pairs):
         took = {}

@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
     from ddpdoctor.source.wrapped import Wrap
+    from ddpdoctor.watch.blocks import Block
     from ddpdoctor.watch.events import (
         AccumulationUnused,
         AsyncWorkDropped,
@@ -136,7 +137,9 @@ if TYPE_CHECKING:
         ParametersHeld,
         PeerLost,
         Position,
+        Profiled,
         Progress,
+        RankSteps,
         Sampler,
         ScaledClipped,
         Sharded,
@@ -149,6 +152,7 @@ if TYPE_CHECKING:
         StepFingerprinted,
         SteppedUnsynced,
         StepSampled,
+        StepsTimed,
         SyncSkipped,
         TensorParallel,
         Wrapped,
@@ -183,6 +187,7 @@ __all__ = [
     "AsyncWorkDropped",
     "BackwardBypassed",
     "BadTarget",
+    "Block",
     "Buffer",
     "BuildLockLeft",
     "Bypassed",
@@ -252,11 +257,13 @@ __all__ = [
     "PeerLost",
     "Place",
     "Position",
+    "Profiled",
     "Progress",
     "Raised",
     "RankBlock",
     "RankLoader",
     "RankSampler",
+    "RankSteps",
     "Record",
     "Returned",
     "Role",
@@ -276,6 +283,7 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SteppedUnsynced",
+    "StepsTimed",
     "Strip",
     "Stuck",
     "Suspect",
@@ -383,13 +391,14 @@ ROOMS = {
         "rank_block rank_condition withs_around"
     ),
     "frameworks": "FRAMEWORK_WORDS Framework",
+    "watch.blocks": "Block",
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
-        "Progress Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled Started "
-        "StepFingerprinted StepSampled SyncSkipped TensorParallel Wrapped Wrapping place"
+        "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
+        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -28,7 +28,7 @@ with float16 or accumulation, and no file in reach calls the framework's backwar
 
 Sources: Accelerate documentation, "Accelerator.backward"; DeepSpeed documentation, "Training API", and
 deepspeed/runtime/engine.py, `_backward_prologue`. Holds for torch 2.2 to 2.13 with accelerate 0.20 to 1.15 and
-Lightning 2; seen with accelerate 1.15, Lightning 2.6, and DeepSpeed 0.19: ZeRO-1 in float32 learns alike by either call.
+Lightning 2; seen with accelerate 1.15, Lightning 2.6, and DeepSpeed 0.19, where ZeRO-1 in float32 learns alike.
 """
 
 from __future__ import annotations

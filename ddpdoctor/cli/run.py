@@ -34,9 +34,21 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write a report there: JSON, or a page where it ends in .html.",
 )
+@click.option(
+    "--profile", type=click.IntRange(min=1), metavar="STEPS",
+    help="Measure so many steps closely; at the end, show where the steps of each rank went.",
+)  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Print findings only: no line at the end on what was watched.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(hang_after: float, on_finding: str, report: str | None, command: tuple[str, ...], *, quiet: bool) -> None:
+def run(  # noqa: PLR0913 - its options
+    hang_after: float,
+    on_finding: str,
+    report: str | None,
+    profile: int | None,
+    command: tuple[str, ...],
+    *,
+    quiet: bool,
+) -> None:
     """Start your training and watch it while it runs.
 
     COMMAND is what starts the training: torchrun ..., accelerate launch ..., srun ..., python train.py. What it prints
@@ -45,7 +57,7 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
     The exit status is that of COMMAND; 1 if --on-finding raise ended it.
     """
     from ddpdoctor.report.text import result_text
-    from ddpdoctor.watch.reporting import BY, watched_text, write_report
+    from ddpdoctor.watch.reporting import BY, steps_text, watched_text, write_report
     from ddpdoctor.watch.run import session, watched
     from ddpdoctor.watch.settings import Settings
 
@@ -53,13 +65,16 @@ def run(hang_after: float, on_finding: str, report: str | None, command: tuple[s
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise BadTarget(f"--report {report}: there is no folder {Path(report).parent}")
     with session() as folder:
-        settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding)
+        settings = Settings(session=folder, hang_after=hang_after, on_finding=on_finding, profile=profile or 0)
         status, monitor, seconds = watched(command, settings, load_checks(), printer(on_finding))
         if report is not None:
             write_report(report, monitor, seconds)
         ending = watched_text(monitor, style(sys.stderr))
+        anatomy = steps_text(monitor, style(sys.stderr)) if profile else ""
     for crash in monitor.crashes:
         say(result_text(crash, style(sys.stderr), by=BY), err=True)
+    if anatomy:
+        say(anatomy, err=True)
     if not quiet and on_finding != "log":
         say(ending, err=True)
     sys.exit(status)

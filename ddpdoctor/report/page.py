@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 from ddpdoctor.findings import Report, Result, Status
 from ddpdoctor.report.junit import ILLEGAL
+from ddpdoctor.report.pictures import add_pictures
 from ddpdoctor.report.verdict import number_of, verdict
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ COUNTS = ("batches", "forwards", "steps", "communications")
 def as_page(report: Report, facts: Mapping[str, Any]) -> str:
     """Return the report as HTML: the verdict, each finding, what ranks were watched, what was not looked at.
 
-    ``facts`` is what was known of the host; of a watched training ``watched`` has the counts of each rank.
+    ``facts`` is what was known of the host; of a watched training ``watched`` has the counts of each rank, ``steps``
+    where its steps went, and ``marks`` moments of it.
     """
     root = ET.Element("html", lang="en")
     head = ET.SubElement(root, "head")
@@ -36,6 +38,7 @@ def as_page(report: Report, facts: Mapping[str, Any]) -> str:
     for result in report.of(Status.FAILED):
         for finding in result.findings:
             _finding(main, result, finding)
+    add_pictures(main, facts.get("steps", {}), facts.get("marks", ()))
     _ranks(main, facts.get("watched", {}))
     _others(main, report)
     return f"<!doctype html>\n{ET.tostring(root, encoding='unicode', method='html')}\n"

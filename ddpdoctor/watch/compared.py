@@ -45,6 +45,12 @@ def compared_text(trainings: Iterable[Training]) -> str:
     return f"Compared {number_of(len(steps), 'step')}, {', and '.join(parts)}{data}."
 
 
+def first_apart(training: Training) -> StepFingerprinted | None:
+    """Return the first step in which the ranks' weights were found different; None where they are equal."""
+    apart = [step.ranks[0] for step in _steps(training) if not step.is_equal("values")]
+    return min(apart, key=lambda each: each.time, default=None)
+
+
 def _passes(training: Training) -> int:
     """Count the passes over loaders of the rank that has made most."""
     told = training.of(EpochStarted)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.watch.blocks import Block
 from ddpdoctor.watch.events import Communication, Event, Site
 from ddpdoctor.watch.stale_sessions import lock
 from ddpdoctor.watch.wire import packed, unpacked
@@ -24,7 +25,10 @@ RING = 64  # communications that are kept
 SLOT = struct.Struct("<QQQd")  # number in the process and in the group, both from 1, description, time
 COUNTERS = 16
 HEADER = COUNTERS * 8
-SIZE = HEADER + RING * SLOT.size
+BLOCKS = 128  # that are kept
+BLOCK = struct.Struct("<8Q")
+FIRST_BLOCK = HEADER + RING * SLOT.size
+SIZE = FIRST_BLOCK + BLOCKS * BLOCK.size
 
 BATCHES, FORWARDS, STEPS, COMMUNICATIONS, SAMPLING_MICROSECONDS, STOP, EXPLAINING, THREAD = range(8)
 """The counters: batches drawn, forwards of wrapped models, optimizer steps, communications; STOP is the monitor's.
@@ -67,6 +71,10 @@ class Writer:
         SLOT.pack_into(self._map, HEADER + number % RING * SLOT.size, number, in_group, description, time)
         self.counters[COMMUNICATIONS] = number
 
+    def block(self, block: Block) -> None:
+        """Put the sums of a few steps into their ring."""
+        BLOCK.pack_into(self._map, FIRST_BLOCK + block.number % BLOCKS * BLOCK.size, *block)
+
     def _line(self, value: Any) -> None:
         os.write(self._events, json.dumps(value, separators=(",", ":")).encode() + b"\n")
 
@@ -81,6 +89,7 @@ class Reader:
         self._path = events
         self._offset = 0
         self._descriptions: dict[int, tuple[Any, ...]] = {}
+        self._block = 0
 
     def new(self) -> Iterator[Event]:
         """Yield what was written since the last call; a line that is not complete yet waits."""
@@ -116,6 +125,14 @@ class Reader:
             for number, in_group, description, time in slots
             if number and description in self._descriptions
         )
+
+    def blocks(self) -> list[Block]:
+        """Return the blocks of steps that were written since the last call and are still there, oldest first."""
+        pulse = self._pulse()
+        slots = (Block(*BLOCK.unpack_from(pulse, FIRST_BLOCK + place * BLOCK.size)) for place in range(BLOCKS))
+        found = sorted(each for each in slots if each.number > self._block)
+        self._block = found[-1].number if found else self._block
+        return found
 
     def stop(self) -> None:
         """Ask the process to end at its next batch or step."""

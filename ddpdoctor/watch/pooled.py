@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.dispatcher import Found
 
 POLL = 0.05  # seconds
+PROFILED = 25  # steps that are measured closely
 AROUND = "ddpdoctor.watch.rank.script:watched_script"
 
 
@@ -49,7 +50,7 @@ def watch_in_pool(
         ServerLostError: its server is gone.
     """
     with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder, ThreadPoolExecutor(1) as thread:
-        settings = Settings(session=folder, hang_after=launch.hang_after)
+        settings = Settings(session=folder, hang_after=launch.hang_after, profile=PROFILED)
         environ: dict[str, str] = {}
         settings.export(environ)
         monitor = Monitor(settings, checks, lambda _: None)

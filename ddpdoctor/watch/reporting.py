@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.engine import result
 from ddpdoctor.facets import Instrument
@@ -12,10 +12,12 @@ from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.page import as_page
 from ddpdoctor.report.redact import redacted
+from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import MARGIN, result_text
 from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
+from ddpdoctor.watch.anatomy import marks, profile_data, steps_data
 from ddpdoctor.watch.compared import compared_text
 
 if TYPE_CHECKING:
@@ -74,9 +76,21 @@ def watched_text(monitor: Monitor, style: Style = PLAIN) -> str:
     return "\n".join(style.wrap(f"{BY}{said}{seen}", MARGIN, ""))
 
 
+def measured(monitor: Monitor) -> dict[str, dict[str, Any]]:
+    """Return where the steps of each rank went, and what was measured closely."""
+    return {"steps": steps_data(monitor.steps), "profile": profile_data(monitor.training)}
+
+
+def steps_text(monitor: Monitor, style: Style = PLAIN) -> str:
+    """Return where the steps of each rank went."""
+    first, *others = steps_lines(**measured(monitor))
+    return "\n".join([f"{BY}{first}", *(line if line.startswith(" ") else "\n".join(style.wrap(f"  {line}", "  ", ""))
+                                         for line in others)])  # fmt: skip
+
+
 def write_report(path: str, monitor: Monitor, seconds: float) -> None:
     """Write what was found as JSON; as a page where the file's name ends in .html."""
     report = redacted(Report(found_results(monitor), (), seconds))
-    facts = {"watched": monitor.counts}
+    facts = {"watched": monitor.counts, **measured(monitor), "marks": marks(monitor.trainings)}
     text = as_page(report, facts) if path.endswith(".html") else as_json(report, Severity.WARNING, facts)
     write_whole(Path(path), text)

@@ -36,7 +36,7 @@ class Settings:
 
     ``session`` is a folder of this run alone (empty until the first rank makes it), ``hang_after`` in seconds.
     ``on_finding``: ``warn`` prints a finding at once, ``raise`` also ends the training, ``log`` only writes the report,
-    to the file ``report``.
+    to the file ``report``. ``profile``: how many steps are measured closely.
     """
 
     session: str
@@ -44,6 +44,7 @@ class Settings:
     on_finding: str = "warn"
     rehearsal: Rehearsal | None = None
     report: str | None = None
+    profile: int = 0
 
     def export(self, environ: MutableMapping[str, str]) -> None:
         """Hand the settings to the processes that are started with this environment."""

@@ -43,6 +43,7 @@ from ddpdoctor.watch.events.process import (
     Started,
 )
 from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
+from ddpdoctor.watch.events.steps import Equipped, Profiled, RankSteps, StepsTimed
 
 __all__ = [
     "AccumulationUnused",
@@ -57,6 +58,7 @@ __all__ = [
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
+    "Equipped",
     "ErrorSeen",
     "EvaluationBegan",
     "Event",
@@ -79,7 +81,9 @@ __all__ = [
     "PeerLost",
     "Pending",
     "Position",
+    "Profiled",
     "Progress",
+    "RankSteps",
     "Sampler",
     "ScaledClipped",
     "Sharded",
@@ -93,6 +97,7 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SteppedUnsynced",
+    "StepsTimed",
     "SyncSkipped",
     "TensorParallel",
     "Worker",

@@ -54,7 +54,7 @@ class EpochStarted(Event):
 
     ``training`` says that gradients are on and a model that was wrapped is in training mode. ``length`` is that of the
     data set, ``batches`` what len() of the loader says; each None where it has none. ``keeper`` names who made the
-    loader where that is a framework that splits data by itself.
+    loader where that is a framework that splits data by itself. ``persistent``: its workers live on after the pass.
     """
 
     loader: int
@@ -71,6 +71,7 @@ class EpochStarted(Event):
     given: int
     owning_library: str
     subgroups: bool
+    persistent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from ddpdoctor.watch.events import Ended, Event, Failed, Joined, PeerLost
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
+from ddpdoctor.watch.monitor.pacing import steps_of, timed
 from ddpdoctor.watch.monitor.positions import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.settings import ENDED
 
@@ -26,6 +27,8 @@ PATIENCE = 10.0  # seconds in which the process that the others lost comes to it
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Result
+    from ddpdoctor.watch.events import RankSteps
+    from ddpdoctor.watch.monitor.pacing import Pacing
     from ddpdoctor.watch.settings import Settings
     from ddpdoctor.watch.training import Training
 
@@ -75,8 +78,24 @@ class Monitor:
             self._launcher_waits = True
             self._tell(self._dispatcher.see_of(self.training, event))
 
+    def _time(self, training: Training, *, at_end: bool = False) -> None:
+        """Tell where the steps of a training went."""
+        if event := timed(training, self._pacings(training), at_end=at_end):
+            self._tell(self._dispatcher.see_of(training, event))
+
+    def _pacings(self, training: Training) -> dict[int, Pacing]:
+        own = [each for pid, each in self._ranks.items() if self._dispatcher.trainings.of(pid) is training]
+        return {each.rank: each.pacing for each in own if each.rank >= 0 and each.pacing.spans.spans}
+
+    @property
+    def steps(self) -> tuple[RankSteps, ...]:
+        """Where the steps of the training went that made most of them, by rank."""
+        found = [steps_of(each, self._pacings(each)) for each in self.trainings]
+        return max(found, key=lambda ranks: sum(each.steps for each in ranks), default=())
+
     def _look(self, each: Followed) -> None:
-        """Look for a hang of a training, in its midst and at its end."""
+        """Look for a hang of a training, in its midst and at its end; and at its pace."""
+        self._time(each.training)
         after = self._settings.hang_after
         for event in (*each.look_at_end(after), each.look(after)):
             if event is not None:
@@ -91,6 +110,7 @@ class Monitor:
                     each.rank = event.rank
                 found.append(event)
             each.moved()
+            each.pacing.look(each.reader)
         return sorted(found, key=lambda event: event.time)
 
     def _sort(self) -> None:
@@ -167,6 +187,7 @@ class Monitor:
             if status and not asked:
                 self._explain_silence(each)
         for training in list(self._dispatcher.trainings) or [self.training]:
+            self._time(training, at_end=True)
             self._tell(self._dispatcher.see_of(training, Ended(pid=0, time=time.time(), status=status)))
 
     def stop_ranks(self, text: str) -> None:

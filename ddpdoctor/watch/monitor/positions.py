@@ -17,6 +17,7 @@ from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Positio
 from ddpdoctor.watch.monitor.activity import WINDOW, Activity, follow, leave_out
 from ddpdoctor.watch.monitor.flight import pending
 from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
+from ddpdoctor.watch.monitor.pacing import Pacing
 from ddpdoctor.watch.monitor.questions import ask
 from ddpdoctor.watch.monitor.siblings import siblings
 from ddpdoctor.watch.monitor.stacks import stacks
@@ -41,6 +42,7 @@ class Rank:
     counters: tuple[int, ...] = ()
     since: float = 0.0
     activity: Activity = field(default_factory=Activity)
+    pacing: Pacing = field(default_factory=Pacing)
 
     def moved(self) -> bool:
         """Look at the counters; say whether they moved."""

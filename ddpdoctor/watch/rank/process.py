@@ -18,6 +18,7 @@ class Process(Protocol):
     settings: Settings
     late: list[Patch]
     rank: int | None
+    log: Writer | None
 
     @property
     def is_rank(self) -> bool:
@@ -32,9 +33,6 @@ class Process(Protocol):
 
     def emit(self, event: type[Event], /, **values: Any) -> None:
         """Write an event of this process, if it is a rank."""
-
-    def count(self, counter: int) -> None:
-        """Add one to a counter."""
 
     def number(self, what: str, thing: object) -> int:
         """Return the number of an object of a kind, in the order in which they are first seen."""

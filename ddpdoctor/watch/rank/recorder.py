@@ -24,8 +24,10 @@ from ddpdoctor.watch.rank.frameworks import Frameworks
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
 from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
+from ddpdoctor.watch.rank.profile import Profile
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
+from ddpdoctor.watch.rank.stopwatch import Stopwatch
 from ddpdoctor.watch.rank.training_thread import TrainingThread
 from ddpdoctor.watch.rehearsal.in_ranks import RehearsalOver
 from ddpdoctor.watch.settings import ENDED
@@ -43,7 +45,10 @@ class FaultFoundError(RuntimeError):
 
 
 class Recorder:
-    """One watched process; after a fork the child is another one, which is watched once it joins a process group."""
+    """One watched process; after a fork the child is another one, which is watched once it joins a process group.
+
+    ``log`` is the event log while this process is watched as a rank, else None: what each step asks, so no property.
+    """
 
     def __init__(self, settings: Settings) -> None:
         """Begin with nothing written: a process that is no rank leaves no trace."""
@@ -56,11 +61,14 @@ class Recorder:
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)
         self.feed = Feed()
+        self.stopwatch = Stopwatch()
+        self.profile = self._profile()
         self.handles = Handles(self)
         self.failures = Failures(self)
         self.reads = Reads()
         self.frameworks = Frameworks(self)
         self.trains = TrainingThread(self._trains_in)
+        self.log: event_log.Writer | None = None
         self._writer: event_log.Writer | None = None
         self._answers: Answers | None = None
         self._complained = False
@@ -72,7 +80,7 @@ class Recorder:
     @property
     def is_rank(self) -> bool:
         """Whether this process was told a rank, or joins a process group."""
-        return self.active and self._writer is not None
+        return self.log is not None
 
     @property
     def early(self) -> bool:
@@ -94,7 +102,7 @@ class Recorder:
         if self._writer is None:
             if not self.settings.session:
                 self.settings = with_monitor(self.settings)
-            self._writer = event_log.Writer(self.settings.session)
+            self._writer = self.log = event_log.Writer(self.settings.session)
             self.safely(self._answer)
             self.emit(Started, program=" ".join(sys.argv), **launched())
 
@@ -130,11 +138,10 @@ class Recorder:
         self.frameworks.seen(wraps=False)
 
     def count(self, counter: int) -> None:
-        """Add one to a counter."""
-        if self._writer is not None:
-            self._writer.counters[counter] += 1
-            if counter in {event_log.FORWARDS, event_log.STEPS}:
-                self.trains.works()
+        """Count a forward or a step, and take note of the thread that makes it; hooks of DDP do so themselves."""
+        if self.log is not None:
+            self.log.counters[counter] += 1
+            self.trains.works()
 
     def progress(self) -> int:
         """Return how many forwards of wrapped models and steps of optimizers this process has made."""
@@ -213,7 +220,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Write nothing any more."""
-        self.active = False
+        self.active, self.log = False, None
         if self._answers is not None:
             self._answers.end()
             self._answers = None
@@ -221,13 +228,17 @@ class Recorder:
     def _forked(self) -> None:
         if self._answers is not None:
             self._answers.end()
-        self._writer, self._answers, self.rank = None, None, None
+        self._writer, self.log, self._answers, self.rank = None, None, None, None
         self._numbers, self._counts = {}, Counter()
-        self.models, self.feed = Models(self), Feed()
+        self.models, self.feed, self.stopwatch = Models(self), Feed(), Stopwatch()
         self.exchanges, self.ledger = Exchanges(), Ledger(self)
         self.handles, self.failures = Handles(self), Failures(self)
         self.frameworks.forget()
         self.trains = TrainingThread(self._trains_in)
+        self.profile = self._profile()
+
+    def _profile(self) -> Profile | None:
+        return Profile(self, self.settings.profile) if self.settings.profile else None
 
     def ends(self) -> None:
         """Tell that the program has come to its end."""

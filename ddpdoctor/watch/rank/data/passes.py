@@ -16,7 +16,8 @@ FEWEST = 4  # batches, before it is said of all that each went through the model
 class Pass:
     """One pass over a loader; ``forwards`` counts batches that a training forward took, ``whole`` those taken whole.
 
-    ``began`` is how many forwards and steps the process had made before, ``epoch`` how many earlier passes fed a model.
+    ``began`` is how many forwards and steps the process had made before, ``epoch`` how many earlier passes fed a model,
+    ``trains`` whether it was begun where a wrapped model trains.
     """
 
     loader: int
@@ -27,6 +28,7 @@ class Pass:
     stride: int
     began: int = 0
     epoch: int = 0
+    trains: bool = False
     indices: list[int] = field(default_factory=list)
     drawn: list[int] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)

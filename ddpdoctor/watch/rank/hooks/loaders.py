@@ -13,6 +13,7 @@ from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, setting
 from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import cut
 from ddpdoctor.watch.user_frames import user_site
 
@@ -51,7 +52,10 @@ def _iterating(
             recorder.safely(_start, recorder, passes, pending, loader)
             if pending and getattr(loader, "_iterator", None) is not None:  # persistent workers: it is used again
                 loader._iterator.__dict__["_ddpdoctor_pass"] = pending[-1]  # noqa: SLF001 - torch's own, as above
+            began = now()
             iterator = original(loader)
+            if pending:
+                recorder.stopwatch.waited(began, pending[-1])
             if pending:
                 iterator.__dict__.setdefault("_ddpdoctor_pass", pending.pop())
                 pending.clear()
@@ -86,7 +90,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     if this.number == 0:
         describe(recorder, number, loader, iterable=iterable)
     this.told = this.number >= TOLD
-    training = torch.is_grad_enabled() and recorder.models.training()
+    this.trains = training = torch.is_grad_enabled() and recorder.models.training()
     recorder.emit(
         EpochStarted,
         loader=number,
@@ -103,6 +107,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         given=recorder.writer.counters[event_log.BATCHES],
         owning_library=owning_library(loader),
         subgroups=subgroups(),
+        persistent=bool(getattr(loader, "persistent_workers", False)),
         site=this.site,
     )
     recorder.frameworks.iterates(loader)
@@ -129,16 +134,19 @@ def _tell(recorder: Recorder, this: Pass) -> None:
 def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __next__(iterator: Any) -> Any:  # noqa: N807 - it stands in for one
-            this = iterator.__dict__.get("_ddpdoctor_pass") if recorder.is_rank else None
-            if this is None:
+            log = recorder.log
+            this = iterator.__dict__.get("_ddpdoctor_pass") if log is not None else None
+            if log is None or this is None:
                 return original(iterator)
             rehearsal = recorder.settings.rehearsal
             if rehearsal is not None and _feeds_a_model(recorder, this) and cut(this.batches, rehearsal):
                 recorder.safely(_cut, recorder, this)
                 raise StopIteration
-            recorder.obey()
+            if log.counters[event_log.STOP]:
+                recorder.obey()
             if not this.told and this.forwards and this.batches >= this.digested:
                 recorder.safely(_tell, recorder, this)
+            began = now()
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -147,8 +155,9 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
             except Exception as exc:
                 recorder.explain(exc, step=True)
                 raise
+            recorder.stopwatch.waited(began, this)
             this.batches += 1
-            recorder.count(event_log.BATCHES)
+            log.counters[event_log.BATCHES] += 1
             if not this.told and this.batches <= LOOKS:
                 recorder.safely(_gave, recorder, this, batch)
             return batch

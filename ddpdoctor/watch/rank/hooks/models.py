@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Loaded, Wrapping
 from ddpdoctor.watch.rank.model.models import NAMES
 from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import Rebuilt
 from ddpdoctor.watch.user_frames import user_site
 
@@ -71,13 +73,20 @@ def _to_be_wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[
 
 
 def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    from torch import is_grad_enabled
+
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if recorder.is_rank:
-                recorder.models.forward(model)
-                recorder.safely(recorder.feed.taken, model, (args, kwargs))
+            log = recorder.log
+            if log is not None:
+                log.counters[event_log.FORWARDS] += 1
+                recorder.trains.works()
+                recorder.models.forward(model, with_gradients=is_grad_enabled())
+                if recorder.feed.passes:
+                    recorder.safely(recorder.feed.taken, model, (args, kwargs))
+            began = now()
             try:
-                return original(model, *args, **kwargs)
+                result = original(model, *args, **kwargs)
             except Exception as exc:
                 recorder.explain(exc, lambda: _wrapped(recorder, model), step=True)
                 rebuilt = vars(model).get(REBUILT)
@@ -85,6 +94,9 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                     raise
                 recorder.safely(recorder.failures.borne, exc)
                 return original(model, *args, **kwargs)
+            if is_grad_enabled():
+                recorder.stopwatch.forward += now() - began
+            return result
 
         return forward
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import Equipped
+from ddpdoctor.watch.rank.model.pace import Paces
 from ddpdoctor.watch.rank.model.steps import Optimizers
 from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.profile import Profile
     from ddpdoctor.watch.rank.recorder import Recorder
 
 
@@ -23,32 +28,75 @@ def hook(recorder: Recorder) -> list[Any]:
         register_optimizer_step_pre_hook,
     )
 
-    optimizers = Optimizers(recorder)
-
-    def before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if recorder.is_rank:
-            recorder.count(event_log.STEPS)
-            recorder.safely(recorder.frameworks.steps, optimizer, recorder.models)
-            if not has_closure(args, kwargs):
-                recorder.safely(lambda: optimizers.step(optimizer, closure=False))
-            recorder.safely(recorder.ledger.before_step, optimizer)
-            recorder.safely(recorder.ledger.stale, optimizer)
-            recorder.obey()
-            recorder.enough_steps()
-
-    def after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if recorder.is_rank:
-            closure = has_closure(args, kwargs)
-            if closure:  # before the step its gradients were not there yet
-                recorder.safely(lambda: optimizers.step(optimizer, closure=True))
-            recorder.safely(lambda: recorder.ledger.after_step(optimizer, closure=closure))
-
+    optimizers, paces = Optimizers(recorder), Paces()
     return [
-        Removable(register_optimizer_step_pre_hook(before_step)),
-        Removable(register_optimizer_step_post_hook(after_step)),
+        Removable(register_optimizer_step_pre_hook(_before(recorder, optimizers, paces))),
+        Removable(register_optimizer_step_post_hook(_after(recorder, optimizers, paces))),
         patch(Optimizer, "add_param_group", _building(recorder, optimizers)),
         patch(torch.autograd, "backward", _backward(recorder)),
     ]
+
+
+def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable[..., None]:
+    def before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        log = recorder.log
+        if log is None:
+            return
+        log.counters[event_log.STEPS] += 1
+        recorder.trains.works()
+        pace = paces.of(optimizer)
+        if pace.begin(recorder.models.made):
+            if not has_closure(args, kwargs):
+                recorder.safely(lambda: optimizers.step(optimizer, pace.steps, closure=False))
+            recorder.safely(recorder.ledger.before_step, optimizer, pace.steps)
+            recorder.safely(recorder.frameworks.steps, optimizer, recorder.models)
+            recorder.safely(recorder.ledger.stale, optimizer)
+        if log.counters[event_log.STOP]:
+            recorder.obey()
+        if recorder.settings.rehearsal is not None:
+            recorder.enough_steps()
+        recorder.stopwatch.in_step = now()
+
+    return before_step
+
+
+def _after(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable[..., None]:
+    def after_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        log = recorder.log
+        if log is None:
+            return
+        recorder.stopwatch.stepped(log)
+        if recorder.profile is not None:
+            recorder.safely(_profile, recorder, recorder.profile)
+        pace = paces.of(optimizer)
+        if pace.near:
+            recorder.safely(_tell, recorder, optimizer)
+            closure = has_closure(args, kwargs)
+            if closure:  # before the step its gradients were not there yet
+                recorder.safely(lambda: optimizers.step(optimizer, pace.steps, closure=True))
+            recorder.safely(lambda: recorder.ledger.after_step(optimizer, closure=closure))
+
+    return after_step
+
+
+def _tell(recorder: Recorder, optimizer: Any) -> None:
+    """Tell what a rank has to compute with, once."""
+    import torch
+
+    device = next((each.device.type for group in optimizer.param_groups for each in group["params"]), "")
+    if device and not recorder.stopwatch.is_told:
+        recorder.stopwatch.is_told = True
+        recorder.emit(Equipped, device=device, threads=torch.get_num_threads(), cpus=cpus())
+
+
+def _profile(recorder: Recorder, profile: Profile) -> None:
+    if profile.stepped():
+        recorder.profile = None
+
+
+def cpus() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -83,14 +131,21 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if recorder.is_rank and recorder.early:
+            exchanges = recorder.exchanges
+            if exchanges.in_backward:  # a part that is computed anew, within the whole
+                return original(*args, **kwargs)
+            if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.frameworks.backward, recorder.models)
-            recorder.exchanges.in_backward = True
+            exchanges.in_backward = True
+            began = now()
             try:
                 result = original(*args, **kwargs)
             finally:
-                recorder.exchanges.in_backward = False
-            if recorder.is_rank and recorder.early:
+                exchanges.in_backward = False
+                stopwatch = recorder.stopwatch
+                stopwatch.backward += now() - began
+                stopwatch.backwards += 1
+            if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
             return result
 

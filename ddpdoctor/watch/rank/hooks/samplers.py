@@ -22,7 +22,7 @@ def drawing(recorder: Recorder, pending: list[Pass]) -> Callable[[Callable[..., 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _next_index(iterator: Any) -> Any:
             drawn = original(iterator)
-            if recorder.is_rank:
+            if recorder.log is not None:
                 this = iterator.__dict__.get("_ddpdoctor_pass") or (pending[-1] if pending else None)
                 if this is not None and not this.iterable and not (this.told and this.number):
                     recorder.safely(_drew, this, drawn)
@@ -37,9 +37,9 @@ def _drew(this: Pass, drawn: Any) -> None:
     more, first = len(this.indices) < INDICES, this.number == 0 and len(this.drawn) < 2 * DRAWN
     if not more and not first:
         return
-    indices = [index for index in (drawn if isinstance(drawn, (list, tuple)) else [drawn]) if type(index) is int]
-    if not indices:  # of numpy, say
-        indices = [int(index) for index in drawn if isinstance(index, Integral)] if isinstance(drawn, list) else []
+    indices = drawn if isinstance(drawn, (list, tuple)) else [drawn]
+    if {*map(type, indices)} != {int}:  # of numpy, say
+        indices = [int(index) for index in indices if isinstance(index, Integral)]
     if more:
         this.indices += indices
     if first:

@@ -74,10 +74,10 @@ class Ledger:
         """Begin to look, when an optimizer is given parameters."""
         self._arm(self._of(optimizer))
 
-    def before_step(self, optimizer: Any) -> None:
-        """Look at a sampled step right before it is made."""
+    def before_step(self, optimizer: Any, steps: int) -> None:
+        """Look at the step of this number right before it is made, if it is sampled."""
         account = self._of(optimizer)
-        account.steps += 1
+        account.steps = steps
         account.stepping = True
         if is_sampled(account.steps) and not _is_captured():
             started = time.perf_counter()

@@ -16,6 +16,7 @@ from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.exchanges import Exchanges
+    from ddpdoctor.watch.rank.stopwatch import Stopwatch
 
 NAMES = 2000  # names that an event carries: more would cost time, and nobody reads them
 EVALUATIONS = 3  # that are compared
@@ -67,15 +68,12 @@ class Models:
             owning_library=calling_package(),
         )
 
-    def forward(self, wrapper: Any) -> None:
+    def forward(self, wrapper: Any, *, with_gradients: bool) -> None:
         """Count a forward through the wrapper, if gradients are on."""
-        import torch
-
-        self.recorder.count(event_log.FORWARDS)
         model = self.known.get(id(wrapper))
         if model is None:
             return
-        if not torch.is_grad_enabled():
+        if not with_gradients:
             if not (wrapper.training or wrapper.broadcast_buffers):
                 self.recorder.safely(self._evaluates, model, wrapper)
             return
@@ -174,3 +172,4 @@ class ProcessWithModels(Process, Protocol):
 
     models: Models
     exchanges: Exchanges
+    stopwatch: Stopwatch

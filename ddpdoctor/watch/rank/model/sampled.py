@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+ALL = 3  # of the first steps
+
 
 def is_sampled(step: int) -> bool:
     """Whether a step is compared: the first three, then 10, 30, 100, 300, ... : the same on each rank."""
-    text = str(step)
-    return step <= 3 or (text[0] in "13" and not text[1:].strip("0"))  # noqa: PLR2004 - as said
+    return step > 0 and next_sampled(step - 1) == step
+
+
+def next_sampled(step: int) -> int:
+    """Return the first step after this one that is compared."""
+    if step < ALL:
+        return step + 1
+    power: int = 10 ** (len(str(step)) - 1)
+    return next(each for each in (power, 3 * power, 10 * power) if each > step)

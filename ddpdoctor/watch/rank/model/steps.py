@@ -52,8 +52,8 @@ class Optimizers:
     built: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     stepped: dict[int, Held] = field(default_factory=dict)
 
-    def step(self, optimizer: Any, *, closure: bool) -> None:
-        """Take note of a step that is about to be made, or that was just made with a closure."""
+    def step(self, optimizer: Any, steps: int, *, closure: bool) -> None:
+        """Look at the optimizer's step of this number, which is about to be made, or was just made with a closure."""
         held = self.stepped.get(id(optimizer))
         if held is None or held.optimizer() is not optimizer:
             number = self.recorder.number("optimizer", optimizer)
@@ -61,7 +61,7 @@ class Optimizers:
             self.built.add(optimizer)
         if held.made != self.recorder.models.made:
             self._look(held, optimizer)
-        held.steps += 1
+        held.steps = steps
         if is_sampled(held.steps):
             started = time.perf_counter()
             for part in held.parts:

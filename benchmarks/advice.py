@@ -1,0 +1,135 @@
+"""Follows the advice on slow trainings, and compares what it gives with what was promised.
+
+Usage: python benchmarks/advice.py [--runs 5]
+
+Prints Markdown. Each fault is a training of two ranks over gloo whose loading, computing and link take a fixed time
+(sleeps), so that it can be run on any machine; what the watch finds in it is followed, and both are run in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+SCRIPT = """
+import contextlib, sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+fault, mended = sys.argv[1], sys.argv[2] == "mended"
+
+
+class Samples(Dataset):
+    def __len__(self):
+        return 72
+
+    def __getitem__(self, index):
+        time.sleep(0.02 if fault == "waiting-for-data" else 0)
+        return torch.full((64,), float(index % 7))
+
+
+def link(_, bucket):
+    def arrived(future):
+        time.sleep(0.015)
+        return future.value()[0]
+
+    averaged = bucket.buffer().div_(dist.get_world_size())
+    return dist.all_reduce(averaged, async_op=True).get_future().then(arrived)
+
+
+def train():
+    options = {}
+    if fault == "waiting-for-data" and mended:
+        options = {"num_workers": 1, "persistent_workers": True}
+    if fault == "workers-start-each-epoch":
+        options = {"num_workers": 1, "worker_init_fn": lambda _: time.sleep(0.3), "persistent_workers": mended}
+    data = Samples()
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=3 if "start" in fault else 1, sampler=sampler, **options)
+    model = DistributedDataParallel(nn.Linear(64, 64))
+    accumulates = fault == "accumulation-reduces-every-step"
+    if accumulates:
+        model.register_comm_hook(None, link)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for epoch in range(4):
+        sampler.set_epoch(epoch)
+        for inputs in loader:
+            optimizer.zero_grad()
+            for part in range(4 if accumulates else 1):
+                with model.no_sync() if accumulates and mended and part < 3 else contextlib.nullcontext():
+                    loss = model(inputs).square().mean()
+                    time.sleep(0.004)
+                    if fault == "one-rank-is-slow" and dist.get_rank() == 1 and not mended:
+                        time.sleep(0.02)
+                    loss.backward()
+            optimizer.step()
+
+
+dist.init_process_group("gloo")
+train()
+dist.destroy_process_group()
+"""
+FAULTS = (
+    "waiting-for-data", "workers-start-each-epoch", "one-rank-is-slow", "accumulation-reduces-every-step"
+)  # fmt: skip
+
+
+def run(fault: str, way: str, folder: str) -> tuple[float, list[str]]:
+    """Run a training watched; return its seconds a step, of all steps, and what was found."""
+    script, report = Path(folder) / "train.py", Path(folder) / "report.json"
+    script.write_text(SCRIPT)
+    command = [str(BIN / "ddpdoctor"), "run", "--on-finding", "log", "--profile", "30", "--report", str(report), "--"]
+    command += [str(BIN / "torchrun"), "--standalone", "--nproc_per_node=2", str(script), fault, way]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    told = json.loads(report.read_text())
+    rank = told["facts"]["steps"]["0"]
+    return rank["seconds"] / rank["steps"], [
+        finding["message"] + " | " + finding["fix"]["summary"]
+        for result in told["results"]
+        for finding in result["findings"]
+        if result["slug"] == fault
+    ]
+
+
+def main() -> None:
+    """Alternate what is slow and what follows the advice, and print both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    print(f"{platform.platform()}, {os.cpu_count()} cores, torch {version('torch')}, load {os.getloadavg()[0]:.1f}\n")
+    print("| fault | ms a step, median of runs (range) | as advised | found, of runs |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for fault in FAULTS:
+            took: dict[str, list[float]] = {"slow": [], "mended": []}
+            said: list[str] = []
+            wrong = 0
+            for turn in range(options.runs):
+                for way in ("slow", "mended")[:: -1 if turn % 2 else 1]:
+                    seconds, found = run(fault, way, folder)
+                    took[way].append(1e3 * seconds)
+                    said += found if way == "slow" else []
+                    wrong += bool(found) and way == "mended"
+            shown = [f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})" for each in took.values()]
+            print(
+                f"| {fault} | {shown[0]} | {shown[1]} | {len(said)} slow, {wrong} mended, of {options.runs} each |",
+                flush=True,
+            )
+            print(f"\n{said[0] if said else 'nothing said'}\n", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

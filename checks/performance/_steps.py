@@ -1,0 +1,92 @@
+"""What the figures of all ranks' steps say: large and steady, or nothing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpdoctor.check import Block, Evidence, NotRun, Profiled, RankSteps, StepsTimed
+
+LARGE = 0.2  # of a step
+LEAST = 0.005  # seconds of a step: what is shorter is a toy, or the noise of one
+STEADY = 0.8  # of the spans
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """One rank that the others wait for: seconds of a step by which it takes longer, and their share of the step."""
+
+    rank: RankSteps
+    seconds: float
+    share: float
+    others_wait: float
+
+
+def on_cpu(event: StepsTimed) -> None:
+    """Refuse what the clock on the wall does not tell.
+
+    Raises:
+        NotRun: kernels run on a device while Python does something else.
+    """
+    if any(each.device != "cpu" for each in event.ranks):
+        raise NotRun("kernels run on the device while Python goes on: the clock on the wall does not tell")
+
+
+def middle(rank: RankSteps, part: str) -> float:
+    """Return the median seconds of a part of a step."""
+    return statistics.median(rank.a_step(part))
+
+
+def share(rank: RankSteps, part: str) -> float:
+    """Return the median share of a part of a step."""
+    return statistics.median(rank.shares(part))
+
+
+def seen(rank: RankSteps, part: str, what: str, expected: str = "") -> Evidence:
+    """Return the figures of a part of a rank's step."""
+    shares = sorted(rank.shares(part))
+    low, high = shares[len(shares) // 10], shares[-1 - len(shares) // 10]
+    text = (
+        f"{what} {1e3 * middle(rank, part):.1f} of {1e3 * middle(rank, 'total'):.1f} ms a step: "
+        f"{share(rank, part):.0%} ({low:.0%} to {high:.0%})"
+    )
+    return Evidence(text, expected, f"rank {rank.rank}, {rank.steps} steps")
+
+
+def behind(event: StepsTimed, part: str) -> Behind | None:
+    """Find the rank that takes much longer for a part of nearly every step, and that the others wait for."""
+    if len(event.ranks) < 2 or len({each.per for each in event.ranks}) > 1:  # noqa: PLR2004 - nobody to wait for
+        return None
+    by_rank = [{span.number: span for span in each.spans} for each in event.ranks]
+    common = sorted(set.intersection(*map(set, by_rank)))
+    last = []
+    for number in common:
+        values = [_of(each[number], part) for each in by_rank]
+        last.append(values.index(max(values)))
+    worst = statistics.mode(last) if last else 0
+    if not common or last.count(worst) < STEADY * len(common):
+        return None
+    more, waits = [], []
+    for number in common:
+        spans = [each[number] for each in by_rank]
+        others = [span for at, span in enumerate(spans) if at != worst]
+        total = max(1, spans[worst].total)
+        more.append((_of(spans[worst], part) - statistics.median(_of(each, part) for each in others)) / total)
+        waits.append((statistics.median(each.backward for each in others) - spans[worst].backward) / total)
+    rank = event.ranks[worst]
+    excess, waited, total_seconds = statistics.median(more), statistics.median(waits), middle(rank, "total")
+    steady = sum(each >= LARGE / 2 for each in more) >= STEADY * len(more)
+    if not steady or excess < LARGE or excess * total_seconds < LEAST or waited < excess / 2:
+        return None
+    return Behind(rank, excess * total_seconds, excess, waited * total_seconds)
+
+
+def exposed(measured: Mapping[int, Profiled]) -> list[float]:
+    """Return for each measured step the seconds that the rank waited which waited least."""
+    return [min(each) / 1e9 for each in zip(*(each.exposed for each in measured.values()), strict=False)]
+
+
+def _of(span: Block, part: str) -> int:
+    value: int = getattr(span, part)
+    return value

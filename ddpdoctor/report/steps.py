@@ -1,0 +1,76 @@
+"""Where a step goes, by rank: as a table of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PARTS = {
+    "data": "waiting for data",
+    "first": "first batch",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "rest": "the rest",
+}
+"""The parts of a step, in the order in which they follow each other, and how they are called."""
+SHOWN = 16  # ranks of a terminal's table
+MEANING = (
+    "Backward holds the wait for the other ranks. First batch: from the start of a loader to its first batch. "
+    "The rest: the loss, clipping, logging, evaluation, checkpoints."
+)
+ON_GPU = "On a GPU these are the times of Python: kernels run on while it does something else."
+
+
+def ordered(steps: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return what is known of each rank, by rank."""
+    return sorted((int(rank), each) for rank, each in steps.items())
+
+
+def share(each: Mapping[str, Any], part: str) -> float:
+    """Return a part's share of the steps of a rank: of all of them together."""
+    whole: Sequence[Sequence[float]] = each["spans"]
+    at = 2 + list(PARTS).index(part)
+    return sum(span[at] for span in whole) / max(1e-9, sum(span[1] for span in whole))
+
+
+def steps_lines(steps: Mapping[str, Any], profile: Mapping[str, Any]) -> list[str]:
+    """Return the table: the median step in ms, and of each part its share; then what was measured closely."""
+    ranks = ordered(steps)
+    if not ranks:
+        return ["Too few steps to say where they go: 48 of each rank are wanted."]
+    used = [part for part in PARTS if any(share(each, part) >= 0.005 for _, each in ranks)]  # noqa: PLR2004 - 0.5 %
+    rows = [["rank", "steps", "ms a step (range)", *(PARTS[part] for part in used)]]
+    for rank, each in ranks[:SHOWN]:
+        low, middle, high = (1e3 * value for value in each["a_step"]["total"])
+        shares = [f"{share(each, part):.0%}" for part in used]
+        rows.append([str(rank), str(each["steps"]), f"{middle:.1f} ({low:.1f} to {high:.1f})", *shares])
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if len(ranks) > SHOWN:
+        lines.append(f"and {len(ranks) - SHOWN} more ranks: --report")
+    return ["Where a step goes:", *(f"  {line}" for line in lines), MEANING, *closely(profile), *_caveats(ranks)]
+
+
+def closely(profile: Mapping[str, Any]) -> list[str]:
+    """Say what part of the communication the backward waits for: that of the rank that waits least."""
+    if not profile:
+        return []
+    least = min(profile.values(), key=lambda each: float(each["exposed"][1]))
+    total, exposed, hidden = (1e3 * least[name][1] for name in ("total", "exposed", "hidden"))
+    cost = max(each["cost"] for each in profile.values())
+    said = (
+        f"Measured closely, {least['steps']} steps: after the backward has computed it waits {exposed:.1f} ms for "
+        f"communication, {exposed / max(total, 1e-9):.0%} of a step of {total:.1f} ms; {hidden:.1f} ms of it were "
+        "hidden. That is the rank that waits least: what others wait longer, they wait for a rank. Measuring took "
+        f"{1e6 * cost:.0f} microseconds a step."
+    )
+    return [said]
+
+
+def _caveats(ranks: Sequence[tuple[int, Mapping[str, Any]]]) -> list[str]:
+    said = [ON_GPU] if any(each["device"] == "cuda" for _, each in ranks) else []
+    starved = max(each["waited_for_a_core"] for _, each in ranks)
+    if starved > 0.1:  # noqa: PLR2004 - a tenth
+        said.append(f"Ranks waited for a core {starved:.0%} of the time: on a machine of their own they are faster.")
+    return said

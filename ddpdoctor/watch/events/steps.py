@@ -1,0 +1,78 @@
+"""Where the steps of a training go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ddpdoctor.watch.blocks import STEPS, Block
+from ddpdoctor.watch.events.base import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipped(Event):
+    """A rank has made its first step: the device of what it trains, threads of an operation, cores it may run on."""
+
+    device: str
+    threads: int
+    cpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled(Event):
+    """A rank has measured so many steps closely (``--profile``): nanoseconds of each, as DDP's own logger counts them.
+
+    ``hidden`` is communication while the backward computes, ``exposed`` what the backward waits for after that, both of
+    the last backward before the step. ``total`` is from step to step. ``buckets`` are the bytes of DDP's buckets.
+    ``forwards``, ``synced`` (those outside no_sync) and ``backwards`` are of a step, as ``cost``, in seconds, is.
+    """
+
+    model: int
+    total: tuple[int, ...]
+    exposed: tuple[int, ...]
+    hidden: tuple[int, ...]
+    buckets: tuple[int, ...]
+    forwards: float
+    synced: float
+    backwards: float
+    cost: float
+
+
+class RankSteps(NamedTuple):
+    """The steps of one rank: spans of ``STEPS`` times ``per`` steps each, numbered alike on all ranks.
+
+    ``starved`` is the share of the time in which the rank, or a process that it has started, waited for a core.
+    """
+
+    rank: int
+    per: int
+    spans: tuple[Block, ...]
+    starved: float = 0.0
+    device: str = ""
+    threads: int = 0
+    cpus: int = 0
+
+    @property
+    def steps(self) -> int:
+        """How many steps its spans are."""
+        return len(self.spans) * self.per * STEPS
+
+    @property
+    def seconds(self) -> float:
+        """How long they took."""
+        return sum(span.total for span in self.spans) / 1e9
+
+    def shares(self, part: str) -> list[float]:
+        """Return what share of each span a part of the step took."""
+        return [getattr(span, part) / max(1, span.total) for span in self.spans]
+
+    def a_step(self, part: str) -> list[float]:
+        """Return the seconds of a part of a step, in each span."""
+        return [getattr(span, part) / 1e9 / self.per / STEPS for span in self.spans]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsTimed(Event):
+    """Made by the monitor: where the steps of a training went, by rank; once, after a while or at its end."""
+
+    ranks: tuple[RankSteps, ...]

@@ -1,0 +1,73 @@
+"""Steps measured closely: what of the communication the backward hides, as DDP's own logger counts it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.events import Profiled
+from ddpdoctor.watch.rank.stopwatch import now
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.model.models import ProcessWithModels
+    from ddpdoctor.watch.rank.model.wrapped_model import Model
+
+WARM = 10  # steps of an optimizer before the first that is measured
+USUAL = 100  # iterations between two that DDP measures by itself
+
+
+@dataclass(slots=True)
+class Profile:
+    """So many steps of the only wrapped model of a process: nanoseconds of each; ``cost`` in seconds."""
+
+    recorder: ProcessWithModels
+    steps: int
+    made: int = 0
+    began: int = 0
+    cost: float = 0.0
+    counts: tuple[int, int, int] = (0, 0, 0)
+    total: list[int] = field(default_factory=list)
+    exposed: list[int] = field(default_factory=list)
+    hidden: list[int] = field(default_factory=list)
+
+    def stepped(self) -> bool:
+        """Take note of the end of an optimizer's step; return whether that was the last to be measured."""
+        began = time.perf_counter()
+        alive = self.recorder.models.alive()
+        model, wrapper = alive[0] if alive else None, alive[0].wrapper() if alive else None
+        if model is None or wrapper is None or len(alive) > 1:
+            return False
+        end, self.made = now(), self.made + 1
+        if self.made == WARM:
+            wrapper._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - torch's documented way to its statistics
+            self.counts = model.forwards, model.synced, self.recorder.stopwatch.backwards
+        elif self.made > WARM + 1:  # what DDP tells is of the iteration before
+            told = wrapper._get_ddp_logging_data()  # noqa: SLF001 - as above
+            hidden = int(told.get("backward_compute_comm_overlap_time", 0))
+            self.total.append(end - self.began)
+            self.hidden.append(hidden)
+            self.exposed.append(max(0, int(told.get("backward_comm_time", 0)) - hidden))
+            if len(self.total) == self.steps:
+                wrapper._set_ddp_runtime_logging_sample_rate(USUAL)  # noqa: SLF001 - as above
+                self._tell(model, told)
+                return True
+        self.began = now()
+        self.cost += time.perf_counter() - began
+        return False
+
+    def _tell(self, model: Model, told: dict[str, Any]) -> None:
+        steps = self.made - WARM
+        buckets = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
+        self.recorder.emit(
+            Profiled,
+            model=model.number,
+            total=tuple(self.total),
+            exposed=tuple(self.exposed),
+            hidden=tuple(self.hidden),
+            buckets=tuple(int(each) for each in buckets.replace(",", " ").split() if each.isdecimal()),
+            forwards=(model.forwards - self.counts[0]) / steps,
+            synced=(model.synced - self.counts[1]) / steps,
+            backwards=(self.recorder.stopwatch.backwards - self.counts[2]) / steps,
+            cost=self.cost / steps,
+        )

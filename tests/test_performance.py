@@ -1,0 +1,225 @@
+"""Where steps go: what the ranks write, how it is added up, and what the checks make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from helpers import CHECKS, FIXTURES, Command, Run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpdoctor.report.steps import steps_lines
+from ddpdoctor.watch.anatomy import steps_data
+from ddpdoctor.watch.blocks import MOST, STEPS, Block, Spans
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.event_log import BLOCKS, Reader, Writer
+from ddpdoctor.watch.events import EpochStarted, Joined, RankSteps, Site, StepsTimed
+from ddpdoctor.watch.rank.model.pace import Pace
+from ddpdoctor.watch.rank.model.sampled import is_sampled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+MILLISECOND = 1_000_000
+LOOP = Site("/home/me/train.py", 12, "main")
+
+
+def block(number: int, **parts: float) -> Block:
+    """Return so many steps whose parts take so many milliseconds each; ``rest`` is what remains of ``total``."""
+    scaled = {name: int(value * STEPS * MILLISECOND) for name, value in parts.items()}
+    zero = dict.fromkeys(("data", "first", "forward", "backward", "optimizer"), 0)
+    return Block(number=number, end=number * 1_000 * MILLISECOND, **{**zero, **scaled})
+
+
+def rank(number: int, spans: Sequence[Block], **facts: Any) -> RankSteps:
+    """Return the steps of a rank on a CPU."""
+    given_facts: dict[str, Any] = {"device": "cpu", "threads": 1, "cpus": 4, **facts}
+    return RankSteps(number, 1, tuple(spans), **given_facts)
+
+
+def like(parts: dict[str, float], count: int = 20) -> list[Block]:
+    """Return spans that are all alike."""
+    return [block(number, **parts) for number in range(count)]
+
+
+def found(*ranks: RankSteps, workers: int = 0, passes: int = 1, persistent: bool = False) -> list[str]:
+    """Return what all checks find in these steps of a training."""
+    dispatcher = Dispatcher(CHECKS)
+    for each in ranks:
+        pid = 100 + each.rank
+        told: dict[str, Any] = {"pid": pid, "time": 1.0, "rank": each.rank}
+        list(dispatcher.see(Joined(**told, world_size=len(ranks), backend="gloo")))
+        for number in range(passes):
+            passed: dict[str, Any] = {
+                "loader": 0, "number": number, "training": True, "dataset": "D", "length": 100, "batches": 50,
+                "batch_size": 1, "drop_last": False, "workers": workers, "iterable": True, "sampler": None, "given": 0,
+                "owning_library": "", "subgroups": False, "persistent": persistent, "site": LOOP,
+            }  # fmt: skip
+            list(dispatcher.see(EpochStarted(**told, **passed)))
+    training = next(iter(dispatcher.trainings))
+    event = StepsTimed(pid=0, time=2.0, ranks=ranks)
+    slugs = [each.check.slug for each in dispatcher.see_of(training, event)]
+    assert not dispatcher.crashes
+    return slugs
+
+
+FAST: dict[str, float] = {"total": 30, "data": 1, "forward": 8, "backward": 18, "optimizer": 2}
+BOUND: dict[str, float] = {"total": 30, "data": 20, "forward": 3, "backward": 6, "optimizer": 1}
+
+
+def test_data_that_all_ranks_wait_for_is_found_with_the_loop() -> None:
+    """Both ranks wait two thirds of each step: that is said, and nothing else."""
+    assert found(rank(0, like(BOUND)), rank(1, like(BOUND))) == ["waiting-for-data"]
+
+
+def test_a_training_that_computes_is_not_blamed() -> None:
+    """A slow training whose data is there gets no finding, with any number of workers and passes."""
+    for workers in (0, 4):
+        assert found(rank(0, like(FAST)), rank(1, like(FAST)), workers=workers, passes=5) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"starved": 0.5}, id="its workers wait for a core: the machine is busy"),
+        pytest.param({"device": "cuda"}, id="kernels run while Python waits"),
+    ],
+)
+def test_where_it_cannot_be_told_nothing_is_said(change: dict[str, Any]) -> None:
+    """The figures are those of a training that waits for data, or of a slow rank, and something else explains them."""
+    assert found(rank(0, like(BOUND), **change), rank(1, like(BOUND), **change)) == []
+    late = {"total": 30.0, "data": 1.0, "forward": 26.0, "backward": 2.0}
+    assert found(rank(0, like(FAST), **change), rank(1, like(late), **change)) == []
+
+
+def test_a_toy_is_not_blamed() -> None:
+    """What is lost in a step has to be worth a change: a few hundred microseconds are not."""
+    toy = {name: value / 50 for name, value in BOUND.items()}
+    assert found(rank(0, like(toy)), rank(1, like(toy))) == []
+
+
+def test_a_few_slow_spans_are_no_steady_loss() -> None:
+    """A loader that stalls now and then, and an evaluation within the time, make no finding."""
+    stalls = [block(number, **(BOUND if number % 3 == 0 else FAST)) for number in range(21)]
+    assert found(rank(0, stalls), rank(1, stalls)) == []
+    evaluates = [block(number, **(FAST | {"total": 300} if number % 5 == 0 else FAST)) for number in range(20)]
+    assert found(rank(0, evaluates), rank(1, like(FAST | {"backward": 19}))) == []
+
+
+@pytest.mark.parametrize(("part", "slug"), [("data", "one-rank-loads-slowly"), ("forward", "one-rank-is-slow")])
+def test_the_rank_that_others_wait_for_is_found(part: str, slug: str) -> None:
+    """One of four ranks takes 12 ms longer in each step, and the backward of the others is as much longer."""
+    late = FAST | {part: FAST[part] + 12, "backward": FAST["backward"] - 12}
+    ranks = [rank(number, like(late if number == 2 else FAST)) for number in range(4)]
+    assert found(*ranks) == [slug]
+
+
+def test_ranks_that_are_slow_in_turn_are_not_blamed() -> None:
+    """Sequences of different lengths make another rank the last one in each step."""
+    late = FAST | {"forward": 20, "backward": 6}
+    spans = [[block(at, **(late if at % 2 == number else FAST)) for at in range(20)] for number in range(2)]
+    assert found(*(rank(number, each) for number, each in enumerate(spans))) == []
+
+
+def test_a_rank_that_nobody_waits_for_is_not_blamed() -> None:
+    """One rank works longer, and the others' backward is no longer: they do other things meanwhile."""
+    late = FAST | {"forward": 20, "total": 42}
+    assert found(rank(0, like(FAST)), rank(1, like(late))) == []
+
+
+def test_a_rank_with_fewer_cores_is_found_although_it_waits_for_them() -> None:
+    """That it may run on one core, where the others have four, is its own and no noise."""
+    late = FAST | {"forward": 20, "backward": 6}
+    assert found(rank(0, like(FAST)), rank(1, like(late), cpus=1, starved=0.4)) == ["one-rank-is-slow"]
+    assert found(rank(0, like(FAST)), rank(1, like(late), starved=0.4)) == []
+
+
+def test_workers_that_start_in_each_epoch_are_found_and_persistent_ones_not() -> None:
+    """A third of the time goes from the start of the loader to its first batch."""
+    waits = like({"total": 30, "first": 10, "forward": 8, "backward": 12})
+    ranks = rank(0, waits), rank(1, waits)
+    assert found(*ranks, workers=2, passes=5) == ["workers-start-each-epoch"]
+    assert found(*ranks, workers=2, passes=5, persistent=True) == []
+    assert found(*ranks, workers=0, passes=5) == []
+    assert found(*ranks, workers=2, passes=2) == [], "two epochs are none that repeat"
+
+
+@given(st.lists(st.integers(1, 10**9), max_size=20).map(lambda few: few * MOST))
+def test_spans_lose_no_time_and_are_numbered_alike(totals: list[int]) -> None:
+    """However many blocks come, their sums are kept, in order, in few spans that are numbered alike."""
+    spans = Spans()
+    for number, total in enumerate(totals, start=1):
+        spans.add([Block(number, number, total, total // 2, 0, 0, 0, 0)])
+    kept = list(spans.spans.values())
+    assert sum(each.total for each in kept) == sum(totals)
+    assert sum(each.data for each in kept) == sum(total // 2 for total in totals)
+    assert len(kept) <= MOST
+    assert all(one.number + 1 == other.number for one, other in pairwise(kept))
+    assert spans.per == 1 or len(totals) > MOST
+
+
+def test_the_monitor_reads_each_block_once(tmp_path: Path) -> None:
+    """What a rank writes is read once, in order; of what it overwrote the latest is kept."""
+    writer = Writer(str(tmp_path))
+    reader = Reader(tmp_path / f"{os.getpid()}.events")
+    assert reader.blocks() == []
+    first = [Block(number, *range(7)) for number in (1, 2, 3)]
+    for each in first:
+        writer.block(each)
+    assert reader.blocks() == first
+    assert reader.blocks() == []
+    for number in range(4, BLOCKS + 50):
+        writer.block(Block(number, *range(7)))
+    assert [each.number for each in reader.blocks()] == list(range(50, BLOCKS + 50))
+
+
+def test_a_step_is_looked_at_if_it_is_sampled_or_the_next_one_is() -> None:
+    """And after another model was wrapped; between those nothing is."""
+
+    class Anything:
+        """Can be referred to weakly."""
+
+    pace, owner = Pace(weakref.ref(thing := Anything())), thing
+    for step in range(1, 2000):
+        models = 1 if step < 500 else 2
+        assert pace.begin(models) is (is_sampled(step) or is_sampled(step + 1) or step == 500), step
+        assert pace.steps == step
+    assert owner is not None
+
+
+def test_the_table_names_what_takes_time_and_says_where_the_machine_was_busy() -> None:
+    """Each rank has a line; parts that take nothing have no column."""
+    data = steps_data((rank(0, like(BOUND)), rank(1, like(BOUND), starved=0.3)))
+    text = "\n".join(steps_lines(data, {}))
+    assert "waiting for data" in text
+    assert "first batch  " not in text
+    assert "67%" in text
+    assert "30.0 (30.0 to 30.0)" in text
+    assert "waited for a core 30%" in text
+    many = steps_data([rank(number, like(FAST)) for number in range(100)])
+    assert "and 84 more ranks" in "\n".join(steps_lines(many, {}))
+    assert "Too few steps" in steps_lines({}, {})[0]
+
+
+@pytest.mark.usefixtures("no_process_left")
+def test_a_profile_is_printed_and_reported(ddpdoctor: Run, torchrun: Command, tmp_path: Path) -> None:
+    """The table has a line for each rank, what was measured closely is told, and the report has the figures."""
+    script = str(FIXTURES / "communication_not_hidden" / "broken.py")
+    report = tmp_path / "report.json"
+    done = ddpdoctor("run", "--profile", "20", "--report", str(report), "--", *torchrun, script)
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert any("Where a step goes" in line for line in lines)
+    assert any("Measured closely, 20 steps" in line for line in lines)
+    facts = json.loads(report.read_text())["facts"]
+    assert set(facts["steps"]) == set(facts["profile"]) == {"0", "1"}
+    for rank in facts["steps"].values():
+        for _, total, *rest in rank["spans"]:
+            assert sum(rest) == pytest.approx(total, rel=0.01), "the parts make up the whole"
+    assert all(each["exposed"][1] > 0.02 for each in facts["profile"].values()), "the link takes 30 ms a step"
