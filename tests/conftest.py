@@ -108,17 +108,22 @@ def torchrun(python: str) -> Command:
 def left_behind(mark: str) -> list[str]:
     """End the running processes that inherited a variable with this value, or that the warm server has started.
 
-    Their commands are returned. They do not live on, lest every test that follows be blamed for them.
+    Their commands are returned. They do not live on, lest every test that follows be blamed for them. One that is about
+    to end has its time: what watches over a warm process ends a moment after it.
     """
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            command = " ".join(process.cmdline())
-            is_warm = WARM in command and process.ppid() != os.getpid()
+            is_warm = WARM in " ".join(process.cmdline()) and process.ppid() != os.getpid()
             if process.pid != os.getpid() and (is_warm or process.environ().get(MARK) == mark):
-                found.append(command)
-                process.kill()
-    return found
+                found.append(process)
+    _, alive = psutil.wait_procs(found, timeout=3)
+    commands = []
+    for process in alive:
+        with suppress(psutil.Error):
+            commands.append(" ".join(process.cmdline()))
+            process.kill()
+    return commands
 
 
 @pytest.fixture
