@@ -10,8 +10,9 @@ class Framework:
     """One framework: its ``name``, the beginnings of its modules' names, and lines to paste.
 
     ``loader`` has it share out a loader, ``model`` wrap a model, ``unused`` let DDP search for unused parameters,
-    ``call`` compute the loss through the wrapper; empty where it has no word of its own. ``splits_streams``: it shares
-    IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share.
+    ``call`` compute the loss through the wrapper, ``epoch`` tells the sampler the epoch; empty where it has no word of
+    its own. ``splits_streams``: it shares IterableDatasets out as well. ``shards`` is the class of its own batch
+    samplers that give a rank its share.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Framework:
     model: str
     unused: str
     call: str = ""
+    epoch: str = ""
     splits_streams: bool = True
     shards: str = ""
 
@@ -62,7 +64,37 @@ ACCELERATE = Framework(
     unused="Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
     shards="BatchSamplerShard",
 )
-FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE)
+RAY = Framework(
+    "Ray Train",
+    ("ray.train",),
+    loader="+loader = ray.train.torch.prepare_data_loader(loader)",
+    model="+model = ray.train.torch.prepare_model(model)",
+    unused='ray.train.torch.prepare_model(model, parallel_strategy_kwargs={"find_unused_parameters": True})',
+    epoch=" for epoch in range(epochs):\n+    if ray.train.get_context().get_world_size() > 1:\n"
+    "+        loader.sampler.set_epoch(epoch)\n     for batch in loader:",
+    splits_streams=False,
+)
+IGNITE = Framework(
+    "Ignite",
+    ("ignite",),
+    loader="-loader = DataLoader(dataset, batch_size=32, shuffle=True)\n"
+    "+loader = idist.auto_dataloader(dataset, batch_size=32 * idist.get_world_size(), shuffle=True)",
+    model="+model = idist.auto_model(model)",
+    unused="idist.auto_model(model, find_unused_parameters=True)",
+    epoch="+@trainer.on(Events.EPOCH_STARTED)\n+def tell_epoch(engine):\n"
+    "+    loader.sampler.set_epoch(engine.state.epoch - 1)\n trainer.run(loader, max_epochs=epochs)",
+    splits_streams=False,
+)
+DEEPSPEED = Framework(
+    "DeepSpeed",
+    ("deepspeed",),
+    loader="-engine, optimizer, _, _ = deepspeed.initialize(model=model, config=config)\n"
+    "+engine, optimizer, loader, _ = deepspeed.initialize(model=model, config=config, training_data=dataset)",
+    model="+engine, optimizer, loader, _ = deepspeed.initialize(model=model, config=config)",
+    unused="",
+    splits_streams=False,
+)
+FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE, RAY, IGNITE, DEEPSPEED)
 FRAMEWORK_WORDS = {each.name: each for each in FRAMEWORKS}
 """The frameworks by their names."""
 

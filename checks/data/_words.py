@@ -48,6 +48,14 @@ def shared_out(training: Training, fix: Fix) -> Fix:
     return Fix(f"have {framework.name} share the loader out", diff=framework.loader)
 
 
+def told_epoch(training: Training, fix: Fix) -> Fix:
+    """Return how the sampler learns the epoch: the framework's word where it has one, else this one."""
+    framework = training.framework
+    if framework is None or not framework.epoch:
+        return fix
+    return Fix("tell the sampler the epoch, in each one", diff=framework.epoch)
+
+
 def unless_a_framework_splits(loader: LoaderExam) -> None:
     """Leave alone what a framework changes before the training begins.
 

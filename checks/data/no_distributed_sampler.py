@@ -60,8 +60,6 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._frameworks import LOADER as LOADERS
-from .._frameworks import in_its_words
 from .._source import LOADER, SAMPLER, target
 from ._passes import RankPass, same_data, same_pass
 from ._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
@@ -192,7 +190,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             )
             for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
         )[:SHOWN],
-        in_its_words(LOADERS, training, shared_out(training, MEND)),
+        shared_out(training, MEND),
         place(event.site),
     )
 

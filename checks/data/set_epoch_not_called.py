@@ -52,10 +52,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._frameworks import EPOCH, in_its_words
 from .._source import SAMPLER, epoch_loops, is_evaluation, iterated, shuffling_samplers, uses
 from ._passes import repeated
-from ._words import at, shown
+from ._words import at, shown, told_epoch
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, LoaderExam, Script
@@ -137,7 +136,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence(f"the sampler's epoch is {sampler.epoch} in both", "another in each", f"the loop of {event.site}"),
             called,
         ),
-        in_its_words(EPOCH, training, MEND),
+        told_epoch(training, MEND),
         place(calls[-1].site if calls and calls[-1].site else event.site),
     )
 

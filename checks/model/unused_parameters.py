@@ -114,7 +114,9 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
             ),
             Fix(
                 "use these parameters in forward or delete them; else freeze them, or let DDP look for them",
-                diff=_diff(event.unused, framework.unused if framework else find_unused(event.text)),
+                diff=_diff(
+                    event.unused, framework.unused if framework and framework.unused else find_unused(event.text)
+                ),
             ),
             place(event.site, rank=event.rank),
         )

@@ -7,8 +7,9 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.frameworks import DEEPSPEED
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Wrapped
+from ddpdoctor.watch.events import FrameworkSeen, Wrapped
 from ddpdoctor.watch.rank.patch import patch
 
 if TYPE_CHECKING:
@@ -67,3 +68,4 @@ def _tell(recorder: Recorder, engine: Any) -> None:
         static_graph=False,
         owning_library="deepspeed",
     )
+    recorder.emit(FrameworkSeen, framework=DEEPSPEED.name, wraps=True, asked="")
