@@ -4,11 +4,12 @@
 
 `recv` blocks until the message is there, and `send` can block until the other rank takes it. Two ranks that both
 receive first wait for each other without end. A ring in which every rank receives first does the same with any number
-of ranks.
+of ranks. A message goes to the rank and the tag that are named: with another tag, or to a rank that does not exist
+(`dst=rank + 1` on the last rank), nobody takes it; over gloo torch 2.13 waits, or crashes the process.
 
 ## How to be sure
 
-`ddpdoctor run` shows each rank in `recv` (or `send`) with the peer that it names, and the line.
+`ddpdoctor run` shows each rank in `recv` (or `send`) with the peer and the tag that it names, and the line.
 
 ## How to mend it
 

@@ -5,12 +5,15 @@
 init_process_group, and new_group after it, wait until all ranks have come: "Timed out initializing process group in
 store based barrier ... (world_size=8, worker_count=4)"; torchrun itself ends with RendezvousTimeoutError when fewer
 nodes came than --nnodes asks for. Those who wait are well: the ones to look at are those who did not come, since they
-never started, died before, or took another way through the code.
+never started, died before, or took another way through the code. Two mistakes in the call look the same: a world size
+that is larger than what was started (`world_size=4` under a torchrun of two), and two processes that join as one rank
+(`rank=node_rank`), so that another rank is nobody's.
 
 ## How to be sure
 
 The count in the message is below world_size. Above it, the store is stale instead. `ddpdoctor run`
-sees on its host which ranks have called init_process_group, and the line at which another rank stands.
+sees on its host which ranks have called init_process_group, and the line at which another rank stands; it compares the
+world size that the call is told with torchrun's, and names processes that join as the same rank.
 
 ## How to mend it
 
