@@ -177,14 +177,13 @@ def test_a_shard_is_not_changed_without_its_index(shards: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "out", "right"),
     [
-        ("first.pt", "new.safetensors", "new.ckpt"),
         ("a.safetensors", "new.pt", "new.safetensors"),
         ("a.safetensors", "new.bin", "new"),
         ("folder", "new.pt", "new"),
     ],
 )
 def test_a_copy_is_not_called_as_another_format(tmp_path: Path, runs: Path, name: str, out: str, right: str) -> None:
-    """A torch file is no .safetensors, nor the other way round: one line that says what to call it."""
+    """What .safetensors hold is no torch file: one line that says what to call it."""
     from safetensors.torch import save_file
 
     save_file(state(), runs / "a.safetensors")

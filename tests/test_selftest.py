@@ -8,6 +8,7 @@ from helpers import CHECKS, PREPARED
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.selftest.logs import try_logs
 from ddpdoctor.selftest.probes import try_check
+from ddpdoctor.selftest.result import takes_long
 from ddpdoctor.selftest.trainings import try_watch
 
 if TYPE_CHECKING:
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 PROBED = [check for check in CHECKS if check.of(Instrument.PROBE)]
-WATCHED = [check for check in CHECKS if check.of(Instrument.WATCH)]
+NIGHTLY = pytest.mark.nightly
+WATCHED = [
+    pytest.param(check, id=check.slug, marks=[NIGHTLY] if takes_long(check) else [])
+    for check in CHECKS
+    if check.of(Instrument.WATCH)
+]
 SIGNED = [check for check in CHECKS if check.of(Instrument.LOG)]
 
 
@@ -32,7 +38,7 @@ def test_the_patient_is_found_and_the_control_is_clean(check: Check, facts: Fact
         assert finding.fix.summary
 
 
-@pytest.mark.parametrize("check", WATCHED, ids=lambda check: check.slug)
+@pytest.mark.parametrize("check", WATCHED)
 def test_the_watch_finds_the_patient_and_leaves_the_control_in_peace(check: Check, jobs: Jobs) -> None:
     """Each check sees its broken case while it trains, and no check says anything of its healthy twin."""
     trial = try_watch(check, CHECKS, jobs)
