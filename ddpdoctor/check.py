@@ -87,19 +87,17 @@ if TYPE_CHECKING:
     from ddpdoctor.source.exits import LoopLeft, loop_left
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
-    from ddpdoctor.source.lines import attribute_set_at, called_at, logged_at
+    from ddpdoctor.source.lines import attribute_set_at, called_at, calls_at, logged_at, withs_around
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import (
         RankBlock,
         are_alternatives,
-        calls_at,
         condition_of_callers,
         is_about_rank,
         one_rank_only,
         other_ranks_only,
         rank_block,
         rank_condition,
-        withs_around,
     )
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
     from ddpdoctor.source.tree import dotted
@@ -383,12 +381,12 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launch_script": "LaunchScript",
     "source.launchers": "Launch",
-    "source.lines": "attribute_set_at called_at logged_at",
+    "source.lines": "attribute_set_at called_at calls_at logged_at withs_around",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
     "source.ranks": (
-        "RankBlock are_alternatives calls_at condition_of_callers is_about_rank one_rank_only other_ranks_only "
-        "rank_block rank_condition withs_around"
+        "RankBlock are_alternatives condition_of_callers is_about_rank one_rank_only other_ranks_only "
+        "rank_block rank_condition"
     ),
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",

@@ -105,8 +105,3 @@ def by_module(module: str) -> Framework | None:
         if any(module == each or module.startswith(f"{each}.") for each in framework.modules):
             return framework
     return None
-
-
-def by_name(name: str) -> Framework | None:
-    """Return the framework of a name."""
-    return FRAMEWORK_WORDS.get(name)

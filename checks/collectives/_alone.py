@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, Site, are_alternatives
+from ddpdoctor.check import Communication
 
 from ._one_rank import DEFAULT, condition
+from ._pairs import POINT_TO_POINT, in_branches, met_elsewhere
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress
@@ -25,7 +26,7 @@ def called_alone(event: PeerLost) -> Alone | None:
     """Find it among the last calls: it is under a condition on the rank, and another rank has gone on without it."""
     for one in event.progress:
         call = one.recent[-1] if one.recent else None
-        if call is None or call.site is None or call.group not in DEFAULT or call.operation in {"send", "recv"}:
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
             continue
         guard = condition(call.site)
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
@@ -53,21 +54,13 @@ def _lost_in_a_forward(event: PeerLost) -> Alone | None:
 
 def _paired_with_another(event: PeerLost) -> Alone | None:
     """Find a call that met one of another line: what all ranks call later of the same group, such as a forward."""
-    for one in event.progress:
-        for other in event.progress:
-            theirs = {(each.group, each.number): each.site for each in other.recent}
-            for call in one.recent if other is not one else ():
-                met = theirs.get((call.group, call.number))
-                if call.site is None or met is None or met == call.site or call.operation in {"send", "recv"}:
-                    continue
-                guard = condition(call.site)
-                if guard and not condition(met) and not _is_other_branch(call.site, met):
-                    return Alone(one.rank, call, guard, other.rank)
+    for rank, call, other, theirs in met_elsewhere({each.rank: each.recent for each in event.progress}):
+        if call.site is None or theirs.site is None or call.operation in POINT_TO_POINT:
+            continue
+        guard = condition(call.site)
+        if guard and not condition(theirs.site) and not in_branches(call.site, theirs.site):
+            return Alone(rank, call, guard, other)
     return None
-
-
-def _is_other_branch(one: Site, other: Site) -> bool:
-    return one.file == other.file and are_alternatives(one.file, one.line, other.line)
 
 
 def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:

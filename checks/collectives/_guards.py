@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Communication, Doing, Position, Site, rank_block, rank_condition
 
+from ._pairs import POINT_TO_POINT, met_elsewhere
+
 if TYPE_CHECKING:
     from ddpdoctor.check import RankBlock, Stalled
 
@@ -58,19 +60,13 @@ def crossed(event: Stalled) -> Crossed | None:
 
     Where each rank makes one of them, they belong together: a rank left a function before, or went through a branch.
     """
-    for one in event.ranks:
-        own = {each.site for each in one.recent}
-        for other in event.ranks:
-            theirs = {(each.group, each.number): each for each in other.recent if each.group}
-            lines = {each.site for each in other.recent}
-            for call in one.recent:
-                match = theirs.get((call.group, call.number))
-                if match is None or call.site is None or match.site in (None, call.site):
-                    continue
-                test = rank_condition(call.site.file, call.site.line)
-                if call.operation not in POINT_TO_POINT and test and match.site in own and call.site not in lines:
-                    return Crossed(one.rank, call, test, other.rank, match)
+    recent = {each.rank: each.recent for each in event.ranks}
+    for rank, call, other, theirs in met_elsewhere(recent):
+        if call.site is None or theirs.site is None or not call.group or call.operation in POINT_TO_POINT:
+            continue
+        makes_both = any(each.site == theirs.site for each in recent[rank])
+        if makes_both and all(each.site != call.site for each in recent[other]):
+            test = rank_condition(call.site.file, call.site.line)
+            if test:
+                return Crossed(rank, call, test, other, theirs)
     return None
-
-
-POINT_TO_POINT = frozenset({"send", "recv"})

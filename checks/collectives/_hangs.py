@@ -19,7 +19,6 @@ from ddpdoctor.check import (
     Stalled,
     Table,
     Training,
-    are_alternatives,
     watch,
 )
 
@@ -28,6 +27,7 @@ from ._exits import loop_left_by
 from ._guards import crossed, guarded
 from ._joins import met_in_join
 from ._one_rank import DEFAULT, alone
+from ._pairs import POINT_TO_POINT, in_branches
 from ._swallowed import swallowed
 
 RECENT = 4  # communications of a rank that a report shows
@@ -120,7 +120,7 @@ def absent(event: Stalled, training: Training) -> tuple[int, ...]:
 
 def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
-    if len(event.ranks) == event.world_size and operations <= {"recv", "send"}:
+    if len(event.ranks) == event.world_size and operations <= POINT_TO_POINT:
         return Hang.RECEIVES
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
         return apart
@@ -136,20 +136,13 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
     if met_in_join({position.rank: position.recent for position in event.ranks}):
         return Hang.JOINS
     found = guarded(event) if ours.site != theirs.site and ours.group in DEFAULT else None
-    if found is not None and found.position.site in {ours.site, theirs.site} and not _in_branches(ours, theirs):
+    if (
+        found is not None
+        and found.position.site in {ours.site, theirs.site}
+        and not in_branches(ours.site, theirs.site)
+    ):
         return Hang.GUARDED
     return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
-
-
-def _in_branches(ours: Communication, theirs: Communication) -> bool:
-    """Whether two calls stand in the two branches of one ``if``."""
-    one, other = ours.site, theirs.site
-    return (
-        one is not None
-        and other is not None
-        and one.file == other.file
-        and are_alternatives(one.file, one.line, other.line)
-    )
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:
@@ -175,7 +168,7 @@ def first_mismatch(event: Stalled) -> tuple[tuple[int, Communication], tuple[int
     calls: dict[tuple[str, int], list[tuple[int, Communication]]] = {}
     for position in event.ranks:
         for each in position.recent:
-            if each.group and each.operation not in {"send", "recv"}:
+            if each.group and each.operation not in POINT_TO_POINT:
                 calls.setdefault((each.group, each.number), []).append((position.rank, each))
     for _, alike in sorted(calls.items(), key=lambda item: item[1][0][1].time):
         (rank, ours), *others = alike
@@ -197,12 +190,7 @@ def at_odds(event: Stalled) -> tuple[Position, Position] | None:
     for other in event.ranks[1:]:
         if first.operation == other.operation or "backward" in {first.operation, other.operation}:
             continue
-        if first.stack == other.stack or (
-            first.site is not None
-            and other.site is not None
-            and first.site.file == other.site.file
-            and are_alternatives(first.site.file, first.site.line, other.site.line)
-        ):
+        if first.stack == other.stack or in_branches(first.site, other.site):
             return first, other
     return None
 

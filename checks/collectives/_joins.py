@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Communication, calls_at, withs_around
 
+from ._pairs import met_elsewhere
+
 JOIN = re.compile(r"(?:^|\.)(?:Join|join)$")
 
 
@@ -24,13 +26,9 @@ class InJoin(NamedTuple):
 
 def met_in_join(recent: Mapping[int, Sequence[Communication]]) -> InJoin | None:
     """Find the first call within Join that met a call of another line, by the last communications of each rank."""
-    for rank, calls in recent.items():
-        for other, others in recent.items():
-            theirs = {(each.group, each.number): each for each in others}
-            for call in calls if other != rank else ():
-                met = theirs.get((call.group, call.number))
-                if call.site is not None and met is not None and met.site != call.site and (join := _join(call)):
-                    return InJoin(rank, call, join, other, met)
+    for rank, call, other, met in met_elsewhere(recent):
+        if join := _join(call):
+            return InJoin(rank, call, join, other, met)
     return None
 
 

@@ -16,12 +16,14 @@ from ddpdoctor.check import (
     rank_condition,
 )
 
+from ._pairs import POINT_TO_POINT
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Communication, Position, Site, Stalled
 
 DEFAULT = frozenset({"0", "default_pg"})
 """Names of the group that all ranks are in, by version of torch."""
-UNPAIRED = frozenset({"backward", "send", "recv"})
+UNPAIRED = POINT_TO_POINT | {"backward"}
 WRITE_ALONE = frozenset("save save_checkpoint save_model save_state save_pretrained".split())
 """Methods by which frameworks save: all ranks call them, and what one rank is to write it writes alone."""
 OF_FRAMEWORKS = WRITE_ALONE | frozenset(

@@ -61,13 +61,18 @@ def gather_limits(root: Path = Path("/"), directory: Path | None = None) -> Limi
         memory_available=memory.available,
         cgroup_memory=limit if limit is not None and limit < memory.total else None,
         cgroup_memory_used=used if limit is not None and limit < memory.total else None,
-        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpus=cores(),
         cpu_quota=_cpu_quota(root),
         rdma_devices=_names(root / "sys/class/infiniband"),
         directory=str(directory),
         disk_total=disk.total,
         disk_free=disk.free,
     )
+
+
+def cores() -> int:
+    """Return how many cores this process can run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _space(path: Path) -> tuple[int, int] | None:

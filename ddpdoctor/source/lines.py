@@ -40,6 +40,18 @@ def called_at(file: str, line: int, methods: Container[str]) -> str:
     return ""
 
 
+def calls_at(file: str, line: int) -> list[ast.Call]:
+    """Return the calls on a line, of the innermost statement that it is part of, from left to right."""
+    statement = statement_at(tree_of(file), line)
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
+    return [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
+
+
+def withs_around(file: str, line: int) -> list[ast.With]:
+    """Return the ``with`` statements whose blocks a line stands in, outermost first."""
+    return [node for node in tree_of(file).of(ast.With) if node.body[0].lineno <= line <= (node.end_lineno or 0)]
+
+
 def logged_at(file: str, name: str) -> int:
     """Return the line of the first ``log(name, ...)`` of a file, counted from 1; 0 where there is none."""
     for node in tree_of(file).of(ast.Call):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -31,6 +32,7 @@ class RankBlock(NamedTuple):
         return file == self.file and self.first <= line <= self.last
 
 
+@functools.cache
 def rank_block(file: str, line: int) -> RankBlock | None:
     """Return the innermost such body around a line."""
     tree = parsed(file)
@@ -78,9 +80,10 @@ def _decorators(tree: Tree, statement: ast.stmt) -> Iterator[str]:
 def is_about_rank(file: str, test: ast.expr) -> bool:
     """Whether a test of a file depends on the rank, by a word in it or in what its names are assigned from."""
     used = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
-    return any(word in ast.unparse(test).lower() for word in RANK_WORDS) or bool(used & _rank_names(parsed(file)))
+    return any(word in ast.unparse(test).lower() for word in RANK_WORDS) or bool(used & _rank_names(file))
 
 
+@functools.cache
 def condition_of_callers(file: str, function: str) -> str:
     """Return a condition on the rank that every call of a function in its file is under; empty where there is none."""
     calls = [
@@ -90,26 +93,6 @@ def condition_of_callers(file: str, function: str) -> str:
     ]
     tests = [rank_condition(file, call.lineno) for call in calls]
     return tests[0] if all(tests) and tests else ""
-
-
-def withs_around(file: str, line: int) -> list[ast.With]:
-    """Return the ``with`` statements whose blocks a line stands in, outermost first."""
-    found = [node for node in ast.walk(parsed(file)) if isinstance(node, ast.With)]
-    return [node for node in found if node.body[0].lineno <= line <= (node.end_lineno or 0)]
-
-
-def calls_at(file: str, line: int) -> list[ast.Call]:
-    """Return the calls of the innermost statement around a line, from left to right."""
-    around = [
-        node
-        for node in ast.walk(parsed(file))
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    if not around:
-        return []
-    statement = max(around, key=lambda node: node.lineno)
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    return [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
 
 
 def rank_condition(file: str, line: int) -> str:
@@ -129,12 +112,13 @@ def are_alternatives(file: str, one: int, other: int) -> bool:
     return False
 
 
-def _rank_names(tree: ast.Module) -> set[str]:
-    """Return the variables that are assigned from something about the rank."""
-    return {
+@functools.cache
+def _rank_names(file: str) -> frozenset[str]:
+    """Return the variables of a file that are assigned from something about the rank."""
+    return frozenset(
         target.id
-        for node in ast.walk(tree)
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.Assign) and "rank" in ast.unparse(node.value).lower()
         for target in node.targets
         if isinstance(target, ast.Name)
-    }
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ddpdoctor.frameworks import Framework, by_name
+from ddpdoctor.frameworks import FRAMEWORK_WORDS, Framework
 from ddpdoctor.watch.events import Event, FrameworkSeen, Joined, Joining
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
@@ -59,7 +59,7 @@ class Training:
     def framework(self) -> Framework | None:
         """The framework that wraps the model, or else makes the process group; None where the user's code does."""
         seen = self.of(FrameworkSeen, wraps=True) or self.of(FrameworkSeen)
-        return by_name(seen[-1].framework) if seen else None
+        return FRAMEWORK_WORDS.get(seen[-1].framework) if seen else None
 
     def before(self, event: AnyEvent, **having: Any) -> Iterator[AnyEvent]:
         """Yield the earlier events of the same type, process and values, latest first."""

@@ -52,10 +52,10 @@ def listing(dataset: Any) -> Listing:
 
 def _least(numbers: array[int]) -> tuple[int, ...]:
     """Return the numbers whose hash is the least, least first; a list that is too long has none."""
-    return tuple(heapq.nsmallest(LEAST, set(numbers), key=mixed)) if len(numbers) <= LISTED else ()
+    return tuple(heapq.nsmallest(LEAST, set(numbers), key=_mixed)) if len(numbers) <= LISTED else ()
 
 
-def mixed(number: int) -> int:
+def _mixed(number: int) -> int:
     """Return a hash of a number, from 0 to 2**64 - 1, that is the same in each process."""
     number = (number * 0x9E3779B97F4A7C15) & MASK
     return ((number ^ (number >> 29)) * 0xBF58476D1CE4E5B9) & MASK

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.host.limits import cores
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Equipped
 from ddpdoctor.watch.rank.model.pace import Paces
@@ -86,17 +86,12 @@ def _tell(recorder: Recorder, optimizer: Any) -> None:
     device = next((each.device.type for group in optimizer.param_groups for each in group["params"]), "")
     if device and not recorder.stopwatch.is_told:
         recorder.stopwatch.is_told = True
-        recorder.emit(Equipped, device=device, threads=torch.get_num_threads(), cpus=cpus())
+        recorder.emit(Equipped, device=device, threads=torch.get_num_threads(), cpus=cores())
 
 
 def _profile(recorder: Recorder, profile: Profile) -> None:
     if profile.stepped():
         recorder.profile = None
-
-
-def cpus() -> int:
-    """Return how many cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
