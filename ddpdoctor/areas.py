@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Area:
     """A folder of ``checks/``: what it is about, and its codes, from ``first`` to ``last``.
 
+    A range that is used up goes on a thousand higher: DDP1501 is of the area of DDP501.
+
     ``shows_network``: a rank that fails with one of its ailments tells what it sees of its network.
     """
 
@@ -20,7 +22,7 @@ class Area:
 
     def holds(self, code: str) -> bool:
         """Whether a code such as ``DDP501`` is in the area's range."""
-        return code.startswith("DDP") and self.first <= int(code[3:]) <= self.last
+        return code.startswith("DDP") and self.first <= int(code[3:]) % 1000 <= self.last
 
 
 AREAS = (
@@ -36,6 +38,13 @@ AREAS = (
     Area("checkpoint", "checkpoints, and other files that ranks write", 800, 899),
     Area("performance", "trainings that are slow", 900, 999),
 )
+
+
+def by_area(code: str) -> tuple[str, int, int]:
+    """Return the key that sorts codes area by area: DDP501, DDP1501, DDP601."""
+    prefix = code.rstrip("0123456789")
+    number = int(code[len(prefix) :])
+    return prefix, next((area.first for area in AREAS if area.holds(code)), 0), number
 
 
 def shows_network(name: str) -> bool:

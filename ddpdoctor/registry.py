@@ -12,7 +12,7 @@ import pkgutil
 import re
 from typing import TYPE_CHECKING
 
-from ddpdoctor.areas import AREAS
+from ddpdoctor.areas import AREAS, by_area
 from ddpdoctor.facets import INPUTS, Ailment, Check, Facet, LogPattern, Role, parameters
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = "ddpdoctor.checks"
 GROUP = "ddpdoctor.checks"
-CODE = re.compile(r"[A-Z]{3,}\d{3}")
+CODE = re.compile(r"[A-Z]{3,}\d{3,4}")
 SECTIONS = ("What happens", "How to be sure", "How to mend it", "Versions and sources")
 """The headings of a page, in this order."""
 
@@ -38,7 +38,7 @@ def load_checks() -> tuple[Check, ...]:
             supersedes a check that is not there. A check is never left out in silence.
     """
     every = [_imported(name) for name in packages()]
-    checks = sorted((check for package in every for check in _walk(package)), key=lambda check: check.code)
+    checks = sorted((check for package in every for check in _walk(package)), key=lambda check: by_area(check.code))
     _require_unique(checks, lambda check: check.code)
     _require_unique(checks, lambda check: check.slug)
     _require_causality(checks)

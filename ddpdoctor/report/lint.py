@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ddpdoctor.areas import by_area
 from ddpdoctor.findings import Finding, Report, Result, Severity, Status
 from ddpdoctor.report.data import finding_data
 from ddpdoctor.report.style import PLAIN, Style
@@ -91,7 +92,7 @@ def _data(found: Found) -> dict[str, Any]:
 def as_sarif(found: Iterable[Found], faults: Iterable[str], version: str) -> str:
     """Return the findings as SARIF 2.1.0, which code hosts and editors read."""
     listed = list(found)
-    checks = sorted({each.check for each in listed}, key=lambda check: check.code)
+    checks = sorted({each.check for each in listed}, key=lambda check: by_area(check.code))
     driver = {
         "name": "ddpdoctor",
         "version": version,
@@ -134,7 +135,7 @@ def as_report(found: Iterable[Found], faults: Iterable[str], seconds: float) -> 
     by_check: dict[Check, list[Finding]] = {}
     for each in found:
         by_check.setdefault(each.check, []).append(each.finding)
-    ordered = sorted(by_check.items(), key=lambda item: (item[0].area, item[0].code))
+    ordered = sorted(by_check.items(), key=lambda item: by_area(item[0].code))
     results = tuple(_result(check, tuple(findings)) for check, findings in ordered)
     return Report(results, tuple(faults), seconds)
 
