@@ -24,6 +24,7 @@ COMMANDS = {
     "stuck": "stuck",
     "lint": "lint",
     "bench": "bench",
+    "bisect": "bisect",
     "repair": "repair",
     "inspect": "inspect",
     "list": "list_checks",
