@@ -109,6 +109,7 @@ if TYPE_CHECKING:
         BackwardBypassed,
         BuildLockLeft,
         Bypassed,
+        CallsTimed,
         Communication,
         DataSeen,
         Doing,
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
         StepsTimed,
         SyncSkipped,
         TensorParallel,
+        TimedCall,
         Wrapped,
         Wrapping,
         place,
@@ -189,6 +191,7 @@ __all__ = [
     "Buffer",
     "BuildLockLeft",
     "Bypassed",
+    "CallsTimed",
     "CheckpointFile",
     "Claim",
     "Cluster",
@@ -288,6 +291,7 @@ __all__ = [
     "SyncSkipped",
     "Table",
     "TensorParallel",
+    "TimedCall",
     "Training",
     "Try",
     "Wrap",
@@ -392,11 +396,12 @@ ROOMS = {
     "watch.blocks": "Block",
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
-        "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
+        "AsyncWorkDropped BuildLockLeft Bypassed CallsTimed Communication DataSeen Doing Ended EpochEnded EpochSet "
+        "EpochStarted ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
-        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
+        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel TimedCall Wrapped "
+        "Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

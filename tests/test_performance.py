@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from helpers import CHECKS, FIXTURES, Command, Run
+from helpers import CHECKS, FIXTURES, Command, Run, Script
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from ddpdoctor.watch.anatomy import steps_data
 from ddpdoctor.watch.blocks import MOST, STEPS, Block, Spans
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import BLOCKS, Reader, Writer
-from ddpdoctor.watch.events import EpochStarted, Joined, RankSteps, Site, StepsTimed
+from ddpdoctor.watch.events import CallsTimed, EpochStarted, Joined, Profiled, RankSteps, Site, StepsTimed, TimedCall
 from ddpdoctor.watch.rank.model.pace import Pace
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 
@@ -223,3 +223,84 @@ def test_a_profile_is_printed_and_reported(ddpdoctor: Run, torchrun: Command, tm
         for _, total, *rest in rank["spans"]:
             assert sum(rest) == pytest.approx(total, rel=0.01), "the parts make up the whole"
     assert all(each["exposed"][1] > 0.02 for each in facts["profile"].values()), "the link takes 30 ms a step"
+
+
+def timed(*calls: TimedCall, steps: int = 50, total: float = 20.0, ranks: int = 2, starved: float = 0.0) -> list[str]:
+    """Return what is said of calls that all ranks make, in steps of so many milliseconds."""
+    dispatcher = Dispatcher(CHECKS)
+    for number in range(ranks):
+        told: dict[str, Any] = {"pid": 100 + number, "time": 1.0, "rank": number}
+        list(dispatcher.see(Joined(**told, world_size=ranks, backend="gloo")))
+        each = (int(total * MILLISECOND),) * steps
+        measured: dict[str, Any] = {"exposed": each[:0], "hidden": each[:0], "buckets": (), "cost": 0.0}
+        shares: dict[str, Any] = {"model": 0, "forwards": 1.0, "synced": 1.0, "backwards": 1.0}
+        list(dispatcher.see(Profiled(**told, **measured, **shares, total=each)))
+        list(dispatcher.see(CallsTimed(**told, steps=steps, calls=calls)))
+    parts = [rank(number, like(FAST), starved=starved) for number in range(ranks)]
+    event = StepsTimed(pid=0, time=2.0, ranks=tuple(parts))
+    found = dispatcher.see_of(next(iter(dispatcher.trainings)), event)
+    assert not dispatcher.crashes
+    return [each.finding.message for each in found if each.check.slug == "blocking-calls-in-step"]
+
+
+def call(what: str, milliseconds: float, *, times: int = 50, steps: int = 50) -> TimedCall:
+    """Return calls of a line of the script."""
+    return TimedCall(what, LOOP.file, LOOP.line, LOOP.function, times, steps, int(milliseconds * MILLISECOND))
+
+
+def test_a_line_that_takes_a_large_part_of_each_step_is_named() -> None:
+    """With its share; a call that takes a microsecond, or is made now and then, is nobody's fault."""
+    assert timed(call("Tensor.item", 6, times=100)) == [
+        "Tensor.item() at /home/me/train.py:12 takes 6.0 ms of each step of 20.0 ms: 30%, 2 calls a step"
+    ]
+    assert timed(call("print", 5))[0].startswith("print at /home/me/train.py:12 takes 5.0 ms")
+    assert timed(call("barrier", 5))[0].startswith("barrier at")
+    assert timed(call("Tensor.item", 0.001, times=5000)) == []
+    assert timed(call("print", 5, times=5, steps=5)) == []
+    assert timed(call("print", 5, steps=20, times=5000)) == []
+    assert timed(call("print", 1.9), total=10) == []
+    assert timed(call("print", 6), starved=0.5) == []
+
+
+PROFILED = """
+import logging, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
+plain = torch.Tensor.__dict__.get("item"), print, dist.Work.wait
+def metric(loss):
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    return total.item()
+for step in range(30):
+    optimizer.zero_grad()
+    loss = model(torch.ones(8, 4)).sum()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    optimizer.step()
+    metric(loss)
+    if step % 10 == 0:
+        print("step", step)
+assert plain == (torch.Tensor.__dict__.get("item"), print, dist.Work.wait)
+dist.destroy_process_group()
+"""
+
+
+def test_calls_are_counted_by_the_line_that_makes_them(
+    ddpdoctor: Run, torchrun: Command, script: Script, tmp_path: Path
+) -> None:
+    """What the user's own lines call, not what torch does for them; afterwards torch is as before."""
+    report = tmp_path / "report.json"
+    file = script(PROFILED)
+    done = ddpdoctor("run", "--profile", "10", "--report", str(report), "--", *torchrun, file)
+    assert done.returncode == 0, done.stderr
+
+    for rank_profile in json.loads(report.read_text())["facts"]["profile"].values():
+        calls = {(each["what"], each["line"]): each["calls"] for each in rank_profile["calls"]}
+        metric = PROFILED.splitlines().index("    dist.all_reduce(total)") + 1
+        assert calls.pop(("all_reduce", metric)) >= 1
+        assert calls.pop(("Tensor.item", metric + 1)) == 1
+        assert calls == {}

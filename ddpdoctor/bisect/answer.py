@@ -51,11 +51,12 @@ def _listed(changes: Sequence[Change]) -> str:
 def answer_text(answer: Answer, seconds: float, style: Style = PLAIN) -> str:
     """Return the answer, what to paste, what it costs, then the runs that it stands on."""
     lines = [*style.wrap(f"{printable(headline(answer))}.", MARGIN, ""), *_figures(answer, style)]
-    for change in answer.changes:
+    advised = answer.changes if answer.kind is not Kind.UNSTEADY else ()
+    for change in advised:
         lines += labelled("costs", f"{change}: {change.cost}", style)
-    if answer.changes:
+    if advised:
         lines += labelled("fix", "in the shell that starts the training:", style)
-        lines += [f"{MARGIN}{'':10}{printable(each.command)}" for each in answer.changes]
+        lines += [f"{MARGIN}{'':10}{printable(each.command)}" for each in advised]
     lines += [f"{number_of(len(answer.trials), 'run')}, {seconds:.0f} s:", *_runs(answer, style)]
     return "\n".join(lines)
 

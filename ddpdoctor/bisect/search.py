@@ -19,8 +19,8 @@ ROUNDS = 3  # of a run as it is and one with all changes, in turn, before anythi
 GAIN = 1.25  # how many times as fast the slowest changed run has to be as the fastest unchanged one
 SLOW_START = 1.0  # seconds that a start has to lose, to be called slow
 SLOW_STEP = 0.001  # seconds that a step has to lose
-FACTOR = 4.0  # how many times as long as a start that works one is waited for
-LEAST = 10.0  # seconds that a start is waited for, at least
+FACTOR = 6.0  # how many times as long as a start that works one is waited for
+LEAST = 20.0  # seconds that a start is waited for, at least
 
 Changes = tuple["Change", ...]
 Run = Callable[[Changes, float], Trial]

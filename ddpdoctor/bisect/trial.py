@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 POLL = 0.05  # seconds
 STEPS = 200  # that are measured, at most
-MEASURE = 3.0  # seconds of steps that are measured, at most
+MEASURE = 5.0  # seconds of steps that are measured, at most
 FEWEST = 5  # steps, with fewer of which nothing is measured
 GRACE = 3.0  # seconds for the ranks to end at their next step
 DEAD = 10.0  # seconds for killed processes to be gone
@@ -216,10 +217,17 @@ def _trial(  # noqa: PLR0913, PLR0917 - what is known at the end of a run
     lines = [line.strip() for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     if clock.first or (status == 0 and monitor.joined) or (late and _moves(monitor, clock)):
         begun = min((each.time for each in joining), default=0.0)
-        step = (clock.last - clock.first) / clock.steps if clock.steps >= FEWEST else None
-        return Trial(changes, Ending.STARTED, seconds, clock.first - begun if clock.first else None, step, "", *about)
+        start = clock.first - begun if clock.first else None
+        return Trial(changes, Ending.STARTED, seconds, start, _step(monitor, clock), "", *about)
     ending, said = _why(monitor, status, lines, late=late)
     return Trial(changes, ending, seconds, None, None, said, *about)
+
+
+def _step(monitor: Monitor, clock: Clock) -> float | None:
+    """Return the seconds of a step: as the ranks have written it down, else as it was seen from outside."""
+    if ranks := monitor.steps:
+        return max(statistics.median(each.a_step("total")) for each in ranks)
+    return (clock.last - clock.first) / clock.steps if clock.steps >= FEWEST else None
 
 
 def _moves(monitor: Monitor, clock: Clock) -> bool:

@@ -14,6 +14,8 @@ PARTS = {
     "rest": "the rest",
 }
 """The parts of a step, in the order in which they follow each other, and how they are called."""
+CALL = 0.0002  # seconds of a step: a shorter call is not worth a word
+CALLS = 3  # that are named
 SHOWN = 16  # ranks of a terminal's table
 MEANING = (
     "Backward holds the wait for the other ranks. First batch: from the start of a loader to its first batch. "
@@ -65,7 +67,20 @@ def closely(profile: Mapping[str, Any]) -> list[str]:
         "hidden. That is the rank that waits least: what others wait longer, they wait for a rank. Measuring took "
         f"{1e6 * cost:.0f} microseconds a step."
     )
-    return [said]
+    return [said, *_calls(profile)]
+
+
+def _calls(profile: Mapping[str, Any]) -> list[str]:
+    """Name the lines that take longest in each step: those of the rank that they take longest of."""
+    by_line: dict[str, tuple[float, str]] = {}
+    for rank, each in profile.items():
+        for call in each["calls"]:
+            text = f"{call['what']} at {call['file']}:{call['line']}, {call['calls']:.3g} a step on rank {rank}"
+            key = f"{call['what']} {call['file']}:{call['line']}"
+            by_line[key] = max(by_line.get(key, (0.0, "")), (call["seconds"], text))
+    longest = [each for each in sorted(by_line.values(), reverse=True) if each[0] >= CALL][:CALLS]
+    said = [f"{1e3 * seconds:.1f} ms {text}" for seconds, text in longest]
+    return [f"Lines that keep a step waiting: {'; '.join(said)}."] if said else []
 
 
 def _caveats(ranks: Sequence[tuple[int, Mapping[str, Any]]]) -> list[str]:

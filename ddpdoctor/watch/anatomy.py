@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.blocks import PARTS
 from ddpdoctor.watch.compared import first_apart
-from ddpdoctor.watch.events import Failed, Profiled, Stalled
+from ddpdoctor.watch.events import CallsTimed, Failed, Profiled, Stalled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import RankSteps
@@ -48,9 +48,27 @@ def profile_data(training: Training) -> dict[str, Any]:
             **{name: list(spread([value / 1e9 for value in getattr(each, name)])) for name in MEASURED},
             "buckets": list(each.buckets),
             "cost": each.cost,
+            "calls": _calls(training, rank),
         }
         for rank, each in training.by_rank(Profiled).items()
     }
+
+
+def _calls(training: Training, rank: int) -> list[dict[str, Any]]:
+    """Return the lines that kept the steps of a rank waiting, seconds of the median step, longest first."""
+    if (told := training.by_rank(CallsTimed).get(rank)) is None:
+        return []
+    return [
+        {
+            "what": each.what,
+            "file": each.file,
+            "line": each.line,
+            "calls": each.times / told.steps,
+            "seconds": each.nanoseconds / 1e9,
+        }
+        for each in told.calls
+        if each.nanoseconds
+    ]
 
 
 def marks(trainings: Iterable[Training]) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ from ddpdoctor.watch.events.process import (
     Started,
 )
 from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
-from ddpdoctor.watch.events.steps import Equipped, Profiled, RankSteps, StepsTimed
+from ddpdoctor.watch.events.steps import CallsTimed, Equipped, Profiled, RankSteps, StepsTimed, TimedCall
 
 __all__ = [
     "AccumulationUnused",
@@ -51,6 +51,7 @@ __all__ = [
     "BackwardBypassed",
     "BuildLockLeft",
     "Bypassed",
+    "CallsTimed",
     "Communication",
     "DataSeen",
     "Doing",
@@ -100,6 +101,7 @@ __all__ = [
     "StepsTimed",
     "SyncSkipped",
     "TensorParallel",
+    "TimedCall",
     "Worker",
     "Wrapped",
     "Wrapping",

@@ -38,6 +38,29 @@ class Profiled(Event):
     cost: float
 
 
+class TimedCall(NamedTuple):
+    """Calls of one kind that a line of the user's made: how often, in how many steps, nanoseconds of the median one."""
+
+    what: str
+    file: str
+    line: int
+    function: str
+    times: int
+    steps: int
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsTimed(Event):
+    """The calls that kept so many steps waiting which were measured closely, those that took longest first.
+
+    They are of the thread that trains, made by the user's own lines: tensors read, collectives, prints, logging.
+    """
+
+    steps: int
+    calls: tuple[TimedCall, ...]
+
+
 class RankSteps(NamedTuple):
     """The steps of one rank: spans of ``STEPS`` times ``per`` steps each, numbered alike on all ranks.
 

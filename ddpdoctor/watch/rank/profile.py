@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Profiled
+from ddpdoctor.watch.rank.calls import Calls
 from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class Profile:
     total: list[int] = field(default_factory=list)
     exposed: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
+    calls: Calls = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with no call timed."""
+        self.calls = Calls(self.recorder)
 
     def stepped(self) -> bool:
         """Take note of the end of an optimizer's step; return whether that was the last to be measured."""
@@ -42,6 +48,7 @@ class Profile:
         if self.made == WARM:
             wrapper._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - torch's documented way to its statistics
             self.counts = model.forwards, model.synced, self.recorder.stopwatch.backwards
+            self.calls.begin()
         elif self.made > WARM + 1:  # what DDP tells is of the iteration before
             told = wrapper._get_ddp_logging_data()  # noqa: SLF001 - as above
             hidden = int(told.get("backward_compute_comm_overlap_time", 0))
@@ -50,8 +57,10 @@ class Profile:
             self.exposed.append(max(0, int(told.get("backward_comm_time", 0)) - hidden))
             if len(self.total) == self.steps:
                 wrapper._set_ddp_runtime_logging_sample_rate(USUAL)  # noqa: SLF001 - as above
+                self.calls.end(self.made - WARM)
                 self._tell(model, told)
                 return True
+        self.calls.step = self.made
         self.began = now()
         self.cost += time.perf_counter() - began
         return False

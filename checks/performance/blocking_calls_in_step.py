@@ -1,0 +1,121 @@
+"""A line of the training loop keeps each step waiting: it reads a tensor, prints, logs, or agrees on something.
+
+## What happens
+
+`loss.item()`, `.cpu()`, `.tolist()`, `if loss > best:` hand numbers from the device to Python, which waits until the
+device has computed them; on a GPU nothing new is launched meanwhile. `outputs.tolist()` makes a Python object of each
+number. `print` waits for who reads it, and `dist.all_reduce(loss)` or `dist.barrier()` for all ranks. Once in an epoch
+that costs nothing; in each step it is paid in each step.
+
+## How to be sure
+
+`ddpdoctor run --profile 50 -- COMMAND` times these calls by line, while it measures steps closely. ddpdoctor finds a
+line that takes a tenth of the step or more in the median step, and 2 ms or more, in nearly all of them: of collectives
+on the rank that waits least, of the rest on the rank that takes longest. Only calls that your own lines make by
+themselves count, outside forward and backward. It says nothing where ranks wait for a core, and on a GPU it shows the
+times, and does not judge them: Python waits there for kernels that have to be computed anyway. Where torch.compile has
+compiled something, nothing is timed.
+
+## How to mend it
+
+Keep tensors, add them up (`total += loss.detach()`), and read, print and log once in a hundred steps or after the
+epoch. Average a metric over the ranks there as well.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: PyTorch Tutorials, "Performance Tuning Guide", "Avoid unnecessary CPU-GPU
+synchronization"; torch.distributed documentation.
+"""
+
+from __future__ import annotations
+
+import linecache
+import statistics
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    CallsTimed,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Profiled,
+    Severity,
+    StepsTimed,
+    TimedCall,
+    Training,
+    watch,
+)
+
+from ._steps import STEADY, on_cpu
+
+AILMENT = Ailment("DDP906", Severity.NOTE)
+MUCH = 0.1  # of a step
+LEAST = 0.002  # seconds of a step
+STARVED = 0.3  # of the time: beyond it, a call waits for a core
+SHOWN = 4  # ranks
+ALONE = ("Tensor.", "print", "logging")
+"""What a rank does by itself: all others are collectives, in which it waits."""
+
+
+@watch(StepsTimed)
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
+    """Look for lines that take a large share of nearly each step."""
+    on_cpu(event)
+    told, measured = training.by_rank(CallsTimed), training.by_rank(Profiled)
+    if not told or not measured or any(each.starved > STARVED for each in event.ranks):
+        return
+    total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
+    by_line: dict[tuple[str, str, int], dict[int, TimedCall]] = {}
+    for rank, each in told.items():
+        for call in each.calls:
+            if call.steps >= STEADY * each.steps:
+                by_line.setdefault((call.what, call.file, call.line), {})[rank] = call
+    for (what, *_), calls in by_line.items():
+        alone = what.startswith(ALONE)
+        if not alone and len(calls) < training.world_size:
+            continue
+        seconds = (max if alone else min)(each.nanoseconds for each in calls.values()) / 1e9
+        if seconds >= max(LEAST, MUCH * total):
+            yield _finding(what, calls, told, seconds, total)
+
+
+def _finding(
+    what: str, calls: dict[int, TimedCall], told: dict[int, CallsTimed], seconds: float, total: float
+) -> Finding:
+    rank, call = max(calls.items(), key=lambda item: item[1].nanoseconds)
+    often = call.times / told[rank].steps
+    said = f"{what}()" if what.startswith("Tensor.") else what
+    return Finding(
+        f"{said} at {call.file}:{call.line} takes {1e3 * seconds:.1f} ms of each step of {1e3 * total:.1f} ms: "
+        f"{seconds / total:.0%}, {often:.3g} {'calls' if often > 1 else 'call'} a step",
+        tuple(
+            Evidence(
+                f"{each.nanoseconds / 1e6:.1f} ms in the median step, {each.times} calls in {told[number].steps} steps",
+                "none in most steps" if number == min(calls) else "",
+                f"rank {number}",
+            )
+            for number, each in list(calls.items())[:SHOWN]
+        ),
+        _fix(what, call, seconds, total),
+        Place(file=call.file, line=call.line),
+    )
+
+
+def _fix(what: str, call: TimedCall, seconds: float, total: float) -> Fix:
+    promise = f"about {1e3 * (total - seconds):.1f} instead of {1e3 * total:.1f} ms a step"
+    line = linecache.getline(call.file, call.line).rstrip()
+    whole = line.strip() and line.count("(") == line.count(")") and not line.rstrip().endswith((":", "\\", ","))
+    diff = _sometimes(line) if whole else ""
+    if what.startswith("Tensor."):
+        return Fix(f"keep the tensor, and read it once in a hundred steps or after the epoch: {promise}", diff=diff)
+    if what in {"print", "logging"}:
+        return Fix(f"say it once in a hundred steps: {promise}", diff=diff)
+    return Fix(f"let the ranks agree once in a hundred steps, in the same ones on all ranks: {promise}", diff=diff)
+
+
+def _sometimes(line: str) -> str:
+    """Return the line under a condition on the step."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return f"-{line}\n+{indent}if step % 100 == 0:\n+{indent}    {line.strip()}"

@@ -1,0 +1,150 @@
+"""Calls of the user's own lines that keep a step waiting, timed while steps are measured closely, and only then."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.events import CallsTimed, TimedCall
+from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.stopwatch import now
+from ddpdoctor.watch.user_frames import is_users, is_watchs
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.process import Process
+
+READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__")
+"""Methods of a tensor that hand its values to Python, which waits for the device then."""
+WAIT = "wait"
+COLLECTIVES = {
+    "allreduce": "all_reduce",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "allgather": "all_gather",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+}
+"""What a script calls between steps, to report or to agree on something."""
+BETWEEN = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger", "logging", "contextlib", "functools")
+MOST = 200  # lines that are kept
+SHOWN = 12  # of them that are told
+
+
+@dataclass(slots=True)
+class Counted:
+    """One kind of call at one line: how often, and the nanoseconds of each step that had one, by the step's number."""
+
+    count: int = 0
+    took: dict[int, int] = field(default_factory=dict)
+
+    def middle(self, steps: int) -> int:
+        """Return the nanoseconds of the median of so many steps."""
+        values = sorted((*self.took.values(), *[0] * (steps - len(self.took))))
+        return values[len(values) // 2]
+
+
+@dataclass(slots=True)
+class Calls:
+    """The calls of one window of steps; nothing is replaced before it begins and after it ends."""
+
+    recorder: Process
+    step: int = 0
+    lines: dict[tuple[str, str, int, str], Counted] = field(default_factory=dict)
+    names: dict[tuple[str, int], str] = field(default_factory=dict)
+    patches: list[Patch] = field(default_factory=list)
+    thread: int = 0
+    inside: bool = False
+
+    def begin(self) -> None:
+        """Replace what is timed; where code was compiled nothing, since a compiler looks at what is called."""
+        if _compiles():
+            return
+        import torch
+        import torch.distributed as dist
+
+        self.thread = threading.get_ident()
+        self.patches = [
+            *(
+                patch(torch.Tensor, name, self._timed(f"Tensor.{name}"))
+                for name in READS
+                if hasattr(torch.Tensor, name)
+            ),
+            *(
+                patch(dist.ProcessGroup, method, self._timed(name))
+                for method, name in COLLECTIVES.items()
+                if hasattr(dist.ProcessGroup, method)
+            ),
+            patch(dist.Work, "wait", self._timed(WAIT)),
+            patch(logging.Logger, "handle", self._timed("logging")),
+            patch(builtins, "print", self._timed("print")),
+        ]
+        self.recorder.late += self.patches
+
+    def end(self, steps: int) -> None:
+        """Put everything back, and tell what took longest."""
+        for each in reversed(self.patches):
+            each.undo()
+        if not self.patches:
+            return
+        found = [TimedCall(*key, each.count, len(each.took), each.middle(steps)) for key, each in self.lines.items()]
+        calls = tuple(sorted(found, key=lambda each: each.nanoseconds, reverse=True)[:SHOWN])
+        self.recorder.emit(CallsTimed, steps=steps, calls=calls, site=None)
+        self.patches = []
+
+    def _timed(self, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                if self.inside or threading.get_ident() != self.thread:
+                    return original(*args, **kwargs)
+                line = _line(sys._getframe(1))  # noqa: SLF001 - as inspect.currentframe(), without a search
+                if line is None:
+                    return original(*args, **kwargs)
+                self.inside = True
+                began = now()
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    took = now() - began
+                    self.inside = False
+                    self._count(what, line, took)
+
+            return timed
+
+        return wrap
+
+    def _count(self, what: str, frame: FrameType, took: int) -> None:
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        if what == WAIT:  # for what that line began, or for a handle
+            what = self.names.get((file, line), "wait for a collective")
+        elif what in COLLECTIVES.values():
+            self.names[file, line] = what
+        key = what, file, line, frame.f_code.co_name
+        counted = self.lines.get(key)
+        if counted is None:
+            if len(self.lines) >= MOST:
+                return
+            counted = self.lines[key] = Counted()
+        counted.count += 1
+        counted.took[self.step] = counted.took.get(self.step, 0) + took
+
+
+def _line(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the user's that makes a call by itself; None where a library, or torch, stands between."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if frame.f_globals.get("__name__") not in BETWEEN and not is_watchs(frame.f_code.co_filename):
+            return None
+        frame = frame.f_back
+    return frame
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has compiled something in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return bool(getattr(utils, "counters", {}).get("frames"))
