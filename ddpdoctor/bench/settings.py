@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 ROUNDS = 5
-ALONE, DDP = "one rank, without DDP", "DDP"
+ALONE, TOGETHER, DDP = "one rank, without DDP", "all ranks, without DDP", "DDP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Setting:
 
 SETTINGS = (
     Setting(ALONE, (("bare", True),), ranks=1),
+    Setting(TOGETHER, (("bare", True),)),
     Setting(DDP),
     Setting("gradient_as_bucket_view=True", (("gradient_as_bucket_view", True),), is_free=True),
     Setting("static_graph=True", (("static_graph", True),)),
@@ -55,6 +56,24 @@ class Tried:
     why_not: str = ""
 
 
+NO_DATA_PARALLEL = Tried(
+    Setting("DataParallel"),
+    why_not="without GPUs it calls the module itself, in one process: there is nothing to compare",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Seconds of a batch: what one rank alone needs, what all need more who share the host, and DDP's exchange.
+
+    The least and the greatest of the latter two are of single rounds; where the least is negative, nothing is told.
+    """
+
+    alone: Spread
+    sharing: Spread
+    exchange: Spread
+
+
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """All settings; ``size`` are the bytes of the parameters, ``batch`` the samples of a rank's batch, 0 if unknown."""
@@ -73,6 +92,17 @@ class Tuned:
         """How many times the work of one rank all ranks do together; None where one of both gave nothing."""
         ratio = self.of(ALONE).ratio
         return None if ratio is None else Spread(*(self.ranks * each for each in (ratio.low, ratio.middle, ratio.high)))
+
+    @property
+    def parts(self) -> Parts | None:
+        """What a batch under DDP consists of; None where one of the three was not measured."""
+        alone, together, ddp = (self.of(name).seconds for name in (ALONE, TOGETHER, DDP))
+        ratio = self.of(TOGETHER).ratio
+        if alone is None or together is None or ddp is None or ratio is None:
+            return None
+        sharing = Spread(together.low - alone.high, together.middle - alone.middle, together.high - alone.low)
+        exchange = Spread(*(ddp.middle * (1 - each) for each in (ratio.high, ratio.middle, ratio.low)))
+        return Parts(alone, sharing, exchange)
 
     @property
     def best(self) -> Tried | None:
@@ -111,6 +141,8 @@ def tune(jobs: Jobs, backend: str, model: Target, batch: Target, progress: Calla
             found[setting.name].append(max(rank[0] for rank in ranks))
             size, samples = ranks[0][1:]
     tried = tuple(_tried(each, found[each.name], found[DDP], failed.get(each.name, "")) for each in SETTINGS)
+    if backend == "gloo":
+        tried = (*tried, NO_DATA_PARALLEL)
     return Tuned(jobs.world_size, size, samples, tried)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.bench.settings import ALONE, DDP
+from ddpdoctor.bench.settings import ALONE, DDP, TOGETHER
 from ddpdoctor.bench.spread import is_faster, is_slower
 from ddpdoctor.report.style import table_text
 from ddpdoctor.report.text import printable
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ddpdoctor.bench.spread import Spread
 
 GIGA = 1e9
+SMALL = 0.2  # of a batch
 UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
 
 
@@ -58,7 +59,7 @@ def tuned_text(tuned: Tuned) -> str:
 def _cells(tried: Tried) -> tuple[str, str]:
     if tried.seconds is None or tried.ratio is None:
         return "not run", printable(tried.why_not)
-    return time_text(tried.seconds), "" if tried.setting.name in (ALONE, DDP) else ratio_text(tried.ratio)
+    return time_text(tried.seconds), "" if tried.setting.name in (ALONE, TOGETHER, DDP) else ratio_text(tried.ratio)
 
 
 def _advice(tuned: Tuned) -> Iterator[str]:
@@ -67,11 +68,45 @@ def _advice(tuned: Tuned) -> Iterator[str]:
             f"{tuned.ranks} ranks do {scaling.middle:.2f} times the work of one ({scaling.low:.2f} to "
             f"{scaling.high:.2f} in single rounds): {scaling.middle / tuned.ranks:.0%} of what they could."
         )
+    yield from _parts(tuned)
+    yield from _notes(tuned)
     best = tuned.best
     if best is None:
         yield "No setting that changes nothing else is faster in each round: leave DDP's defaults."
     elif best.ratio:
         yield f"Best here: DistributedDataParallel(model, {best.setting.name}), {ratio_text(best.ratio)}."
+
+
+def _parts(tuned: Tuned) -> Iterator[str]:
+    """Say where the time of a batch goes, by what was measured with and without the others, with and without DDP."""
+    if (parts := tuned.parts) is None:
+        return
+    yield f"Of a batch under DDP, {time_text(parts.alone)} is what one rank alone needs; the rest:"
+    for name, each in (
+        ("since all ranks compute on this host at once", parts.sharing),
+        ("for DDP and its exchange", parts.exchange),
+    ):
+        told = time_text(each) if each.low > 0 else "cannot be told from noise on this machine"
+        yield f"  {name}: {told}"
+
+
+def _notes(tuned: Tuned) -> Iterator[str]:
+    """Say what follows from the figures for settings that ask something of the training."""
+    unused, parts = tuned.of("find_unused_parameters=True").ratio, tuned.parts
+    if unused is not None and is_slower(unused):
+        yield f"find_unused_parameters=True is {ratio_text(unused)}: leave it out where each parameter is used."
+    ddp, fewer = tuned.of(DDP).seconds, tuned.of("no_sync, 4 batches a step").ratio
+    if parts and ddp and fewer and is_faster(fewer) and parts.exchange.low > SMALL * ddp.middle:
+        yield (
+            f"The batch of a rank is too small to hide the exchange, {parts.exchange.middle / ddp.middle:.0%} of it: a "
+            f"larger one, or no_sync over 4 batches, which is {ratio_text(fewer)} here."
+        )
+    if tuned.batch:
+        yield (
+            f"A step of {tuned.ranks} ranks is of {tuned.ranks} x {tuned.batch} = {tuned.ranks * tuned.batch} samples: "
+            f"by the linear scaling rule (Goyal et al., 2017) a learning rate for {tuned.batch} becomes {tuned.ranks} "
+            "times as large, after a warm-up."
+        )
 
 
 def ratio_text(ratio: Spread) -> str:
