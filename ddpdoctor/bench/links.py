@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.in_rank import collectives, link
+from ddpdoctor.bench.pairs import as_pairs, measure_pairs
 from ddpdoctor.bench.spread import Spread, slowest, spread
 from ddpdoctor.facets import NotRun
 from ddpdoctor.jobs.outcome import Raised, Returned
 
 if TYPE_CHECKING:
+    from ddpdoctor.bench.pairs import Pairs
     from ddpdoctor.jobs.outcome import Outcome
     from ddpdoctor.jobs.pool import Jobs
 
@@ -47,14 +49,17 @@ class Links:
     measured: tuple[Measured, ...]
 
 
-def measure_links(jobs: Jobs, backend: str, sizes: Sequence[int], seconds: float) -> Links:
+def measure_links(
+    jobs: Jobs, backend: str, sizes: Sequence[int], seconds: float, progress: Callable[[str], None] = lambda _: None
+) -> Links:
     """Measure all operations, each with each size (bytes) for about so many seconds.
 
     Raises:
         NotRun: a rank failed; the text says how.
     """
     found = {}
-    for operation in OPERATIONS:
+    for number, operation in enumerate(OPERATIONS, 1):
+        progress(f"{number} of {len(OPERATIONS)}: {operation}")
         limit = 30 + 10 * seconds * len(sizes)
         ranks = values(jobs.run(collectives, (operation,), tuple(sizes), seconds, backend=backend, deadline=limit))
         found.update(
@@ -63,6 +68,17 @@ def measure_links(jobs: Jobs, backend: str, sizes: Sequence[int], seconds: float
     carried = values(jobs.run(link, backend=backend, deadline=60))[0]
     measured = tuple(Measured(name, size, spread(times)) for (name, size), times in found.items())
     return Links(backend, jobs.world_size, carried, measured)
+
+
+def measure_ranks(jobs: Jobs, backend: str) -> Pairs:
+    """Measure each pair of the ranks of this host by itself.
+
+    Raises:
+        NotRun: a rank failed; the text says how.
+    """
+    members = range(jobs.world_size)
+    found = values(jobs.run(measure_pairs, members, backend=backend, deadline=30 + 2 * jobs.world_size**2))[0]
+    return as_pairs([f"rank {rank}" for rank in members], members, found)
 
 
 def values(outcomes: Sequence[Outcome]) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ddpdoctor.bench.pairs import MOST
 from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.required import require_torch
 from ddpdoctor.cli.terminal import progress, say
@@ -56,8 +57,12 @@ def _size(text: str) -> int:
 @click.option("--sizes", callback=sizes, default="1K:32M", show_default=True, metavar="SIZES", help="1K:64M, or 4K,1M.")
 @click.option("--model", type=TARGET, metavar="TARGET:NAME", help="A function that builds your model.")
 @click.option("--batch", type=TARGET, metavar="TARGET:NAME", help="A function that makes a batch of one rank.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures to this file.")
+@click.option("--launched", is_flag=True, help="A launcher has started this on each host: measure pairs of hosts.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "html"]), default="text", show_default=True)
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the figures to this file; a page where it ends in .html.",
+)  # fmt: skip
 def bench(  # noqa: PLR0913 - its options
     *,
     nproc: int,
@@ -65,21 +70,32 @@ def bench(  # noqa: PLR0913 - its options
     sizes: tuple[int, ...],
     model: Target | None,
     batch: Target | None,
+    launched: bool,
     form: str,
     output: Path | None,
 ) -> None:
     """Measure collectives, or each setting of DDP for your model.
 
     Without --model: collectives by size, next to what the link between two ranks carries. With --model and --batch:
-    steps of the model on one rank, under DDP, and with each of its settings, in turn.
+    steps of the model on one rank, under DDP, and with each of its settings, in turn. With --launched: each pair of
+    hosts; torchrun --nnodes=3 ... --no-python ddpdoctor bench --launched
     """
     if (model is None) is not (batch is None):
         raise click.UsageError("--model and --batch belong together")
     if output is not None and not output.parent.is_dir():
         raise click.BadParameter(f"{output}: there is no folder {output.parent}", param_hint="--output")
     require_torch("bench")
+    if launched and model is not None:
+        raise click.UsageError("--launched and --model do not go together")
+    if output is not None and output.suffix == ".html":
+        form = "html"
     with ending_on_signals():
-        text = _measured(nproc, backend, sizes, None if model is None or batch is None else (model, batch), form)
+        if launched:
+            text = _launched(backend, form)
+        else:
+            text = _measured(nproc, backend, sizes, None if model is None or batch is None else (model, batch), form)
+    if not text:
+        return  # rank 0 says it
     if output is None:
         say(text)
     else:
@@ -89,27 +105,55 @@ def bench(  # noqa: PLR0913 - its options
 def _measured(
     nproc: int, backend: str, sizes: tuple[int, ...], targets: tuple[Target, Target] | None, form: str
 ) -> str:
-    from ddpdoctor.bench.links import measure_links
+    from ddpdoctor.bench.links import measure_links, measure_ranks
     from ddpdoctor.bench.settings import tune
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.report.bench import bench_data, links_text, tuned_text
+    from ddpdoctor.report.bench_page import bench_page
+    from ddpdoctor.report.pairs import pairs_text
 
     started, load = time.monotonic(), os.getloadavg()[0]
     with Jobs(nproc, os.environ) as jobs:
         try:
             chosen = _backend(backend, nproc)
-            links = None if targets else measure_links(jobs, chosen, sizes, 0.5)
+            links = None if targets else measure_links(jobs, chosen, sizes, 0.5, progress)
             tuned = tune(jobs, chosen, *targets, progress) if targets else None
+            progress("each pair of ranks")
+            pairs = measure_ranks(jobs, chosen) if links and 2 < nproc <= MOST else None  # noqa: PLR2004 - of two ranks above
         except NotRun as exc:
             click.echo(f"ddpdoctor bench: not measured, because {exc}", err=True)
             sys.exit(NOT_MEASURED)
         finally:
             progress("")
     about = {"load": load, "processors": os.cpu_count() or 1, "seconds": time.monotonic() - started}
+    caveats = _caveats(about, nproc)
     if form == "json":
-        return json.dumps({**bench_data(links, tuned), **about}, indent=2)
+        return json.dumps({**bench_data(links, tuned, pairs), **about}, indent=2)
+    if form == "html":
+        return bench_page(links, tuned, pairs, caveats)
     shown = links_text(links) if links else tuned_text(tuned) if tuned else ""
-    return "\n".join((shown, *_caveats(about, nproc), f"{about['seconds']:.1f} s"))
+    if pairs:
+        shown += f"\n{pairs_text(pairs)}"
+    return "\n".join((shown, *caveats, f"{about['seconds']:.1f} s"))
+
+
+def _launched(backend: str, form: str) -> str:
+    """Return what was measured, on rank 0; nothing on the others."""
+    from ddpdoctor.bench.launched import measure_launched
+    from ddpdoctor.report.bench import bench_data
+    from ddpdoctor.report.bench_page import bench_page
+    from ddpdoctor.report.pairs import pairs_text
+
+    try:
+        pairs, chosen = measure_launched(backend)
+    except NotRun as exc:
+        click.echo(f"ddpdoctor bench: not measured, because {exc}", err=True)
+        sys.exit(NOT_MEASURED)
+    if pairs is None:
+        return ""
+    if form == "json":
+        return json.dumps({"backend": chosen, **bench_data(None, None, pairs)}, indent=2)
+    return bench_page(None, None, pairs, []) if form == "html" else f"{chosen}: {pairs_text(pairs)}"
 
 
 def _backend(asked: str, nproc: int) -> str:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.settings import ALONE, DDP, TOGETHER
 from ddpdoctor.bench.spread import is_faster, is_slower
+from ddpdoctor.report.pairs import pairs_data
 from ddpdoctor.report.style import table_text
 from ddpdoctor.report.text import printable
 
 if TYPE_CHECKING:
     from ddpdoctor.bench.links import Links
+    from ddpdoctor.bench.pairs import Pairs
     from ddpdoctor.bench.settings import Tried, Tuned
     from ddpdoctor.bench.spread import Spread
 
@@ -134,7 +136,7 @@ def size_text(size: int) -> str:
     return f"{size:.4g} GiB"
 
 
-def bench_data(links: Links | None, tuned: Tuned | None) -> dict[str, Any]:
+def bench_data(links: Links | None, tuned: Tuned | None, pairs: Pairs | None = None) -> dict[str, Any]:
     """Return all figures as plain data: times in seconds, sizes in bytes."""
     data: dict[str, Any] = {}
     if links is not None:
@@ -161,6 +163,8 @@ def bench_data(links: Links | None, tuned: Tuned | None) -> dict[str, Any]:
         ]
         data["scaling"] = _spread(tuned.scaling)
         data["best"] = tuned.best.setting.name if tuned.best else None
+    if pairs is not None:
+        data["pairs"] = pairs_data(pairs)
     return data
 
 

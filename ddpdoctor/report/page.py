@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from ddpdoctor.findings import Report, Result, Status
+from ddpdoctor.report.heat import LEVELS, Cell, add_heat
+from ddpdoctor.report.hosts import GOOD
 from ddpdoctor.report.junit import ILLEGAL
 from ddpdoctor.report.pictures import add_pictures
+from ddpdoctor.report.text import printable
 from ddpdoctor.report.verdict import number_of, verdict
 
 if TYPE_CHECKING:
@@ -25,22 +28,33 @@ def as_page(report: Report, facts: Mapping[str, Any]) -> str:
     ``facts`` is what was known of the host; of a watched training ``watched`` has the counts of each rank, ``steps``
     where its steps went, and ``marks`` moments of it.
     """
+    root, header, main = empty_page(f"ddpdoctor: {verdict(report)}")
+    _heading(header, report)
+    for result in report.of(Status.FAILED):
+        for finding in result.findings:
+            _finding(main, result, finding)
+    add_pictures(main, facts.get("steps", {}), facts.get("marks", ()))
+    _hosts(main, report)
+    _ranks(main, facts.get("watched", {}))
+    _others(main, report)
+    return rendered(root)
+
+
+def empty_page(title: str) -> tuple[ET.Element, ET.Element, ET.Element]:
+    """Return a page with its header and its main part, which are empty."""
     root = ET.Element("html", lang="en")
     head = ET.SubElement(root, "head")
     ET.SubElement(head, "meta", charset="utf-8")
     ET.SubElement(head, "meta", {"http-equiv": "Content-Security-Policy", "content": POLICY})
     ET.SubElement(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
-    _text(head, "title", f"ddpdoctor: {verdict(report)}")
+    _text(head, "title", title)
     _text(head, "style", (resources.files("ddpdoctor.report") / "page.css").read_text(encoding="utf-8"))
     body = ET.SubElement(root, "body")
-    _heading(ET.SubElement(body, "header"), report)
-    main = ET.SubElement(body, "main")
-    for result in report.of(Status.FAILED):
-        for finding in result.findings:
-            _finding(main, result, finding)
-    add_pictures(main, facts.get("steps", {}), facts.get("marks", ()))
-    _ranks(main, facts.get("watched", {}))
-    _others(main, report)
+    return root, ET.SubElement(body, "header"), ET.SubElement(body, "main")
+
+
+def rendered(root: ET.Element) -> str:
+    """Return a page as text."""
     return f"<!doctype html>\n{ET.tostring(root, encoding='unicode', method='html')}\n"
 
 
@@ -72,6 +86,18 @@ def _finding(parent: ET.Element, result: Result, finding: Finding) -> None:
     for pasted in filter(None, (finding.fix.command, finding.fix.diff)):
         _text(article, "pre", pasted)
     _text(article, "code", f"ddpdoctor explain {result.code}")
+
+
+def _hosts(parent: ET.Element, report: Report) -> None:
+    """Add who reaches whom, where several hosts were asked."""
+    if report.hosts is None or len(report.hosts.names) < 2:  # noqa: PLR2004 - nobody to reach
+        return
+    cells = [
+        [Cell(str(cell), -1 if at == number else 0 if cell in GOOD else LEVELS - 1) for at, cell in enumerate(row[1:])]
+        for number, row in enumerate(report.hosts.matrix.rows)
+    ]
+    told = f"{len(report.hosts.names)} of {report.hosts.expected} hosts: each tried the data port of each other."
+    add_heat(parent, "Who reaches whom", [printable(each) for each in report.hosts.names], cells, told)
 
 
 def _ranks(parent: ET.Element, watched: Mapping[str, Mapping[str, float]]) -> None:

@@ -1,0 +1,87 @@
+"""A square of coloured cells, a row and a column for each rank or host, with the same figures in a table behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+ROWS = 48  # of a picture; more members are put together
+WIDEST = 26  # units of a cell
+WIDTH, LEFT, TOP = 640, 170, 24
+LEVELS = 5
+LISTED = 200  # cells that the table lists where it is too large to show all: the worst
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one member has with another: ``level`` from 0, the best, to LEVELS - 1; -1 where there is nothing."""
+
+    text: str
+    level: int = -1
+
+
+def levels(values: Sequence[float | None], *, high_is_good: bool) -> list[int]:
+    """Return a level for each value, by factors: the best and what is near it is 0, a tenth of it, and less, 4."""
+    known = [each for each in values if each]
+    if not known:
+        return [-1] * len(values)
+    best = max(known) if high_is_good else min(known)
+    return [
+        -1 if not each else min(LEVELS - 1, int((LEVELS - 1) * abs(math.log10(each / best)) + 0.01)) for each in values
+    ]
+
+
+def add_heat(parent: ET.Element, title: str, names: Sequence[str], cells: Sequence[Sequence[Cell]], told: str) -> None:
+    """Add the picture and its table; where there are many members, a cell shows the worst of those it stands for."""
+    section = ET.SubElement(parent, "section", {"class": "heat"})
+    _element(section, "h2", title)
+    _element(section, "p", told)
+    group = max(1, math.ceil(len(names) / ROWS))
+    count = math.ceil(len(names) / group)
+    size = min(WIDEST, WIDTH / count)
+    whole = f"0 0 {LEFT + WIDTH} {TOP + count * size:.0f}"
+    svg = ET.SubElement(ET.SubElement(section, "div", {"class": "wide"}), "svg", {"viewBox": whole, "role": "img"})
+    _element(svg, "title", title)
+    _element(svg, "desc", "The figures are in the table below. Rows are the senders, columns the receivers.")
+    for row in range(count):
+        members = range(row * group, min(len(names), (row + 1) * group))
+        y = TOP + row * size
+        _element(svg, "text", _label(names, members), {"x": "0", "y": f"{y + size - 4:.1f}"})
+        if count * 3 <= WIDTH / 8 or row % 8 == 0:
+            _element(svg, "text", str(members[0]), {"x": f"{LEFT + row * size:.1f}", "y": "14"})
+        for column in range(count):
+            others = range(column * group, min(len(names), (column + 1) * group))
+            cell = max((cells[a][b] for a in members for b in others), key=lambda each: each.level)
+            if cell.level >= 0:
+                box = {"x": f"{LEFT + column * size:.1f}", "y": f"{y:.1f}", "width": f"{size - 1:.1f}"}
+                rect = ET.SubElement(svg, "rect", {**box, "height": f"{size - 1:.1f}", "class": f"level{cell.level}"})
+                _element(rect, "title", f"{_label(names, members)} to {_label(names, others)}: {cell.text}")
+    _table(section, names, cells)
+
+
+def _label(names: Sequence[str], members: range) -> str:
+    first, last = names[members[0]], names[members[-1]]
+    return first if len(members) == 1 else f"{first} to {last}"
+
+
+def _table(section: ET.Element, names: Sequence[str], cells: Sequence[Sequence[Cell]]) -> None:
+    found = [(cell, a, b) for a, row in enumerate(cells) for b, cell in enumerate(row) if cell.level >= 0]
+    worst = sorted(found, key=lambda each: -each[0].level)[:LISTED]
+    details = ET.SubElement(section, "details")
+    rest = "" if len(worst) == len(found) else f", the {len(worst)} worst of {len(found)}"
+    _element(details, "summary", f"The figures{rest}")
+    table = ET.SubElement(ET.SubElement(details, "div", {"class": "wide"}), "table")
+    top = ET.SubElement(ET.SubElement(table, "thead"), "tr")
+    for name in ("from", "to", "measured"):
+        _element(top, "th", name, {"scope": "col"})
+    body = ET.SubElement(table, "tbody")
+    for cell, a, b in worst:
+        line = ET.SubElement(body, "tr")
+        for text in (names[a], names[b], cell.text):
+            _element(line, "td", text)
+
+
+def _element(parent: ET.Element, tag: str, text: str, attributes: dict[str, str] | None = None) -> None:
+    ET.SubElement(parent, tag, dict(attributes or {})).text = text
