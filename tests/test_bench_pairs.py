@@ -20,7 +20,7 @@ from ddpdoctor.bench.spread import Spread
 from ddpdoctor.findings import Hosts as Met
 from ddpdoctor.findings import Report, Table
 from ddpdoctor.report.bench_page import bench_page
-from ddpdoctor.report.heat import LEVELS, LISTED, ROWS, Cell, add_heat, levels
+from ddpdoctor.report.heat import BY_FACTORS, LEVELS, LISTED, ROWS, Cell, add_heat, levels
 from ddpdoctor.report.page import as_page
 from ddpdoctor.report.pairs import pairs_data, pairs_text
 
@@ -96,7 +96,7 @@ def test_a_thousand_hosts_are_put_together_and_the_worst_stays() -> None:
     count, root = 1024, ET.Element("main")
     good, bad = Cell("ok", 0), Cell("refused", LEVELS - 1)
     cells = [[bad if (a, b) == (700, 3) else Cell("-") if a == b else good for b in range(count)] for a in range(count)]
-    add_heat(root, "Who reaches whom", [f"h{each}" for each in range(count)], cells, "")
+    add_heat(root, "Who reaches whom", [f"h{each}" for each in range(count)], cells, "", BY_FACTORS)
 
     rects = list(root.iter("rect"))
     assert len(rects) <= ROWS**2

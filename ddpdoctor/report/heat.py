@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
@@ -11,6 +11,8 @@ ROWS = 48  # of a picture; more members are put together
 WIDEST = 26  # units of a cell
 WIDTH, LEFT, TOP = 640, 170, 24
 LEVELS = 5
+BY_FACTORS = {0: "the best, and what is near it", 1: "worse by 2", 2: "by 3", 3: "by 6", 4: "by 10 or more"}
+"""How ``levels`` are told beside a picture."""
 LISTED = 200  # cells that the table lists where it is too large to show all: the worst
 
 
@@ -33,11 +35,25 @@ def levels(values: Sequence[float | None], *, high_is_good: bool) -> list[int]:
     ]
 
 
-def add_heat(parent: ET.Element, title: str, names: Sequence[str], cells: Sequence[Sequence[Cell]], told: str) -> None:
-    """Add the picture and its table; where there are many members, a cell shows the worst of those it stands for."""
+def add_heat(  # noqa: PLR0913, PLR0917 - what a picture needs
+    parent: ET.Element,
+    title: str,
+    names: Sequence[str],
+    cells: Sequence[Sequence[Cell]],
+    told: str,
+    key: Mapping[int, str],
+) -> None:
+    """Add the picture and its table; where there are many members, a cell shows the worst of those it stands for.
+
+    ``key`` says what the levels mean.
+    """
     section = ET.SubElement(parent, "section", {"class": "heat"})
     _element(section, "h2", title)
     _element(section, "p", told)
+    legend = ET.SubElement(section, "p", {"class": "key"})
+    for level, words in key.items():
+        ET.SubElement(legend, "span", {"class": f"part level{level}", "aria-hidden": "true"})
+        _element(legend, "span", words)
     group = max(1, math.ceil(len(names) / ROWS))
     count = math.ceil(len(names) / group)
     size = min(WIDEST, WIDTH / count)

@@ -97,7 +97,8 @@ def _hosts(parent: ET.Element, report: Report) -> None:
         for number, row in enumerate(report.hosts.matrix.rows)
     ]
     told = f"{len(report.hosts.names)} of {report.hosts.expected} hosts: each tried the data port of each other."
-    add_heat(parent, "Who reaches whom", [printable(each) for each in report.hosts.names], cells, told)
+    names = [printable(each) for each in report.hosts.names]
+    add_heat(parent, "Who reaches whom", names, cells, told, {0: "reached", LEVELS - 1: "not reached"})
 
 
 def _ranks(parent: ET.Element, watched: Mapping[str, Mapping[str, float]]) -> None:

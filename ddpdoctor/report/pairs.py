@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.pairs import FACTOR, suspects
-from ddpdoctor.report.heat import Cell, add_heat, levels
+from ddpdoctor.report.heat import BY_FACTORS, Cell, add_heat, levels
 from ddpdoctor.report.style import table_text
 from ddpdoctor.report.text import printable
 
@@ -23,8 +23,12 @@ WORST = 8  # links that it names of more
 def rate_text(carried: Spread) -> str:
     """Show bytes a second: the median, the least and the greatest in one unit."""
     factor, unit = next((each for each in ((1e9, "GB/s"), (1e6, "MB/s")) if carried.middle >= each[0]), (1e3, "kB/s"))
-    low, middle, high = (f"{each / factor:.3g}" for each in (carried.low, carried.middle, carried.high))
+    low, middle, high = (_number(each / factor) for each in (carried.low, carried.middle, carried.high))
     return f"{middle} {unit} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - where three digits suffice
 
 
 def pairs_text(pairs: Pairs) -> str:
@@ -114,4 +118,5 @@ def add_pairs(parent: ET.Element, pairs: Pairs) -> None:
         for link, level in zip(pairs.links, levels(values, high_is_good=high_is_good), strict=True):
             text = rate_text(link.bandwidth) if high_is_good else f"{_micro(link)} there and back"
             cells[link.a][link.b] = Cell(text, level)
-        add_heat(parent, title, names, cells, told if high_is_good else "Of a small message, there and back.")
+        said = told if high_is_good else "Of a small message, there and back."
+        add_heat(parent, title, names, cells, said, BY_FACTORS)
