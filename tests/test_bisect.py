@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from helpers import TORCHRUN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +26,7 @@ from ddpdoctor.watch.events import Failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from helpers import Command, Run, Script
+    from helpers import Run, Script
 
     from ddpdoctor.bisect.search import Run as Trying
 
@@ -50,6 +51,7 @@ if len(sys.argv) > 1:
 children = [subprocess.Popen([sys.executable, __file__, "child"], start_new_session=True) for _ in range(2)]
 time.sleep(300)
 """
+COLD = (sys.executable, str(TORCHRUN), "--standalone", "--nproc-per-node=2")
 ALL = tuple(Change(f"NCCL_{number}", None, "nothing") for number in range(8))
 
 
@@ -258,6 +260,20 @@ def test_ctrl_c_leaves_nothing(script: Script, number: int) -> None:
     assert _children(file) == []
 
 
+@pytest.mark.usefixtures("no_process_left")
+def test_the_command_ends_when_ddpdoctor_is_killed(script: Script) -> None:
+    """It is told to: torchrun, say, then ends its ranks."""
+    file = script("import sys, time\nif sys.argv[1:]:\n    time.sleep(300)\n")
+    command = [sys.executable, "-m", "ddpdoctor", "bisect", "--", sys.executable, file, "child"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+        while process.poll() is None and not (there := _children(file)):
+            pass
+        process.kill()
+        process.wait()
+    psutil.wait_procs([psutil.Process(pid) for pid in there if psutil.pid_exists(pid)], 20)
+    assert _children(file) == []
+
+
 def test_the_time_of_a_run_ends_all_of_it(ddpdoctor: Run, script: Script) -> None:
     """A start that stands is given up, and its processes are gone."""
     file = script(SLEEPS)
@@ -277,17 +293,20 @@ def _children(file: str) -> list[int]:
     return found
 
 
-def _bisected(ddpdoctor: Run, command: Command, **settings: str) -> dict[str, object]:
-    done = ddpdoctor("bisect", "--within", "60", "--format", "json", "--", *command, env={**os.environ, **settings})
+def _bisected(file: str, **settings: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ddpdoctor", "bisect", "--within", "90", "--format", "json", "--", *COLD, file],
+        env={**os.environ, **settings}, capture_output=True, text=True, check=False, timeout=800,
+    )  # fmt: skip
     told: dict[str, object] = json.loads(done.stdout)
     return told
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_an_interface_that_is_not_there(ddpdoctor: Run, torchrun: Command, script: Script) -> None:
+def test_an_interface_that_is_not_there(script: Script) -> None:
     """Gloo is told to use it; taken away, the training starts."""
-    told = _bisected(ddpdoctor, (*torchrun, script(TRAINS)), GLOO_SOCKET_IFNAME="nosuch0", NCCL_DEBUG="WARN")
+    told = _bisected(script(TRAINS), GLOO_SOCKET_IFNAME="nosuch0", NCCL_DEBUG="WARN")
 
     assert told["answer"] == "found"
     assert told["changes"] == [_without("GLOO_SOCKET_IFNAME")]
@@ -295,9 +314,9 @@ def test_an_interface_that_is_not_there(ddpdoctor: Run, torchrun: Command, scrip
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_a_fault_of_the_users_is_no_matter_of_settings(ddpdoctor: Run, torchrun: Command, script: Script) -> None:
+def test_a_fault_of_the_users_is_no_matter_of_settings(script: Script) -> None:
     """Its exception is told after one run."""
-    told = _bisected(ddpdoctor, (*torchrun, script(FAILS)), GLOO_SOCKET_IFNAME="lo")
+    told = _bisected(script(FAILS), GLOO_SOCKET_IFNAME="lo")
 
     assert told["answer"] == "no matter of these settings"
     assert "ValueError: no data set" in str(told["said"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+import signal
 import statistics
 import subprocess
 import time
@@ -19,6 +20,7 @@ import psutil
 from ddpdoctor.areas import shows_network
 from ddpdoctor.bisect.changes import Change, applied
 from ddpdoctor.findings import Severity
+from ddpdoctor.jobs.rank import PR_SET_PDEATHSIG, prctl
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
 from ddpdoctor.logs.examination import quick_examination
@@ -132,7 +134,9 @@ def try_out(
         monitor, clock, output = Monitor(settings, checks, lambda _: None), Clock(), Path(folder) / "output"
         with output.open("wb") as file:
             there = applied(watched_environ(settings), changes)
-            process = start(command, there, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+            process = start(
+                command, there, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_end_with_us
+            )
             try:
                 late = _follow(process, monitor, clock, began + seconds, progress)
                 status = process.poll()
@@ -142,6 +146,11 @@ def try_out(
                     undo(Path(folder))
         monitor.end(status or 0, asked=status is None)
         return _trial(changes, monitor, clock, output, status, time.monotonic() - began, late=late)
+
+
+def _end_with_us() -> None:
+    """Let the command be told to end when this process is killed, and can do nothing about it any more."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(
