@@ -21,7 +21,7 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 SCRIPT = """
-import contextlib, sys, time
+import contextlib, logging, sys, time
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -50,6 +50,17 @@ def link(_, bucket):
     return dist.all_reduce(averaged, async_op=True).get_future().then(arrived)
 
 
+class OnSlowDisk(logging.Handler):
+    def emit(self, record):
+        time.sleep(0.015)
+
+
+log = logging.getLogger("training")
+log.setLevel(logging.INFO)
+log.propagate = False
+log.addHandler(OnSlowDisk())
+
+
 def train():
     options = {}
     if fault == "waiting-for-data" and mended:
@@ -64,6 +75,7 @@ def train():
     if accumulates:
         model.register_comm_hook(None, link)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    step = 0
     for epoch in range(4):
         sampler.set_epoch(epoch)
         for inputs in loader:
@@ -76,6 +88,10 @@ def train():
                         time.sleep(0.02)
                     loss.backward()
             optimizer.step()
+            step += 1
+            if fault == "blocking-calls-in-step":
+                if not mended or step % 100 == 0:
+                    log.info("loss %f", loss.item())
 
 
 dist.init_process_group("gloo")
@@ -83,7 +99,8 @@ train()
 dist.destroy_process_group()
 """
 FAULTS = (
-    "waiting-for-data", "workers-start-each-epoch", "one-rank-is-slow", "accumulation-reduces-every-step"
+    "waiting-for-data", "workers-start-each-epoch", "one-rank-is-slow", "accumulation-reduces-every-step",
+    "blocking-calls-in-step",
 )  # fmt: skip
 
 
@@ -109,11 +126,12 @@ def main() -> None:
     """Alternate what is slow and what follows the advice, and print both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", choices=FAULTS, action="append", help="this fault alone, or several")
     options = parser.parse_args()
     print(f"{platform.platform()}, {os.cpu_count()} cores, torch {version('torch')}, load {os.getloadavg()[0]:.1f}\n")
     print("| fault | ms a step, median of runs (range) | as advised | found, of runs |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for fault in FAULTS:
+        for fault in options.only or FAULTS:
             took: dict[str, list[float]] = {"slow": [], "mended": []}
             said: list[str] = []
             wrong = 0
