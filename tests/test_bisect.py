@@ -279,7 +279,8 @@ def test_the_time_of_a_run_ends_all_of_it(ddpdoctor: Run, script: Script) -> Non
     file = script(SLEEPS)
     done = ddpdoctor("bisect", "--within", "3", "--timeout", "4", "--", sys.executable, file)
 
-    assert done.returncode in (1, 2), done.stderr
+    assert done.returncode == 2, done.stderr
+    assert "give it longer (--within)" in done.stdout
     assert _children(file) == []
 
 

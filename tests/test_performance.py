@@ -13,7 +13,7 @@ from helpers import CHECKS, FIXTURES, Command, Run, Script
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.report.steps import steps_lines
+from ddpdoctor.report.steps import course, steps_lines
 from ddpdoctor.watch.anatomy import steps_data
 from ddpdoctor.watch.blocks import MOST, STEPS, Block, Spans
 from ddpdoctor.watch.dispatcher import Dispatcher
@@ -304,3 +304,21 @@ def test_calls_are_counted_by_the_line_that_makes_them(
         assert calls.pop(("all_reduce", metric)) >= 1
         assert calls.pop(("Tensor.item", metric + 1)) == 1
         assert calls == {}
+
+
+@given(st.lists(st.floats(1e-4, 10), min_size=1, max_size=200))
+def test_the_course_of_steps_is_drawn_where_they_change(took: list[float]) -> None:
+    """In plain ASCII and a bounded width; the longest step is the highest."""
+    drawn = course([(0.0, each) for each in took])
+    assert drawn == "" or 8 <= len(drawn) <= 24
+    assert set(drawn) <= set("_.-=+*#")
+    assert drawn == "" or "#" in drawn
+
+
+def test_steps_that_get_slower_show_it() -> None:
+    """A processor that is throttled in the middle of a run; steps that are alike make no column."""
+    spans = [block(number, **(FAST if number < 10 else FAST | {"total": 90, "forward": 60})) for number in range(20)]
+    lines = "\n".join(steps_lines(steps_data([rank(0, spans), rank(1, spans)]), {}))
+    assert "first to last step" in lines
+    assert "__________##########" in lines
+    assert "first to last" not in "\n".join(steps_lines(steps_data([rank(0, like(FAST))]), {}))

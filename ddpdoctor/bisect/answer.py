@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bisect.search import Answer, Kind, measured
+from ddpdoctor.bisect.trial import Ending
 from ddpdoctor.report.bench import time_text
 from ddpdoctor.report.redact import redact
 from ddpdoctor.report.style import PLAIN, Style
@@ -30,12 +31,19 @@ def headline(answer: Answer) -> str:
         Kind.FOUND: f"the start works {with_it}; as it is, it {as_it_is}",
         Kind.FASTER: f"{FIGURES.get(answer.figure, '')} is {gain:.1f} times as fast {with_it}",
         Kind.WORKS: "the start works as it is, and no change of these settings was shown to make it faster",
-        Kind.PROGRAM: f"no setting of the communication mends this: {redact(first.said) if first else ''}",
+        Kind.PROGRAM: _no_matter(first),
         Kind.NOT_FOUND: f"the start {as_it_is}, with each change that was tried as well",
         Kind.UNSTEADY: f"cannot tell on this machine: runs {with_it or 'as it is'} do not all come out alike",
         Kind.OUT_OF_TIME: f"the time is used up after {number_of(len(answer.trials), 'run')} (--timeout){worked}",
     }
     return said[answer.kind]
+
+
+def _no_matter(first: Trial | None) -> str:
+    """Say why nothing was searched."""
+    if first is None or first.ending is not Ending.NO_RANK:
+        return f"no setting of the communication mends this: {redact(first.said) if first else ''}"
+    return f"there is nothing to search for: {redact(first.said)}"
 
 
 def _ending(trial: Trial) -> str:

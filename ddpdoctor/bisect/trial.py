@@ -255,7 +255,7 @@ def _why(monitor: Monitor, status: int | None, lines: list[str], *, late: bool) 
         network = next((each for each in monitor.found if each.finding.severity is Severity.ERROR), None)
         return Ending.FAILED, _told(network) if network else _failure(failed[0])
     if late:
-        return Ending.LATE, _waits(monitor)
+        return (Ending.LATE if monitor.training.of(Joining) else Ending.NO_RANK), _waits(monitor)
     if not monitor.training.of(Joining):
         return _of_output(lines, status)
     return Ending.FAILED, _signal(lines) or (lines[-1] if lines else f"it ended with status {status}")
@@ -310,7 +310,10 @@ def _signal(lines: list[str]) -> str:
 def _waits(monitor: Monitor) -> str:
     joining, joined = monitor.training.of(Joining), monitor.training.of(Joined)
     if not joining:
-        return "no process of it has called init_process_group"
+        return (
+            "in that time no process of it has called init_process_group: give it longer (--within), or look whether "
+            "its launcher waits for other nodes"
+        )
     where = joining[0].address and f" at {joining[0].address}"
     if len(joined) < len(joining):
         return f"{len(joining) - len(joined)} of {len(joining)} ranks wait in init_process_group{where}"

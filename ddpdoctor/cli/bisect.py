@@ -72,7 +72,7 @@ def _searched(command: Sequence[str], within: float, ends_at: float) -> Answer:
 
     def run(changes: tuple[Change, ...], seconds: float) -> Trial:
         left = ends_at - time.monotonic()
-        if left < min(seconds, LEAST):
+        if made[0] and left < min(seconds, LEAST):
             raise OutOfTimeError
         made[0] += 1
         what = ", ".join(map(str, changes)) or "as it is"
@@ -82,7 +82,7 @@ def _searched(command: Sequence[str], within: float, ends_at: float) -> Answer:
                 f"run {made[0]}: {seconds:.0f} s left for its start; {ends_at - time.monotonic():.0f} s for all: {what}"
             )
 
-        return try_out(command, changes, checks, min(seconds, left), tell)
+        return try_out(command, changes, checks, min(seconds, max(left, LEAST)), tell)
 
     def offered(first: Trial) -> list[tuple[Change, ...]]:
         one_host = first.ranks >= first.world

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ PARTS = {
 """The parts of a step, in the order in which they follow each other, and how they are called."""
 CALL = 0.0002  # seconds of a step: a shorter call is not worth a word
 CALLS = 3  # that are named
+RAMP = "_.-=+*#"  # plain ASCII, as all text for a terminal
+COLUMNS, FEWEST, CHANGED = 24, 8, 1.5  # of a course: characters, the fewest of them, longest against shortest
 SHOWN = 16  # ranks of a terminal's table
 MEANING = (
     "Backward holds the wait for the other ranks. First batch: from the start of a loader to its first batch. "
@@ -42,16 +45,35 @@ def steps_lines(steps: Mapping[str, Any], profile: Mapping[str, Any]) -> list[st
     if not ranks:
         return ["Too few steps to say where they go: 48 of each rank are wanted."]
     used = [part for part in PARTS if any(share(each, part) >= 0.005 for _, each in ranks)]  # noqa: PLR2004 - 0.5 %
+    courses = [course(each["spans"]) for _, each in ranks[:SHOWN]]
     rows = [["rank", "steps", "ms a step (range)", *(PARTS[part] for part in used)]]
     for rank, each in ranks[:SHOWN]:
         low, middle, high = (1e3 * value for value in each["a_step"]["total"])
         shares = [f"{share(each, part):.0%}" for part in used]
         rows.append([str(rank), str(each["steps"]), f"{middle:.1f} ({low:.1f} to {high:.1f})", *shares])
+    if any(courses):
+        rows = [[*row, text] for row, text in zip(rows, ["first to last step", *courses], strict=True)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if len(ranks) > SHOWN:
         lines.append(f"and {len(ranks) - SHOWN} more ranks: --report")
     return ["Where a step goes:", *(f"  {line}" for line in lines), MEANING, *closely(profile), *_caveats(ranks)]
+
+
+def course(spans: Sequence[Sequence[float]]) -> str:
+    """Return how long steps took from the first to the last, in so many characters; empty where that hardly changed.
+
+    The lowest character is for a third of the longest or less.
+    """
+    count = min(COLUMNS, len(spans))
+    parts = [spans[at * len(spans) // count : (at + 1) * len(spans) // count] for at in range(count)]
+    took = [statistics.median(span[1] for span in part) for part in parts]
+    if count < FEWEST or max(took) < CHANGED * min(took):
+        return ""
+    lowest = max(took) / 3
+    return "".join(
+        RAMP[min(len(RAMP) - 1, int(len(RAMP) * max(0.0, each - lowest) / (max(took) - lowest)))] for each in took
+    )
 
 
 def closely(profile: Mapping[str, Any]) -> list[str]:
