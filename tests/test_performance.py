@@ -268,7 +268,12 @@ import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("gloo")
-model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+class Agrees(nn.Module):
+    def forward(self, inputs):
+        scale = inputs.detach().abs().max()
+        dist.all_reduce(scale)
+        return inputs / max(scale.item(), 1.0)
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), Agrees()))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
 plain = torch.Tensor.__dict__.get("item"), print, dist.Work.wait
 def metric(loss):
@@ -282,6 +287,8 @@ for step in range(30):
     nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
     optimizer.step()
     metric(loss)
+    features = torch.ones(64, 64)
+    dist.all_reduce(features)
     if step % 10 == 0:
         print("step", step)
 assert plain == (torch.Tensor.__dict__.get("item"), print, dist.Work.wait)

@@ -10,11 +10,12 @@ that costs nothing; in each step it is paid in each step.
 ## How to be sure
 
 `ddpdoctor run --profile 50 -- COMMAND` times these calls by line, while it measures steps closely. ddpdoctor finds a
-line that takes a tenth of the step or more in the median step, and 2 ms or more, in nearly all of them: of collectives
-on the rank that waits least, of the rest on the rank that takes longest. Only calls that your own lines make by
-themselves count, outside forward and backward. It says nothing where ranks wait for a core, and on a GPU it shows the
-times, and does not judge them: Python waits there for kernels that have to be computed anyway. Where torch.compile has
-compiled something, nothing is timed.
+line that takes a tenth of the step or more in the median step, and 2 ms or more, in nearly all of them: of
+collectives on the rank that waits least, of the rest on the rank that takes longest. Only calls that your own lines
+make by themselves count, outside the forward of a module, the backward and an optimizer's step, and of collectives
+those of at most 1,024 numbers: a metric or a decision, not data that the training is made of. It says nothing where
+ranks wait for a core, and on a GPU it shows the times, and does not judge them: Python waits there for kernels that
+have to be computed anyway. Where torch.compile has compiled something, nothing is timed.
 
 ## How to mend it
 
@@ -112,7 +113,11 @@ def _fix(what: str, call: TimedCall, seconds: float, total: float) -> Fix:
         return Fix(f"keep the tensor, and read it once in a hundred steps or after the epoch: {promise}", diff=diff)
     if what in {"print", "logging"}:
         return Fix(f"say it once in a hundred steps: {promise}", diff=diff)
-    return Fix(f"let the ranks agree once in a hundred steps, in the same ones on all ranks: {promise}", diff=diff)
+    return Fix(
+        "where the training does not need it in each step, let the ranks agree once in a hundred, in the same ones "
+        f"on all ranks: {promise}",
+        diff=diff,
+    )
 
 
 def _sometimes(line: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import logging
 import sys
 import threading
@@ -33,6 +34,8 @@ COLLECTIVES = {
 }
 """What a script calls between steps, to report or to agree on something."""
 BETWEEN = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger", "logging", "contextlib", "functools")
+INNER = ("/torch/nn/modules/module.py", "/torch/autograd/", "/torch/optim/optimizer.py")
+SMALL = 1024  # numbers: a metric, a decision; what is larger is data that the training is made of
 MOST = 200  # lines that are kept
 SHOWN = 12  # of them that are told
 
@@ -104,7 +107,7 @@ class Calls:
                 if self.inside or threading.get_ident() != self.thread:
                     return original(*args, **kwargs)
                 line = _line(sys._getframe(1))  # noqa: SLF001 - as inspect.currentframe(), without a search
-                if line is None:
+                if line is None or not self._counts(what, line, args):
                     return original(*args, **kwargs)
                 self.inside = True
                 began = now()
@@ -119,10 +122,16 @@ class Calls:
 
         return wrap
 
+    def _counts(self, what: str, line: FrameType, args: tuple[Any, ...]) -> bool:
+        """Whether a call is one that a script makes beside its training: of collectives small ones, and their waits."""
+        if what == WAIT:
+            return (line.f_code.co_filename, line.f_lineno) in self.names
+        return what not in COLLECTIVES.values() or _numbers(args[1:2]) <= SMALL
+
     def _count(self, what: str, frame: FrameType, took: int) -> None:
         file, line = frame.f_code.co_filename, frame.f_lineno
-        if what == WAIT:  # for what that line began, or for a handle
-            what = self.names.get((file, line), "wait for a collective")
+        if what == WAIT:
+            what = self.names[file, line]
         elif what in COLLECTIVES.values():
             self.names[file, line] = what
         key = what, file, line, frame.f_code.co_name
@@ -141,7 +150,29 @@ def _line(frame: FrameType | None) -> FrameType | None:
         if frame.f_globals.get("__name__") not in BETWEEN and not is_watchs(frame.f_code.co_filename):
             return None
         frame = frame.f_back
-    return frame
+    return None if frame is None or _is_within_the_training(frame) else frame
+
+
+def _is_within_the_training(frame: FrameType | None) -> bool:
+    """Whether a module's forward, a backward or an optimizer's step has called: what is done there is needed there."""
+    while frame is not None:
+        if _is_inner(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.cache
+def _is_inner(file: str) -> bool:
+    path = file.replace("\\", "/")
+    return any(inner in path for inner in INNER)
+
+
+def _numbers(given: Any) -> int:
+    """Return how many numbers a collective is given."""
+    if isinstance(given, (list, tuple)):
+        return sum(map(_numbers, given))
+    return int(given.numel()) if hasattr(given, "numel") else 0
 
 
 def _compiles() -> bool:
