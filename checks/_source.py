@@ -30,11 +30,12 @@ class Sampled:
 def shuffling_samplers(script: Script) -> Iterator[Sampled]:
     """Yield the samplers that shuffle, and that leave their function only as part of a loader."""
     for call in script.calls(SAMPLER):
-        shuffle = given(call, 3, "shuffle")
-        if is_open(call) or (shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is True)):
+        if not is_shuffled(call):
             continue
         name = target(script, call)
-        if name is not None and "." not in name:
+        if name is None and (loader := given_to(script, call)) and (held := target(script, loader)) and "." not in held:
+            yield Sampled(call, f"{held}.sampler", {held: loader})
+        elif name is not None and "." not in name:
             loaders = {
                 held: loader
                 for loader in script.calls(LOADER)
@@ -43,6 +44,37 @@ def shuffling_samplers(script: Script) -> Iterator[Sampled]:
                 and (held := target(script, loader)) is not None
             }
             yield Sampled(call, name, loaders)
+
+
+def is_shuffled(sampler: ast.Call) -> bool:
+    """Whether a DistributedSampler is certain to shuffle."""
+    shuffle = given(sampler, 3, "shuffle")
+    is_on = shuffle is None or (isinstance(shuffle, ast.Constant) and shuffle.value is True)
+    return is_on and not is_open(sampler)
+
+
+def given_to(script: Script, sampler: ast.Call) -> ast.Call | None:
+    """Return the loader in whose call a sampler is made, on all ways or on one of two."""
+    node: ast.AST = sampler
+    for parent in script.tree.above(sampler):
+        if isinstance(parent, ast.IfExp) and node is not parent.test:
+            node = parent
+        elif not isinstance(parent, ast.keyword):
+            is_loader = isinstance(parent, ast.Call) and script.resolve(parent.func) == LOADER
+            return parent if isinstance(parent, ast.Call) and is_loader and keyword(parent, "sampler") is node else None
+    return None
+
+
+def learns(script: Script, root: ast.AST, depth: int = 4) -> bool:
+    """Whether a backward runs in a loop, or in the functions and methods of the file that it calls."""
+    for node in script.inside(root):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+                return True
+            function = script.called(node) if depth else None
+            if function is not None and learns(script, function, depth - 1):
+                return True
+    return False
 
 
 def target(script: Script, call: ast.Call) -> str | None:

@@ -29,6 +29,7 @@ torch.distributed.all_reduce.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,11 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP754", Severity.WARNING)
 
 
-REDUCED = (
-    r"reduce|gather|torchmetrics|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage|\bdist_utils|\brank\}"
-)
-"""What says that somebody puts the ranks' parts together, or that each is told with its rank."""
+REDUCED = r"reduce|gather|torchmetrics|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage|\bdist_utils"
+"""What says that somebody puts the ranks' parts together."""
+WITH_RANK = re.compile(r"rank", re.IGNORECASE)
+TOLD_WITH_RANK = r"(?:print|info|log|debug)\([^\n]*\brank\b[^\n]*(?:loss|acc|metric)"
+"""What says that a metric is told as that of its rank."""
 
 
 @lint
@@ -89,7 +91,7 @@ def _told(script: Script, loop: ast.For, held: str) -> ast.AST | None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {each.id for each in targets if isinstance(each, ast.Name)}
         if isinstance(node, ast.Return) and names & read:
-            return node
+            return None if re.search(TOLD_WITH_RANK, script.text, re.IGNORECASE) else node
         if isinstance(node, ast.Call) and names & read and ast.unparse(node.func).rpartition(".")[2] in TELLS:
-            return node
+            return None if WITH_RANK.search(script.code(node)) else node
     return None

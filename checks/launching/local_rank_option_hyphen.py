@@ -88,16 +88,26 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 
 OTHER_SOURCES = (
     r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|get_node_local_rank|HfArgumentParser"
-    r"|[\"']RANK[\"']"
 )
 """What says that the local rank can come from elsewhere as well."""
 DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
+MOVES = {"cuda", "to"}
 
 
 def _use(script: Script) -> ast.Name | ast.Attribute | None:
     """Return where the local rank decides about a device; since no variable is read, it is what the option gave."""
-    for call in script.calls(*DEVICES):
+    moved = [
+        each for each in script.nodes(ast.Call) if isinstance(each.func, ast.Attribute) and each.func.attr in MOVES
+    ]
+    for call in (*script.calls(*DEVICES), *moved):
         for node in ast.walk(call):
-            if isinstance(node, (ast.Name, ast.Attribute)) and script.fact(node) is Fact.LOCAL_RANK:
+            if isinstance(node, (ast.Name, ast.Attribute)) and _holds(script, node):
                 return node
     return None
+
+
+def _holds(script: Script, node: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable holds the local rank, or what was calculated from it."""
+    made = script.value(node)
+    parts = [each for each in ast.walk(made) if isinstance(each, (ast.Name, ast.Attribute))] if made is not node else []
+    return any(script.fact(each) is Fact.LOCAL_RANK for each in (node, *parts))
