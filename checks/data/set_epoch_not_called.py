@@ -155,6 +155,29 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
 
 
 @lint
+def on_another_sampler(script: Script) -> Iterator[Finding]:
+    """Look for a sampler that is told each epoch, and that no loader has."""
+    for call in script.calls(SAMPLER) if not script.frameworks else ():
+        name = target(script, call)
+        reads = script.tree.read.get(name or "", [])
+        told = [parent for each in reads if isinstance(parent := script.tree.parents[each], ast.Attribute)]
+        if name is None or "." in name or not reads or len(told) != len(reads):
+            continue
+        if all(each.attr == "set_epoch" for each in told) and script.is_bound_once(name) and _has_others(script):
+            yield Finding(
+                f"set_epoch is called on {name}, which no loader has: the order of the batches stays the same",
+                (script.seen(told[0], "the sampler of the loader"), script.seen(call)),
+                Fix("tell the sampler that the loader was given", diff="+loader.sampler.set_epoch(epoch)"),
+                script.place(told[0]),
+            )
+
+
+def _has_others(script: Script) -> bool:
+    """Whether the file makes loaders of its own, none of which can get the sampler by other ways."""
+    return bool(script.calls(LOADER)) and "locals()" not in script.text
+
+
+@lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over epochs that goes through a loader whose sampler is never told the epoch."""
     if script.frameworks or not script.calls(SAMPLER) or project.says("set_epoch") or project.unknown():

@@ -202,6 +202,11 @@ class Script:
         """Return the full name of what an expression of another file names."""
         return names.resolve(tree, node)
 
+    def is_bound_once(self, name: str) -> bool:
+        """Whether one variable of the file has this name, and is given one value."""
+        found = [bound[name] for bound in self.tree.bindings.values() if name in bound]
+        return len(found) == 1 and len(found[0]) == 1
+
     def sites(self, function: Function) -> list[ast.Call]:
         """Return calls of a function of the file, as far as they are certain."""
         return some_sites(self.tree, function)
