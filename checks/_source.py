@@ -170,6 +170,26 @@ def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
             yield name, made
 
 
+def prepared_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the variables of loaders that Accelerate has shared out, with the call of prepare."""
+    for node in script.nodes(ast.Assign):
+        match node:
+            case ast.Assign(
+                targets=[ast.Tuple(elts=names)], value=ast.Call(func=ast.Attribute(attr="prepare"), args=handed) as call
+            ) if len(names) == len(handed):
+                for name, each in zip(names, handed, strict=True):
+                    made = script.value(each) if not isinstance(each, ast.Name) else _first(script, each)
+                    is_loader = isinstance(made, ast.Call) and script.resolve(made.func) == LOADER
+                    if isinstance(name, ast.Name) and is_loader:
+                        yield name.id, call
+
+
+def _first(script: Script, name: ast.Name) -> ast.expr | None:
+    """Return what a variable held before prepare: the first thing that it is given."""
+    bound = sorted(script.tree.lookup(name.id, name), key=lambda each: each.line)
+    return bound[0].value if bound else None
+
+
 def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:
     """Yield the loops without gradients through what a name holds, with each sum that they keep."""
     for root in (script.module, *script.nodes(ast.FunctionDef)):

@@ -2,14 +2,15 @@
 
 ## What happens
 
-DDP gives all ranks the weights of rank 0 once, when it wraps the model. What rank 0 loads afterwards, it has alone: the
-others go on with the weights that they had. Gradients are averaged all the same, so nothing fails, and what is trained is
-neither model. What the checkpoint says besides (the epoch, the best metric) is missing on the other ranks, too.
+DDP gives all ranks the weights of rank 0 once, when it wraps the model. What rank 0 loads afterwards, it has alone:
+the others go on with the weights that they had. Gradients are averaged all the same, so nothing fails, and what is
+trained is neither model. What the checkpoint says besides (the epoch, the best metric) is missing on the other ranks,
+too.
 
 ## How to be sure
 
-Compare a weight of two ranks after the load. Reported in a source where the load stands behind a test that one rank alone
-passes, the model was wrapped before, and nothing in reach broadcasts.
+Compare a weight of two ranks after the load. Reported in a source where the load stands behind a test that one rank
+alone passes, the model was wrapped before, and nothing in reach broadcasts.
 
 ## How to mend it
 
@@ -17,8 +18,8 @@ Load on all ranks, with `map_location="cpu"`; or load on rank 0 before the model
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/nn/parallel/distributed.py, `_sync_module_states` in the
-constructor.
+Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/nn/parallel/distributed.py, `_sync_module_states`
+in the constructor.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
-from .._source import SAMPLER, evaluations, sharded_loaders
+from .._source import evaluations, prepared_loaders, sharded_loaders
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -53,9 +53,10 @@ TOLD_WITH_RANK = r"(?:print|info|log|debug)\([^\n]*\brank\b[^\n]*(?:loss|acc|met
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for sums over an evaluation that is shared out, in a project that reduces nothing."""
-    if script.frameworks or not script.calls(SAMPLER) or project.says(REDUCED) or project.unknown():
+    known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
+    if script.frameworks - known or project.says(REDUCED) or project.unknown() - known:
         return
-    for name, sampler in sharded_loaders(script):
+    for name, sampler in (*sharded_loaders(script), *(prepared_loaders(script) if known else ())):
         for loop, held in evaluations(script, name):
             use = _told(script, loop, held)
             if use is not None:

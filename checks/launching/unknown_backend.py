@@ -3,7 +3,8 @@
 ## What happens
 
 A backend by a misspelt name, or the `tcp` of torch before 1.0, ends every rank with "Unknown backend type ncll"; a
-`MASTER_PORT` above 65535 with "port must have value from 0 to 65535". Both happen on all machines, before anything else.
+`MASTER_PORT` above 65535 with "port must have value from 0 to 65535". Both happen on all machines, before anything
+else.
 
 ## How to be sure
 
@@ -68,8 +69,9 @@ def in_source(script: Script) -> Iterator[Finding]:
 
 
 def _port(node: ast.expr) -> int:
-    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isdecimal()
-    return int(node.value) if isinstance(node, ast.Constant) and is_text else 0
+    """Return the port that a literal text says; 0 for anything else."""
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return int(text) if text.isdecimal() else 0
 
 
 def _meant(name: str) -> str:

@@ -3,14 +3,14 @@
 ## What happens
 
 `init_process_group` and a DistributedSampler divide the samples among the ranks, but the model is in no
-DistributedDataParallel, and the gradients are reduced by nothing else. Each rank trains a model of its own on its share;
-the losses look right, and what rank 0 saves has seen one share of the data.
+DistributedDataParallel, and the gradients are reduced by nothing else. Each rank trains a model of its own on its
+share; the losses look right, and what rank 0 saves has seen one share of the data.
 
 ## How to be sure
 
-Compare a weight of the ranks after a few steps: `torch.distributed.all_gather` of `next(model.parameters()).sum()` gives
-another number for each rank. Reported in a source where the file makes the group, the sampler, the optimizer and the
-steps, and nothing in its reach wraps a model or reduces gradients.
+Compare a weight of the ranks after a few steps: `torch.distributed.all_gather` of `next(model.parameters()).sum()`
+gives another number for each rank. Reported in a source where the file makes the group, the sampler, the optimizer
+and the steps, and nothing in its reach wraps a model or reduces gradients.
 
 ## How to mend it
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP541", Severity.ERROR)
 EXCHANGES = (
-    r"DistributedDataParallel|\bDDP\(|as DDP\b|FSDP|fully_shard|FullyShard|DataParallel|reduce|gather|broadcast|hook|rpc"
-    r"|isend|irecv|\bsend\(|\brecv\(|average|parallelize_module|device_mesh|Pipeline|\bJoin\b|prepare\(|apex|all_to_all"
-    r"|\bhvd\b|xm\.|replicate\(|Engine|DTensor|Strategy"
+    r"DistributedDataParallel|\bDDP\(|as DDP\b|FSDP|fully_shard|FullyShard|DataParallel|reduce|gather|broadcast|hook"
+    r"|rpc|isend|irecv|\bsend\(|\brecv\(|average|parallelize_module|device_mesh|Pipeline|\bJoin\b|prepare\(|apex"
+    r"|all_to_all|\bhvd\b|xm\.|replicate\(|Engine|DTensor|Strategy"
 )
 """What says that somebody wraps the model, or brings the ranks together."""
 

@@ -2,8 +2,8 @@
 
 ## What happens
 
-DDP averages gradients, not weights: the copies of the model stay equal only because each rank takes the same step with the
-same learning rate. Where `optimizer.step()` stands behind `if rank == 0:`, only rank 0 learns; where it is
+DDP averages gradients, not weights: the copies of the model stay equal only because each rank takes the same step
+with the same learning rate. Where `optimizer.step()` stands behind `if rank == 0:`, only rank 0 learns; where it is
 `scheduler.step()`, the learning rates part, and the weights with them. Nothing fails.
 
 ## How to be sure

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.sites import SPAWN, call_sites, made_of, passed
+from ddpdoctor.source.sites import SPAWN, argument, call_sites, made_of, passed
 from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
 
 if TYPE_CHECKING:
@@ -397,10 +397,24 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
     return False
 
 
+def _is_literal_abroad(tree: Tree, parameter: ast.arg) -> bool:
+    """Whether the trainings in other files, which alone call a function, pass literals for a parameter."""
+    function = tree.function(parameter)
+    if tree.callers is None or not isinstance(function, ast.FunctionDef) or call_sites(tree, function) != []:
+        return False
+    given = [
+        argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN)
+        for there, site in tree.callers(function)
+    ]
+    return bool(given) and all(isinstance(each, ast.Constant) for each in given)
+
+
 def _is_personal(tree: Tree, binding: Binding, depth: int) -> bool:
     if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
         return False
     given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+    if given is None and isinstance(binding.node, ast.arg):
+        return not _is_literal_abroad(tree, binding.node)
     if depth == 0 or given is None:
         return True
     return any(each is None or is_personal(tree, each, depth - 1) for each in given)

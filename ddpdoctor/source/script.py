@@ -198,6 +198,11 @@ class Script:
         return any(each.lineno < getattr(node, "lineno", 0) for each in waits)
 
     @staticmethod
+    def guards_in(tree: Tree, node: ast.AST) -> list[Guard]:
+        """Return the tests that a node of another file is reached through, within its function."""
+        return list(guards.guards(tree, node))
+
+    @staticmethod
     def names_in(tree: Tree, node: ast.expr) -> str | None:
         """Return the full name of what an expression of another file names."""
         return names.resolve(tree, node)
