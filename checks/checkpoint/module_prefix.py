@@ -110,6 +110,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             match node:
                 case ast.Call(func=ast.Attribute(value=model, attr="state_dict"), args=[], keywords=[]):
                     wrap = script.wrap(model)
+                    if wrap is not None and not wrap.sure and _is_apart(script, node, wrap):
+                        continue
                     loaded = _into_bare(script, call) if wrap is not None and node is what else None
                     if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
                         yield _saved(script, node, model, wrap, loaded)
@@ -119,6 +121,12 @@ LOADED_BACK = (
     r"module\.[\"']|[\"']module[\"']|load_state_dict|consume_prefix_in_state_dict_if_present|set_model_state_dict"
 )
 """What says that somebody loads what is saved, or takes the prefix off."""
+
+
+def _is_apart(script: Script, node: ast.AST, wrap: Wrap) -> bool:
+    """Whether a test that holds where the model is wrapped does not hold at a node."""
+    wrapped = {(script.code(each.test), each.holds) for each in script.guards(wrap.call)}
+    return any((script.code(each.test), not each.holds) in wrapped for each in script.guards(node))
 
 
 def _into_bare(script: Script, save: ast.Call) -> ast.Call | None:

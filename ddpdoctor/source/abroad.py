@@ -59,11 +59,11 @@ def link(project: Project, path: str, tree: Tree | None) -> None:
         tree.callers = partial(callers, project, path)
 
 
-JOINS = re.compile(r"\binit_process_group\b")
+JOINS = re.compile(r"\b(?:init_process_group|DistributedDataParallel)\b")
 
 
 def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
-    """Return the calls of a function of a file in those files of the project that make a process group themselves."""
+    """Return the calls of a function of a file in those files of the project that train in several ranks."""
     found = []
     for other in sorted(project.importers.get(path, ())):
         text = project.text(other)
