@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.sites import SPAWN, argument, call_sites, made_of, passed
+from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, made_of, passed
 from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
 
 if TYPE_CHECKING:
