@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Severity, lint, log_pattern
+from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Severity, keyword, lint, log_pattern
 
 from ._option import refused
 
@@ -69,9 +69,14 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
     if script.frameworks or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
+    if not script.joins and not project.says(r"init_process_group|DistributedDataParallel"):
+        return
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            default = keyword(call, "default")
+            if default is not None and not _is_number(default):
+                continue  # calculated from something else
             if "--local_rank" in names and "--local-rank" not in names and (use := _use(script)) is not None:
                 yield Finding(
                     "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
@@ -84,6 +89,10 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     ),
                     script.place(call),
                 )
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
 OTHER_SOURCES = (

@@ -30,7 +30,7 @@ KNOWN = frozenset(
     " easydict addict gdown onnx onnxruntime onnxsim panopticapi fsspec decord peft gensim dill yacs accimage boto3 nlp"
     " pkg_resources IPython comet_ml clearml neptune aim swanlab blobfile ruamel ruamel_yaml pycocoevalcap yapf ipdb"
     " bitsandbytes braceexpand tree_sitter zmq unidecode phonemizer xformers flash_attn triton numba jsonlines"
-    " rouge_score gym shapely kornia trimesh faiss spacy torchviz typer toml tomli pydantic dacite attr attrs joblib"
+    " rouge_score gym shapely trimesh faiss spacy torchviz typer toml tomli pydantic dacite attr attrs joblib"
     " zarr xarray netCDF4 ml_collections".split()
 )
 TRAINER = re.compile(r"Trainer|TrainingArguments|Accelerator|Callback")
