@@ -54,9 +54,12 @@ TOLD_WITH_RANK = r"(?:print|info|log|debug)\([^\n]*\brank\b[^\n]*(?:loss|acc|met
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for sums over an evaluation that is shared out, in a project that reduces nothing."""
     known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
-    if script.frameworks - known or project.says(REDUCED) or project.unknown() - known:
+    if script.frameworks - known:
         return
-    for name, sampler in (*sharded_loaders(script), *(prepared_loaders(script) if known else ())):
+    loaders = [*sharded_loaders(script), *(prepared_loaders(script) if known else ())]
+    if not loaders or project.says(REDUCED) or project.unknown() - known:
+        return
+    for name, sampler in loaders:
         for loop, held in evaluations(script, name):
             use = _told(script, loop, held)
             if use is not None:

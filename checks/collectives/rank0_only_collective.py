@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -247,11 +246,10 @@ def _has_counterpart(script: Script, call: ast.Call) -> bool:
 @lint
 def within_helpers(script: Script) -> Iterator[Finding]:
     """Look for a call of a function of the project, by one rank alone, in which all ranks are to meet."""
-    named = Counter(script.code(each.func) for each in script.nodes(ast.Call))
-    for call in script.nodes(ast.Call):
-        guard = script.one_rank_guard(call) if named[script.code(call.func)] == 1 else None
-        inner = _meeting(script, call) if guard is not None and script.joins else None
-        if guard is None or inner is None or _others_call(script, call, guard.test) or _has_counterpart(script, call):
+    for call in script.nodes(ast.Call) if script.joins else ():
+        inner = _meeting(script, call)
+        guard = script.one_rank_guard(call) if inner is not None and _is_only(script, call) else None
+        if guard is None or _others_call(script, call, guard.test) or _has_counterpart(script, call):
             continue
         yield Finding(
             f"{script.code(call.func)} is called by one rank alone, and calls {inner}: it waits for the others until "
@@ -260,6 +258,12 @@ def within_helpers(script: Script) -> Iterator[Finding]:
             Fix("call it outside of this branch, so that all ranks do"),
             script.place(call),
         )
+
+
+def _is_only(script: Script, call: ast.Call) -> bool:
+    """Whether nothing else in the file calls the same function."""
+    code = ast.dump(call.func)
+    return sum(ast.dump(each.func) == code for each in script.nodes(ast.Call)) == 1
 
 
 def _meeting(script: Script, call: ast.Call) -> str | None:
