@@ -30,11 +30,12 @@ class Sampled:
 def shuffling_samplers(script: Script) -> Iterator[Sampled]:
     """Yield the samplers that shuffle, and that leave their function only as part of a loader."""
     for call in script.calls(SAMPLER):
-        shuffle = given(call, 3, "shuffle")
-        if is_open(call) or (shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is True)):
+        if not is_shuffled(call):
             continue
         name = target(script, call)
-        if name is not None and "." not in name:
+        if name is None and (loader := given_to(script, call)) and (held := target(script, loader)) and "." not in held:
+            yield Sampled(call, f"{held}.sampler", {held: loader})
+        elif name is not None and "." not in name:
             loaders = {
                 held: loader
                 for loader in script.calls(LOADER)
@@ -43,6 +44,37 @@ def shuffling_samplers(script: Script) -> Iterator[Sampled]:
                 and (held := target(script, loader)) is not None
             }
             yield Sampled(call, name, loaders)
+
+
+def is_shuffled(sampler: ast.Call) -> bool:
+    """Whether a DistributedSampler is certain to shuffle."""
+    shuffle = given(sampler, 3, "shuffle")
+    is_on = shuffle is None or (isinstance(shuffle, ast.Constant) and shuffle.value is True)
+    return is_on and not is_open(sampler)
+
+
+def given_to(script: Script, sampler: ast.Call) -> ast.Call | None:
+    """Return the loader in whose call a sampler is made, on all ways or on one of two."""
+    node: ast.AST = sampler
+    for parent in script.tree.above(sampler):
+        if isinstance(parent, ast.IfExp) and node is not parent.test:
+            node = parent
+        elif not isinstance(parent, ast.keyword):
+            is_loader = isinstance(parent, ast.Call) and script.resolve(parent.func) == LOADER
+            return parent if isinstance(parent, ast.Call) and is_loader and keyword(parent, "sampler") is node else None
+    return None
+
+
+def learns(script: Script, root: ast.AST, depth: int = 4) -> bool:
+    """Whether a backward runs in a loop, or in the functions and methods of the file that it calls."""
+    for node in script.inside(root):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+                return True
+            function = script.called(node) if depth else None
+            if function is not None and learns(script, function, depth - 1):
+                return True
+    return False
 
 
 def target(script: Script, call: ast.Call) -> str | None:
@@ -136,6 +168,26 @@ def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
         made = script.held(sampler) if isinstance(sampler, ast.Name) else sampler
         if isinstance(made, ast.Call) and name is not None and script.resolve(made.func) == SAMPLER:
             yield name, made
+
+
+def prepared_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the variables of loaders that Accelerate has shared out, with the call of prepare."""
+    for node in script.nodes(ast.Assign):
+        match node:
+            case ast.Assign(
+                targets=[ast.Tuple(elts=names)], value=ast.Call(func=ast.Attribute(attr="prepare"), args=handed) as call
+            ) if len(names) == len(handed):
+                for name, each in zip(names, handed, strict=True):
+                    made = script.value(each) if not isinstance(each, ast.Name) else _first(script, each)
+                    is_loader = isinstance(made, ast.Call) and script.resolve(made.func) == LOADER
+                    if isinstance(name, ast.Name) and is_loader:
+                        yield name.id, call
+
+
+def _first(script: Script, name: ast.Name) -> ast.expr | None:
+    """Return what a variable held before prepare: the first thing that it is given."""
+    bound = sorted(script.tree.lookup(name.id, name), key=lambda each: each.line)
+    return bound[0].value if bound else None
 
 
 def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:

@@ -10,10 +10,11 @@ import importlib.metadata
 import inspect
 import pkgutil
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.areas import AREAS, by_area
-from ddpdoctor.facets import INPUTS, Ailment, Check, Facet, LogPattern, Role, parameters
+from ddpdoctor.facets import INPUTS, Ailment, Check, Facet, Instrument, LogPattern, Role, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +45,31 @@ def load_checks() -> tuple[Check, ...]:
     _require_causality(checks)
     _require_families(checks)
     return tuple(checks)
+
+
+def load_linting() -> tuple[Check, ...]:
+    """Load the checks that read source, sorted by code; of the built-in ones no other is imported, to start sooner.
+
+    Raises:
+        LoadError: a module fails to import, or declares no valid check, or two claim one code or slug.
+    """
+    found: list[Check] = []
+    for name in packages():
+        found += _walk(_imported(name), _reads_source if name == BUILT_IN else None)
+    checks = sorted((each for each in found if each.of(Instrument.LINT)), key=lambda check: by_area(check.code))
+    _require_unique(checks, lambda check: check.code)
+    _require_unique(checks, lambda check: check.slug)
+    return tuple(checks)
+
+
+def _reads_source(module: pkgutil.ModuleInfo) -> bool:
+    """Whether a module has a facet of lint, by its text; taken to have one where there is no file to look into."""
+    folder = getattr(module.module_finder, "path", None)
+    file = Path(folder or "", f"{module.name.rpartition('.')[2]}.py")
+    return not file.is_file() or LINT.search(file.read_bytes()) is not None
+
+
+LINT = re.compile(rb"^@lint\b", re.MULTILINE)
 
 
 def packages() -> tuple[str, ...]:
@@ -119,14 +145,14 @@ def _imported(name: str) -> ModuleType:
         raise LoadError(f"the checks of {name} cannot be imported: {type(exc).__name__}: {exc}") from exc
 
 
-def _walk(package: ModuleType) -> Iterator[Check]:
-    """Yield a check for each module of the package whose name does not begin with an underscore."""
+def _walk(package: ModuleType, wanted: Callable[[pkgutil.ModuleInfo], bool] | None = None) -> Iterator[Check]:
+    """Yield a check for each module of the package whose name does not begin with an underscore, or each wanted one."""
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        if info.name.rpartition(".")[2].startswith("_"):
+        if info.name.rpartition(".")[2].startswith("_") or not (info.ispkg or wanted is None or wanted(info)):
             continue
         module = _imported(info.name)
         if info.ispkg:
-            yield from _walk(module)
+            yield from _walk(module, wanted)
         else:
             yield _check(module)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.facets import Check, Instrument
-from ddpdoctor.registry import LoadError, find, load_checks
+from ddpdoctor.registry import LoadError, find, load_checks, load_linting
 from ddpdoctor.selftest.result import fixture
 
 ROOT = Path(__file__).parents[1]
@@ -189,3 +189,8 @@ def test_nothing_of_torch_is_imported_by_the_checks() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_checks_that_read_source_are_loaded_alone() -> None:
+    """They are those of all checks that have the facet, found by the text of their files."""
+    assert [each.code for each in load_linting()] == [each.code for each in load_checks() if each.of(Instrument.LINT)]

@@ -46,6 +46,7 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Rec
 from ._look import few
 from ._reason import OTHER_NETWORK, Reason, on_refusal
 from ._refusal import refusal
+from ._saved import saved
 from ._wrappers import Wrapper, facets
 
 if TYPE_CHECKING:
@@ -104,12 +105,14 @@ def of_one_key(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for the state dict of a wrapped model that is saved, and that nothing in reach loads or renames."""
-    for call in script.calls("torch.save"):
-        for node in ast.walk(call.args[0]) if call.args else ():
+    for call, what in saved(script):
+        for node in ast.walk(what):
             match node:
                 case ast.Call(func=ast.Attribute(value=model, attr="state_dict"), args=[], keywords=[]):
                     wrap = script.wrap(model)
-                    loaded = _into_bare(script, call) if wrap is not None and node is call.args[0] else None
+                    if wrap is not None and not wrap.sure and _is_apart(script, node, wrap):
+                        continue
+                    loaded = _into_bare(script, call) if wrap is not None and node is what else None
                     if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
                         yield _saved(script, node, model, wrap, loaded)
 
@@ -118,6 +121,12 @@ LOADED_BACK = (
     r"module\.[\"']|[\"']module[\"']|load_state_dict|consume_prefix_in_state_dict_if_present|set_model_state_dict"
 )
 """What says that somebody loads what is saved, or takes the prefix off."""
+
+
+def _is_apart(script: Script, node: ast.AST, wrap: Wrap) -> bool:
+    """Whether a test that holds where the model is wrapped does not hold at a node."""
+    wrapped = {(script.code(each.test), each.holds) for each in script.guards(wrap.call)}
+    return any((script.code(each.test), not each.holds) in wrapped for each in script.guards(node))
 
 
 def _into_bare(script: Script, save: ast.Call) -> ast.Call | None:

@@ -87,8 +87,11 @@ def _is_number(script: Script, node: ast.expr) -> bool:
             return True
         case ast.Call(func=ast.Attribute(attr="item"), args=[]):
             return True
-        case ast.Call(func=ast.Name() as function):
-            return script.resolve(function) in NUMBERS
+        case ast.Call(func=ast.Name() as function) if script.resolve(function) in NUMBERS:
+            return True
+        case ast.Name() if isinstance(held := script.held(node), ast.Call):
+            said = script.returned(held)
+            return bool(said) and all(isinstance(each, (ast.Tuple, ast.List, ast.Dict)) for each in said)
     return False
 
 

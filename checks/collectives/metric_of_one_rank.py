@@ -29,12 +29,13 @@ torch.distributed.all_reduce.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
-from .._source import SAMPLER, evaluations, sharded_loaders
+from .._source import evaluations, prepared_loaders, sharded_loaders
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -42,18 +43,23 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP754", Severity.WARNING)
 
 
-REDUCED = (
-    r"reduce|gather|torchmetrics|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage|\bdist_utils|\brank\}"
-)
-"""What says that somebody puts the ranks' parts together, or that each is told with its rank."""
+REDUCED = r"reduce|gather|torchmetrics|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage|\bdist_utils"
+"""What says that somebody puts the ranks' parts together."""
+WITH_RANK = re.compile(r"rank", re.IGNORECASE)
+TOLD_WITH_RANK = r"(?:print|info|log|debug)\([^\n]*\brank\b[^\n]*(?:loss|acc|metric)"
+"""What says that a metric is told as that of its rank."""
 
 
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for sums over an evaluation that is shared out, in a project that reduces nothing."""
-    if script.frameworks or not script.calls(SAMPLER) or project.says(REDUCED) or project.unknown():
+    known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
+    if script.frameworks - known:
         return
-    for name, sampler in sharded_loaders(script):
+    loaders = [*sharded_loaders(script), *(prepared_loaders(script) if known else ())]
+    if not loaders or project.says(REDUCED) or project.unknown() - known:
+        return
+    for name, sampler in loaders:
         for loop, held in evaluations(script, name):
             use = _told(script, loop, held)
             if use is not None:
@@ -89,7 +95,7 @@ def _told(script: Script, loop: ast.For, held: str) -> ast.AST | None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {each.id for each in targets if isinstance(each, ast.Name)}
         if isinstance(node, ast.Return) and names & read:
-            return node
+            return None if re.search(TOLD_WITH_RANK, script.text, re.IGNORECASE) else node
         if isinstance(node, ast.Call) and names & read and ast.unparse(node.func).rpartition(".")[2] in TELLS:
-            return node
+            return None if WITH_RANK.search(script.code(node)) else node
     return None

@@ -37,6 +37,7 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collectiv
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -240,6 +241,49 @@ def _has_counterpart(script: Script, call: ast.Call) -> bool:
         isinstance(node, (ast.Yield, ast.YieldFrom)) and script.function(node) is script.function(call)
         for node in script.tree.nodes
     )
+
+
+@lint
+def within_helpers(script: Script) -> Iterator[Finding]:
+    """Look for a call of a function of the project, by one rank alone, in which all ranks are to meet."""
+    for call in script.nodes(ast.Call) if script.joins else ():
+        inner = _meeting(script, call)
+        guard = script.one_rank_guard(call) if inner is not None and _is_only(script, call) else None
+        if guard is None or _others_call(script, call, guard.test) or _has_counterpart(script, call):
+            continue
+        yield Finding(
+            f"{script.code(call.func)} is called by one rank alone, and calls {inner}: it waits for the others until "
+            "it times out",
+            (script.seen(call, "a call on all ranks"), script.seen(guard.test)),
+            Fix("call it outside of this branch, so that all ranks do"),
+            script.place(call),
+        )
+
+
+def _is_only(script: Script, call: ast.Call) -> bool:
+    """Whether nothing else in the file calls the same function."""
+    code = ast.dump(call.func)
+    return sum(ast.dump(each.func) == code for each in script.nodes(ast.Call)) == 1
+
+
+def _meeting(script: Script, call: ast.Call) -> str | None:
+    """Return the collective that the function of a call comes to on each of its ways, where there is a group."""
+    found = script.defined(call.func)
+    if found is None or not isinstance(found[1], ast.FunctionDef) or found[1].decorator_list:
+        return None
+    tree, function = found
+    for node in tree.of(ast.Call):
+        path = script.names_in(tree, node.func)
+        if path not in COLLECTIVES or tree.function(node) is not function or keyword(node, "group") is not None:
+            continue
+        tests = [ast.unparse(each.test) for each in script.guards_in(tree, node)]
+        if all(re.fullmatch(ALWAYS, each) for each in tests) and not any(map(_is_group, node.args)):
+            return ast.unparse(node.func)
+    return None
+
+
+ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
+"""Tests that are the same on all ranks: whether there is a group at all."""
 
 
 @lint

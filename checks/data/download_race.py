@@ -44,24 +44,53 @@ AILMENT = Ailment("DDP650", Severity.WARNING)
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for data sets of torchvision and torchaudio that all ranks are to download."""
-    if not script.joins or script.frameworks:
+    if script.frameworks - STARTED_BY_LAUNCHERS:
         return
-    for path, calls in script.all_calls().items():
-        if not re.match(r"(torchvision|torchaudio)\.datasets\.[A-Z]", path) or path.endswith("FakeData"):
+    for call in script.nodes(ast.Call):
+        wanted, where = keyword(call, "download"), given(call, 0, "root")
+        if wanted is None or not _is_data_set(script, call) or not _is_wanted(script, wanted):
             continue
-        for call in calls:
-            wanted = keyword(call, "download")
-            where = given(call, 0, "root")
-            if not isinstance(wanted, ast.Constant) or wanted.value is not True or (where and script.can_differ(where)):
-                continue
-            if script.all_ranks_reach(call) and not script.waits_before(call):
-                yield Finding(
-                    f"every rank downloads {path.rpartition('.')[2]} into the same folder at once",
-                    (script.seen(wanted, "download=True on one rank of each node, then a barrier"),),
-                    Fix(
-                        "let one rank of each node download it, and the others wait",
-                        diff="+if local_rank == 0:\n"
-                        f"+    {script.code(call.func)}(root, download=True)\n+torch.distributed.barrier()",
-                    ),
-                    script.place(call),
-                )
+        if where is not None and script.can_differ(where):
+            continue
+        if _is_of_ranks(script, call) and script.all_ranks_reach(call) and not script.waits_before(call):
+            name = script.code(call.func)
+            yield Finding(
+                f"every rank downloads {name.rpartition('.')[2]} into the same folder at once",
+                (script.seen(wanted, "download=True on one rank of each node, then a barrier"),),
+                Fix(
+                    "let one rank of each node download it, and the others wait",
+                    diff=f"+if local_rank == 0:\n+    {name}(root, download=True)\n+torch.distributed.barrier()",
+                ),
+                script.place(call),
+            )
+
+
+STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed"})
+"""Frameworks whose scripts run in each rank from their first line."""
+GROUPS = ("accelerate.Accelerator", "deepspeed.initialize", "deepspeed.init_distributed")
+DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")
+
+
+def _is_data_set(script: Script, call: ast.Call) -> bool:
+    """Whether it is a data set of torchvision or torchaudio, or a class of the file that is one."""
+    if (own := script.names_class(call.func)) is not None:
+        return any(DATA_SET.match(script.resolve(base) or "") for base in own.bases)
+    path = script.resolve(call.func) or ""
+    return DATA_SET.match(path) is not None and not path.endswith("FakeData")
+
+
+def _is_wanted(script: Script, wanted: ast.expr) -> bool:
+    """Whether it says True on a new machine: ``True`` itself, or that the folder is not there."""
+    match script.value(wanted):
+        case ast.Constant(value=True):
+            return True
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Attribute(attr="exists" | "isdir" | "is_dir"))):
+            return True
+    return False
+
+
+def _is_of_ranks(script: Script, call: ast.Call) -> bool:
+    """Whether a line runs in a training of several ranks: the file makes the group, or one that calls its function."""
+    if script.joins or script.calls(*GROUPS):
+        return "wait_for_everyone" not in script.text
+    return not script.frameworks and script.ranks_of_others_reach(call)

@@ -32,6 +32,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,19 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._source import SAMPLER, epoch_loops, is_evaluation, iterated, shuffling_samplers, uses
+from .._source import (
+    LOADER,
+    SAMPLER,
+    epoch_loops,
+    given_to,
+    is_evaluation,
+    is_shuffled,
+    iterated,
+    learns,
+    shuffling_samplers,
+    target,
+    uses,
+)
 from ._passes import repeated
 from ._words import at, shown, told_epoch
 
@@ -142,10 +155,65 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
 
 
 @lint
+def on_another_sampler(script: Script) -> Iterator[Finding]:
+    """Look for a sampler that is told each epoch, and that no loader has."""
+    for call in script.calls(SAMPLER) if not script.frameworks else ():
+        name = target(script, call)
+        reads = script.tree.read.get(name or "", [])
+        told = [parent for each in reads if isinstance(parent := script.tree.parents[each], ast.Attribute)]
+        if name is None or "." in name or not reads or len(told) != len(reads):
+            continue
+        if all(each.attr == "set_epoch" for each in told) and script.is_bound_once(name) and _has_others(script):
+            yield Finding(
+                f"set_epoch is called on {name}, which no loader has: the order of the batches stays the same",
+                (script.seen(told[0], "the sampler of the loader"), script.seen(call)),
+                Fix("tell the sampler that the loader was given", diff="+loader.sampler.set_epoch(epoch)"),
+                script.place(told[0]),
+            )
+
+
+def _has_others(script: Script) -> bool:
+    """Whether the file makes loaders of its own, none of which can get the sampler by other ways."""
+    return bool(script.calls(LOADER)) and "locals()" not in script.text
+
+
+@lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over epochs that goes through a loader whose sampler is never told the epoch."""
     if script.frameworks or not script.calls(SAMPLER) or project.says("set_epoch") or project.unknown():
         return
+    found = [*_by_names(script)]
+    yield from found or _by_all_loaders(script)
+
+
+def _by_all_loaders(script: Script) -> Iterator[Finding]:
+    """Look for a training whose loaders all have such a sampler, wherever they are handed."""
+    loaders, samplers = script.calls(LOADER), [*script.calls(SAMPLER)]
+    shuffling = [each for each in samplers if is_shuffled(each)]
+    fed = [each for each in samplers if given_to(script, each) or target(script, each)]
+    training = shuffling if len(loaders) == 1 else [each for each in shuffling if _is_for_training(script, each)]
+    if not loaders or len(loaders) != len(samplers) or fed != samplers or len(training) != 1:
+        return
+    loop = next((each for each in epoch_loops(script) if learns(script, each)), None)
+    function = script.function(training[0])
+    if loop is not None and (function is None or script.sites(function)):
+        yield Finding(
+            "each epoch has the same order: set_epoch is never called",
+            (
+                script.seen(training[0], f"sampler.set_epoch({loop.target.id}) in the loop over epochs"),  # type: ignore[attr-defined]
+                script.seen(loop),
+            ),
+            MEND,
+            script.place(training[0]),
+        )
+
+
+def _is_for_training(script: Script, sampler: ast.Call) -> bool:
+    return "train" in (target(script, sampler) or "").lower() + " ".join(map(script.code, sampler.args[:1])).lower()
+
+
+def _by_names(script: Script) -> Iterator[Finding]:
+    """Follow a loader by its name, from its sampler into the loop over epochs."""
     for sampled in shuffling_samplers(script):
         for name in sampled.loaders:
             for loop in epoch_loops(script):

@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Severity, lint, log_pattern
+from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Severity, keyword, lint, log_pattern
 
 from ._option import refused
 
@@ -69,9 +69,14 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
     if script.frameworks or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
+    if not script.joins and not project.says(r"init_process_group|DistributedDataParallel"):
+        return
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            default = keyword(call, "default")
+            if default is not None and not _is_number(default):
+                continue  # calculated from something else
             if "--local_rank" in names and "--local-rank" not in names and (use := _use(script)) is not None:
                 yield Finding(
                     "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
@@ -86,18 +91,32 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 )
 
 
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
+
+
 OTHER_SOURCES = (
     r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|get_node_local_rank|HfArgumentParser"
-    r"|[\"']RANK[\"']"
 )
 """What says that the local rank can come from elsewhere as well."""
 DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
+MOVES = {"cuda", "to"}
 
 
 def _use(script: Script) -> ast.Name | ast.Attribute | None:
     """Return where the local rank decides about a device; since no variable is read, it is what the option gave."""
-    for call in script.calls(*DEVICES):
+    moved = [
+        each for each in script.nodes(ast.Call) if isinstance(each.func, ast.Attribute) and each.func.attr in MOVES
+    ]
+    for call in (*script.calls(*DEVICES), *moved):
         for node in ast.walk(call):
-            if isinstance(node, (ast.Name, ast.Attribute)) and script.fact(node) is Fact.LOCAL_RANK:
+            if isinstance(node, (ast.Name, ast.Attribute)) and _holds(script, node):
                 return node
     return None
+
+
+def _holds(script: Script, node: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable holds the local rank, or what was calculated from it."""
+    made = script.value(node)
+    parts = [each for each in ast.walk(made) if isinstance(each, (ast.Name, ast.Attribute))] if made is not node else []
+    return any(script.fact(each) is Fact.LOCAL_RANK for each in (node, *parts))

@@ -53,7 +53,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     for node in nodes:
         if not isinstance(node.ctx, ast.Load):
             continue
-        if script.resolve(node) in FUNCTIONS and _is_asked(script, node):
+        if (script.resolve(node) in FUNCTIONS or _is_helper(script, node)) and _is_asked(script, node):
             right = f"{script.code(node)}()"
             yield Finding(
                 f"{script.code(node)} is a function, and is not called here",
@@ -61,6 +61,32 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("call it", edits=(script.replaced(node, right),)),
                 script.place(node),
             )
+
+
+HELPER = re.compile(
+    r"^(?:is_(?:main|master|primary|dist|distributed|rank|local_main|global)\w*|(?:get_)?(?:local_)?rank|get_world_size"
+    r"|world_size)$"
+)
+"""Names that projects give to functions of their own for the same."""
+
+
+def _is_helper(script: Script, node: ast.Name | ast.Attribute) -> bool:
+    """Whether it names a function of the project that takes nothing, and answers from the rank or the group."""
+    if not HELPER.match(node.id if isinstance(node, ast.Name) else node.attr):
+        return False
+    found = script.defined(node)
+    if found is None or found[0].class_of(found[1]) is not None:
+        return False
+    function = found[1]
+    takes = function.args
+    if isinstance(function, ast.Lambda) or function.decorator_list or takes.args or takes.vararg or takes.kwarg:
+        return False
+    said = [each for each in ast.walk(function) if isinstance(each, ast.Return)]
+    called = [each for each in ast.walk(function) if isinstance(each, ast.Call)]
+    return bool(said) and any(RANKS.search(ast.unparse(each.func)) for each in called)
+
+
+RANKS = re.compile(r"rank|world_size|is_initialized|is_available", re.IGNORECASE)
 
 
 @log_pattern(

@@ -136,7 +136,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 iter=ast.Call(func=ast.Attribute(value=model, attr="parameters")),
                 body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id=same), attr="requires_grad")], value=value)],
             ) if name == same:
-                is_off = isinstance(value, ast.Constant) and value.value is False
+                is_off = isinstance(value, ast.Constant) and value.value is False and not _is_whole(script, model)
                 what = "freezes parameters" if is_off else ""
             case ast.Assign(targets=[ast.Attribute(value=ast.Attribute(attr="module") as model)], value=value):
                 what = "puts a layer into the model" if _is_layer(script, value) else ""
@@ -150,6 +150,12 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("do it before the model is wrapped"),
                 script.place(node),
             )
+
+
+def _is_whole(script: Script, model: ast.expr) -> bool:
+    """Whether it is the whole model, as that of a teacher, which learns nothing; unless a part of it is to learn."""
+    wrap = script.wrap(model)
+    return wrap is not None and "requires_grad_(True)" not in script.text and "requires_grad = True" not in script.text
 
 
 def _is_layer(script: Script, value: ast.expr) -> bool:

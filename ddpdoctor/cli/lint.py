@@ -19,7 +19,7 @@ from ddpdoctor.facets import BadTarget, Check, Instrument
 from ddpdoctor.findings import Severity
 from ddpdoctor.lint.baseline import as_baseline, without_known
 from ddpdoctor.lint.run import CERTAIN, LIKELY, Wanted
-from ddpdoctor.registry import load_checks
+from ddpdoctor.registry import load_linting
 from ddpdoctor.report.whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def lint(  # noqa: PLR0913 - its options
 
     Exit status: 0 nothing, 1 certain findings, 2 a file that cannot be read, or none to look at.
     """
-    checks = tuple(each for each in (load_checks() if select is None else select) if each.of(Instrument.LINT))
+    checks = load_linting() if select is None else tuple(each for each in select if each.of(Instrument.LINT))
     if not checks:
         raise click.UsageError("none of the checks that --select names reads source")
     wanted = Wanted(checks, ignore or (), confidence)

@@ -29,7 +29,7 @@ def digest(*parts: bytes) -> str:
 def stamp(codes: Iterable[str], modules: Iterable[str]) -> str:
     """Return what decides about findings besides the files: these checks, their code, and Python's version."""
     folder = Path(__file__).parent.parent
-    files = [each for room in ROOMS for each in (folder / room).glob("*.py")]
+    files = [each for room in ROOMS for each in (folder / room).rglob("*.py")]
     files += [Path(file) for each in modules if (file := getattr(sys.modules.get(each), "__file__", None))]
     seen = [(str(each), each.stat().st_mtime_ns, each.stat().st_size) for each in sorted({*files})]
     return digest(repr((sys.version_info, sorted(codes), seen)).encode())

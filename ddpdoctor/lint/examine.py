@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.edits import as_diff, is_offered
+from ddpdoctor.source.abroad import link
 from ddpdoctor.source.script import Script, starts_ranks
 
 if TYPE_CHECKING:
@@ -82,8 +83,10 @@ def is_too_deep(script: Script) -> bool:
 def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked:
     """Ask all checks that have a facet for it; of a test, none."""
     is_python = isinstance(script, Script)
-    if isinstance(script, Script) and script.is_test:
-        return Looked()
+    if isinstance(script, Script):
+        if script.is_test:
+            return Looked()
+        link(project, os.path.normpath(script.path), script.tree)
     found, crashes = [], []
     name = "script" if is_python else "launch"
     given: dict[str, Any] = {name: script, "project": Around(project, os.path.normpath(script.path))}

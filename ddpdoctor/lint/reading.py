@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONCERNS_US = re.compile(rb"torch|lightning|accelerate")
 ABOUT = re.compile(
     rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE|accelerate|lightning"
-    rb"|TorchTrainer|horovod|deepspeed\.init"
+    rb"|TorchTrainer|horovod|deepspeed\.init|main_process|download=True"
 )
 """A file needs both to be parsed: no check finds anything in one that has neither."""
 LAUNCHES = re.compile(

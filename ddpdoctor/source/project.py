@@ -10,6 +10,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.tree import Tree
 
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(.+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
 COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -23,8 +27,14 @@ KNOWN = frozenset(
     " prettytable albumentations huggingface_hub safetensors tiktoken regex six dotenv visdom torchsummary thop"
     " imageio tifffile librosa soundfile jieba networkx plotly pynvml setuptools packaging typing_extensions"
     " ddpdoctor warmup_scheduler lpips ftfy apex prefetch_generator madgrad evaluate sacrebleu fire absl"
-    " easydict addict gdown".split()
+    " easydict addict gdown onnx onnxruntime onnxsim panopticapi fsspec decord peft gensim dill yacs accimage boto3 nlp"
+    " pkg_resources IPython comet_ml clearml neptune aim swanlab blobfile ruamel ruamel_yaml pycocoevalcap yapf ipdb"
+    " bitsandbytes braceexpand tree_sitter zmq unidecode phonemizer xformers flash_attn triton numba jsonlines"
+    " rouge_score gym shapely trimesh faiss spacy torchviz typer toml tomli pydantic dacite attr attrs joblib"
+    " zarr xarray netCDF4 ml_collections".split()
 )
+TRAINER = re.compile(r"Trainer|TrainingArguments|Accelerator|Callback")
+"""Words of what transformers has besides models: it goes through the loaders itself."""
 NOT_OURS = KNOWN | sys.stdlib_module_names
 """Libraries that set no epoch, choose no device and guard nothing for a script."""
 
@@ -43,6 +53,7 @@ class Project:
     others: tuple[str, ...] = ()
     known: dict[str, list[tuple[str, list[str]]]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    trees: dict[str, Tree | None] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _folders: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -59,13 +70,16 @@ class Project:
     def text(self, path: str) -> str:
         """Return a file's text without lines that are comments; empty where it cannot be read."""
         if path not in self.texts:
-            try:
-                is_small = Path(path).stat().st_size <= MOST_BYTES
-                text = Path(path).read_text(encoding="utf-8", errors="replace") if is_small else ""
-            except OSError:
-                text = ""
-            self.texts[path] = without_comments(text)
+            self.texts[path] = without_comments(self.whole(path))
         return self.texts[path]
+
+    def whole(self, path: str) -> str:
+        """Return a file's text as it is; empty where it cannot be read, or is too large."""
+        try:
+            is_small = Path(path).stat().st_size <= MOST_BYTES
+            return Path(path).read_text(encoding="utf-8", errors="replace") if is_small else ""
+        except OSError:
+            return ""
 
     def digest(self, path: str) -> str:
         """Return a digest of a file's text."""
@@ -76,7 +90,10 @@ class Project:
     def imports(self, path: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the files of the project that a file imports, and the names that lead nowhere."""
         if path not in self._imports:
-            self._imports[path] = self._found(path)
+            files, unknown = self._found(path)
+            if "transformers" in unknown and not TRAINER.search(self.text(path)):
+                unknown -= {"transformers"}  # models alone
+            self._imports[path] = files, unknown
         return self._imports[path]
 
     def statements(self, path: str) -> list[tuple[str, list[str]]]:
@@ -101,6 +118,12 @@ class Project:
             if not found and (not root or root not in NOT_OURS):
                 unknown.add(root or name)
         return frozenset(files - {path}), frozenset(unknown)
+
+    def files(self, path: str, module: str) -> set[str]:
+        """Return the files that a file means by a module."""
+        if not module.startswith(".") and module.partition(".")[0] in NOT_OURS:
+            return set()
+        return self._files(path, module, [])
 
     def _files(self, path: str, name: str, parts: list[str]) -> set[str]:
         """Return the files that an import can name: from the file's folder, or one that is a few above it."""

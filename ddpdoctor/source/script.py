@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source import names, wrapped
+from ddpdoctor.source.project import TRAINER
 from ddpdoctor.source.reach import calls, guards, rank_facts
-from ddpdoctor.source.reach.sites import SPAWN, call_sites
+from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.tree import FUNCTIONS, Function, Kind, Tree
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ class Script:
 
     @property
     def frameworks(self) -> frozenset[str]:
-        """The frameworks that it imports."""
-        return self.imported & FRAMEWORKS
+        """The frameworks that it imports, but for the models of transformers."""
+        found = self.imported & FRAMEWORKS
+        return found if TRAINER.search(self.text) else found - {"transformers"}
 
     @cached_property
     def joins(self) -> bool:
@@ -146,6 +148,10 @@ class Script:
         """Whether every rank is shown to come to a node, and no process that is none."""
         return calls.all_ranks_reach(self.tree, node) and not calls.runs_in_parent(self.tree, node)
 
+    def ranks_of_others_reach(self, node: ast.AST) -> bool:
+        """Whether every rank of a training in another file of the project calls the function that a node stands in."""
+        return calls.ranks_of_others_reach(self.tree, node)
+
     def can_differ(self, node: ast.expr) -> bool:
         """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
         return rank_facts.is_rankish(self.tree, node) or rank_facts.is_personal(self.tree, node)
@@ -191,6 +197,33 @@ class Script:
         function = self.function(node)
         waits = [each for each in self.calls(*COLLECTIVES) if self.function(each) is function]
         return any(each.lineno < getattr(node, "lineno", 0) for each in waits)
+
+    @staticmethod
+    def guards_in(tree: Tree, node: ast.AST) -> list[Guard]:
+        """Return the tests that a node of another file is reached through, within its function."""
+        return list(guards.guards(tree, node))
+
+    @staticmethod
+    def names_in(tree: Tree, node: ast.expr) -> str | None:
+        """Return the full name of what an expression of another file names."""
+        return names.resolve(tree, node)
+
+    def is_bound_once(self, name: str) -> bool:
+        """Whether one variable of the file has this name, and is given one value."""
+        found = [bound[name] for bound in self.tree.bindings.values() if name in bound]
+        return len(found) == 1 and len(found[0]) == 1
+
+    def sites(self, function: Function) -> list[ast.Call]:
+        """Return calls of a function of the file, as far as they are certain."""
+        return some_sites(self.tree, function)
+
+    def defined(self, node: ast.expr) -> tuple[Tree, Function] | None:
+        """Return the function of the project that an expression names, and the tree of its file."""
+        return rank_facts.definition(self.tree, node)
+
+    def returned(self, call: ast.Call) -> list[ast.expr]:
+        """Return the expressions that the function of the project returns that a call calls."""
+        return [each for _, each in rank_facts.answers(self.tree, call.func)]
 
     def called(self, call: ast.Call) -> Function | None:
         """Return the function of the file that a call calls."""

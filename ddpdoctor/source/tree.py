@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Defined = ast.FunctionDef | ast.ClassDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Module)
 OPENING = frozenset(SCOPES)
@@ -76,6 +77,10 @@ class Tree:
     read: dict[str, list[ast.Name]] = field(default_factory=dict)
     members: dict[str, list[ast.Attribute]] = field(default_factory=dict)
     sites: dict[ast.AST, list[ast.Call] | None] = field(default_factory=dict)
+    abroad: Callable[[str], tuple[Tree, Defined] | None] | None = None
+    """Finds what the file imports from others of its project, by the full name; None where no project is known."""
+    callers: Callable[[ast.FunctionDef], list[tuple[Tree, ast.Call]]] | None = None
+    """Finds who calls a function of the file from others, in trainings of several ranks; None as above."""
     _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)
     _kinds: dict[type[ast.AST], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
 
@@ -229,7 +234,7 @@ def _bound(node: ast.AST) -> Iterator[tuple[str | ast.expr, Binding]]:  # noqa: 
                 yield each.asname or first, Binding(node, path=each.name if each.asname else first)
         case ast.ImportFrom(names=names, level=level):
             for each in names:
-                path = f"{'.' * level}{node.module or ''}.{each.name}"
+                path = "." * level + ".".join([*([node.module] if node.module else []), each.name])
                 yield each.asname or each.name, Binding(node, path=path)
         case ast.MatchAs(name=name) | ast.MatchStar(name=name) if name:
             yield name, Binding(node)

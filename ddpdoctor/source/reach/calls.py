@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.rank_facts import is_rankish
-from ddpdoctor.source.reach.sites import SPAWN, call_sites
+from ddpdoctor.source.reach.sites import SPAWN, some_sites
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.tree import Tree
+    from ddpdoctor.source.tree import Function, Tree
 
 
 def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -32,12 +32,25 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
         if isinstance(parent, FUNCTIONS):
             break
     function = tree.function(node)
-    if function is None:
-        return tree.class_of(node) is None
-    if function in seen:
+    if function is None or function in seen:
+        return function is None and tree.class_of(node) is None
+    seen |= {function}
+    is_called = any(all_ranks_reach(tree, site, seen) for site in some_sites(tree, function))
+    return is_called or _is_called_abroad(tree, function, seen)
+
+
+def ranks_of_others_reach(tree: Tree, node: ast.AST) -> bool:
+    """Whether every rank of a training in another file of the project calls the function that a node stands in."""
+    function = tree.function(node)
+    return function is not None and _is_called_abroad(tree, function, frozenset({function}))
+
+
+def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST]) -> bool:
+    if tree.callers is None or not isinstance(function, ast.FunctionDef) or tree.class_of(function) is not None:
         return False
-    sites = call_sites(tree, function)
-    return any(all_ranks_reach(tree, site, seen | {function}) for site in sites or ())
+    return any(
+        all_ranks_reach(there, site, seen) and not runs_in_parent(there, site) for there, site in tree.callers(function)
+    )
 
 
 def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -45,12 +58,22 @@ def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozens
     calls = tree.of(ast.Call)
     if any((resolve(tree, each.func) or "").endswith("Process") for each in calls):
         return True  # who is started, and with what, is not followed
+    if any(_starts_python(tree, each) for each in calls):
+        return True
     if not any(resolve(tree, each.func) in SPAWN for each in calls):
         return False
     function = tree.function(node)
     if function is None or function in seen:
         return function is None
-    for site in call_sites(tree, function) or ():
+    for site in some_sites(tree, function):
         if resolve(tree, site.func) not in SPAWN and runs_in_parent(tree, site, seen | {function}):
             return True
     return False
+
+
+def _starts_python(tree: Tree, call: ast.Call) -> bool:
+    """Whether a call starts Python anew, as a launcher does."""
+    is_start = (resolve(tree, call.func) or "").startswith("subprocess.")
+    return is_start and any(
+        resolve(tree, each) == "sys.executable" for each in ast.walk(call) if isinstance(each, ast.expr)
+    )

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.sites import passed
+from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, made_of, passed
 from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
 
 if TYPE_CHECKING:
@@ -191,9 +191,8 @@ def _is_parsed(tree: Tree, binding: Binding, depth: int) -> bool:
         case ast.Call(func=ast.Attribute(attr=name)):
             return name in PARSERS
         case ast.Call(func=ast.Name() as function, args=[]):
-            named = function_named(tree, function)
-            found = [*returned(tree, named)] if named is not None and depth else []
-            return bool(found) and all(_is_parsed(tree, Binding(each, each), depth - 1) for each in found)
+            found = answers(tree, function) if depth else []
+            return bool(found) and all(_is_parsed(there, Binding(each, each), depth - 1) for there, each in found)
         case ast.Name() as name:
             return depth > 0 and is_parsed(tree, name, depth - 1)
     return False
@@ -215,12 +214,28 @@ def function_named(tree: Tree, node: ast.expr) -> Function | None:
     match node:
         case ast.Name(id=name):
             found = [each.node for each in tree.lookup(name, node)]
-        case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
-            owner = tree.class_of(node)
+        case ast.Attribute(value=ast.Name(id=base) as thing, attr=name):
+            owner = tree.class_of(node) if base in {"self", "cls"} else made_of(tree, thing)
             found = [each.node for each in tree.bindings.get(owner, {}).get(name, [])] if owner else []
         case _:
             return None
     return found[0] if len(found) == 1 and isinstance(found[0], FUNCTIONS) else None
+
+
+def definition(tree: Tree, node: ast.expr) -> tuple[Tree, Function] | None:
+    """Return the function that an expression calls, of this file or of the project, and the tree that it stands in."""
+    if (named := function_named(tree, node)) is not None:
+        return tree, named
+    if tree.abroad is None or (path := resolve(tree, node)) is None or "." not in path:
+        return None
+    found = tree.abroad(path)
+    return (found[0], found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else None
+
+
+def answers(tree: Tree, node: ast.expr) -> list[tuple[Tree, ast.expr]]:
+    """Return what the function that an expression calls returns, each with the tree that it stands in."""
+    found = definition(tree, node)
+    return [(found[0], each) for each in returned(*found)] if found is not None else []
 
 
 def returned(tree: Tree, function: Function) -> Iterator[ast.expr]:
@@ -234,8 +249,8 @@ def returned(tree: Tree, function: Function) -> Iterator[ast.expr]:
 
 
 def _returned(tree: Tree, function: ast.expr, depth: int) -> Fact | None:
-    named = function_named(tree, function)
-    return _agreed(tree, returned(tree, named), depth) if named is not None else None
+    found = definition(tree, function)
+    return _agreed(found[0], returned(*found), depth) if found is not None else None
 
 
 def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: C901, PLR0911 - a case a shape
@@ -251,10 +266,10 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
             sides = {who(tree, part, depth - 1) for part in parts} - {None}
             return ONE_RANK if ONE_RANK in sides else next(iter(sides), None)
         case ast.BoolOp(op=ast.Or(), values=parts):
-            sides = {who(tree, part, depth - 1) for part in parts}
+            sides = {who(tree, part, depth - 1) for part in parts if not _is_alone(part)}
             return ONE_RANK if sides == {ONE_RANK} else None
         case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=int(number))]):
-            if fact(tree, left) not in {Fact.RANK, Fact.LOCAL_RANK}:
+            if fact(tree, left) not in {Fact.RANK, Fact.LOCAL_RANK} and not is_process_number(tree, left):
                 return None
             match operator, number:
                 case (ast.Eq(), _) | (ast.Lt(), 1) | (ast.LtE(), 0):
@@ -264,14 +279,56 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
         case ast.Name() | ast.Attribute():
             if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return OTHER_RANKS
-            bound = [each.value for each in values(tree, test)]
-            sides = {who(tree, each, depth - 1) if each is not None else None for each in bound}
+            sides = {who(tree, each, depth - 1) if each is not None else None for each in _held(tree, test)}
             return next(iter(sides)) if len(sides) == 1 else None
         case ast.Call(func=function, args=[], keywords=[]):
-            named = function_named(tree, function)
-            sides = {who(tree, each, depth - 1) for each in (returned(tree, named) if named else ())}
+            said = [(there, each) for there, each in answers(tree, function) if not _is_true(each)]
+            sides = {who(there, each, depth - 1) for there, each in said}
             return next(iter(sides)) if len(sides) == 1 else None
     return None
+
+
+def _held(tree: Tree, node: ast.expr) -> list[ast.expr | None]:
+    """Return what a variable can hold; of a parameter, what all calls pass for it."""
+    found: list[ast.expr | None] = []
+    for each in values(tree, node):
+        found += (passed(tree, each) or [None]) if isinstance(each.node, ast.arg) else [each.value]
+    return found
+
+
+def _is_true(node: ast.expr) -> bool:
+    """Whether it is what a helper answers where there is one process alone."""
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+ALONE = re.compile(r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu", re.IGNORECASE)
+
+
+def _is_alone(test: ast.expr) -> bool:
+    """Whether a test holds where there is one process alone: ``not args.distributed``."""
+    if not isinstance(test, ast.UnaryOp) or not isinstance(test.op, ast.Not):
+        return False
+    named = test.operand.func if isinstance(test.operand, ast.Call) else test.operand
+    return bool(ALONE.search((dotted(named) or "").rpartition(".")[2]))
+
+
+def is_process_number(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
+    """Whether an expression is the number that mp.spawn gives each process of a host."""
+    bindings = values(tree, node)
+    return bool(bindings) and depth > 0 and all(_is_spawned(tree, each, depth) for each in bindings)
+
+
+def _is_spawned(tree: Tree, binding: Binding, depth: int) -> bool:
+    if not isinstance(binding.node, ast.arg):
+        return binding.value is not None and is_process_number(tree, binding.value, depth - 1)
+    function = tree.function(binding.node)
+    sites = call_sites(tree, function) if function is not None else None
+    if not sites or function is None:
+        return False
+    if all(resolve(tree, each.func) in SPAWN for each in sites):
+        return [*function.args.posonlyargs, *function.args.args][:1] == [binding.node]
+    given = passed(tree, binding) or []
+    return bool(given) and all(is_process_number(tree, each, depth - 1) for each in given)
 
 
 def _is_first(tree: Tree, test: ast.expr) -> bool:
@@ -340,10 +397,24 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
     return False
 
 
+def _is_literal_abroad(tree: Tree, parameter: ast.arg) -> bool:
+    """Whether the trainings in other files, which alone call a function, pass literals for a parameter."""
+    function = tree.function(parameter)
+    if tree.callers is None or not isinstance(function, ast.FunctionDef) or call_sites(tree, function) != []:
+        return False
+    given = [
+        argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN)
+        for there, site in tree.callers(function)
+    ]
+    return bool(given) and all(isinstance(each, ast.Constant) for each in given)
+
+
 def _is_personal(tree: Tree, binding: Binding, depth: int) -> bool:
     if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
         return False
     given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+    if given is None and isinstance(binding.node, ast.arg):
+        return not _is_literal_abroad(tree, binding.node)
     if depth == 0 or given is None:
         return True
     return any(each is None or is_personal(tree, each, depth - 1) for each in given)

@@ -55,18 +55,60 @@ def bare(decorator: ast.expr) -> ast.expr:
 
 def _of_method(tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call] | None:
     """Return the calls by ``self``; None where another object's attribute has the same name, or it is special."""
+    owner = tree.class_of(function)
+    if function.name == "__init__" and owner is not None:
+        return _of_class(tree, owner)
     if function.name.startswith("__"):
         return None
     sites = []
     for node in tree.members.get(function.name, ()):
         call = tree.parents[node]
-        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-        if not is_own or tree.class_of(node) is not tree.class_of(function) or not isinstance(call, ast.Call):
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self" and tree.class_of(node) is owner
+        if not (is_own or made_of(tree, node.value) is owner) or not isinstance(call, ast.Call):
             return None
         if call.func is not node:
             return None
         sites.append(call)
     return sites
+
+
+def _of_class(tree: Tree, owner: ast.ClassDef) -> list[ast.Call] | None:
+    """Return the calls of a class; None where it is also used in ways that cannot be followed, or inherited from."""
+    sites = []
+    for node in tree.read.get(owner.name, ()):
+        parent = tree.parents[node]
+        if isinstance(parent, ast.Call) and parent.func is node:
+            sites.append(parent)
+        elif not isinstance(parent, (ast.arg, ast.AnnAssign)):
+            return None
+    return sites
+
+
+def made_of(tree: Tree, node: ast.expr) -> ast.ClassDef | None:
+    """Return the class of the file whose object a variable holds, where it is given nothing else."""
+    bindings = tree.lookup(node.id, node) if isinstance(node, ast.Name) else []
+    match bindings[0].value if len(bindings) == 1 else None:
+        case ast.Call(func=ast.Name(id=name) as named):
+            found = [each.node for each in tree.lookup(name, named)]
+            return found[0] if len(found) == 1 and isinstance(found[0], ast.ClassDef) else None
+    return None
+
+
+def some_sites(tree: Tree, function: Function) -> list[ast.Call]:
+    """Return calls of a function that are certain; there can be others."""
+    sites = call_sites(tree, function)
+    owner = tree.parents.get(function)
+    if sites is not None or isinstance(function, ast.Lambda) or not isinstance(owner, ast.ClassDef):
+        return sites or []
+    if any(resolve(tree, bare(each)) not in HARMLESS for each in function.decorator_list):
+        return []
+    found = []
+    for node in tree.members.get(function.name, ()):
+        call = tree.parents[node]
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self" and tree.class_of(node) is owner
+        if isinstance(call, ast.Call) and call.func is node and (is_own or made_of(tree, node.value) is owner):
+            found.append(call)
+    return found
 
 
 def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) -> ast.expr | None:

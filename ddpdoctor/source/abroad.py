@@ -1,0 +1,77 @@
+"""Functions and classes that a file imports from others of its project."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.tree import Tree
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.project import Project
+    from ddpdoctor.source.tree import Defined
+
+DEPTH = 4  # modules that only pass a name on
+
+
+def definition(project: Project, path: str, name: str, depth: int = DEPTH) -> tuple[Tree, Defined] | None:
+    """Return what the project defines under a dotted name that a file imports, and the tree that it stands in.
+
+    None where it is not the project's, or where it is not certain which it is.
+    """
+    module, _, last = name.rpartition(".")
+    if not last or not depth:
+        return None
+    files = project.files(path, module or ".")
+    file = next(iter(files)) if len(files) == 1 else None
+    if file is None or not re.search(rf"\b{re.escape(last)}\b", project.text(file)):
+        return None
+    tree = tree_of(project, file)
+    found = tree.bindings.get(tree.module, {}).get(last, []) if tree is not None else []
+    if tree is None or len(found) != 1:
+        return None
+    if found[0].path:
+        return definition(project, file, found[0].path, depth - 1)
+    node = found[0].node
+    return (tree, node) if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else None
+
+
+def tree_of(project: Project, path: str) -> Tree | None:
+    """Return the tree of a file of the project, which is made once; None where it is no Python."""
+    if path not in project.trees:
+        project.trees[path] = None
+        try:
+            project.trees[path] = Tree(ast.parse(project.whole(path)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        link(project, path, project.trees[path])
+    return project.trees[path]
+
+
+def link(project: Project, path: str, tree: Tree | None) -> None:
+    """Let a tree find what its file imports."""
+    if tree is not None:
+        project.trees[path] = tree
+        tree.abroad = partial(definition, project, path)
+        tree.callers = partial(callers, project, path)
+
+
+JOINS = re.compile(r"\b(?:init_process_group|DistributedDataParallel)\b")
+
+
+def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
+    """Return the calls of a function of a file in those files of the project that train in several ranks."""
+    found = []
+    for other in sorted(project.importers.get(path, ())):
+        text = project.text(other)
+        if not JOINS.search(text) or not re.search(rf"\b{re.escape(function.name)}\b", text):
+            continue
+        tree = tree_of(project, other)
+        for call in tree.of(ast.Call) if tree is not None else ():
+            name = resolve(tree, call.func) or "" if tree is not None else ""
+            if tree is not None and name.endswith(function.name) and (there := definition(project, other, name)):
+                found += [(tree, call)] if there[1] is function else []
+    return found
