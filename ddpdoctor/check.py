@@ -87,7 +87,17 @@ if TYPE_CHECKING:
     from ddpdoctor.source.exits import LoopLeft, loop_left
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
-    from ddpdoctor.source.lines import attribute_set_at, called_at, calls_at, logged_at, withs_around
+    from ddpdoctor.source.lines import (
+        attribute_set_at,
+        called_at,
+        calls_at,
+        function_at,
+        logged_at,
+        statement_at,
+        tests_around,
+        tree_of,
+        withs_around,
+    )
     from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.ranks import (
         RankBlock,
@@ -109,6 +119,7 @@ if TYPE_CHECKING:
         BackwardBypassed,
         BuildLockLeft,
         Bypassed,
+        Clip,
         Communication,
         DataSeen,
         Doing,
@@ -130,6 +141,7 @@ if TYPE_CHECKING:
         Loaded,
         ManualReduction,
         Monitored,
+        OptimizerLoaded,
         OptimizerSeen,
         OrderSeen,
         ParametersHeld,
@@ -153,6 +165,7 @@ if TYPE_CHECKING:
         StepsTimed,
         SyncSkipped,
         TensorParallel,
+        WeightsAtEnd,
         Wrapped,
         Wrapping,
         place,
@@ -191,6 +204,7 @@ __all__ = [
     "Bypassed",
     "CheckpointFile",
     "Claim",
+    "Clip",
     "Cluster",
     "Communication",
     "DataSeen",
@@ -246,6 +260,7 @@ __all__ = [
     "Monitored",
     "Network",
     "NotRun",
+    "OptimizerLoaded",
     "OptimizerSeen",
     "Order",
     "OrderSeen",
@@ -290,6 +305,7 @@ __all__ = [
     "TensorParallel",
     "Training",
     "Try",
+    "WeightsAtEnd",
     "Wrap",
     "Wrapped",
     "Wrapping",
@@ -304,6 +320,7 @@ __all__ = [
     "condition_of_callers",
     "dotted",
     "each_two",
+    "function_at",
     "given",
     "gloo_address",
     "host_from",
@@ -339,8 +356,11 @@ __all__ = [
     "shell_join",
     "shell_quote",
     "shifted",
+    "statement_at",
     "subscript",
     "suspects",
+    "tests_around",
+    "tree_of",
     "try_connect",
     "visible_gpus",
     "watch",
@@ -381,7 +401,9 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launch_script": "LaunchScript",
     "source.launchers": "Launch",
-    "source.lines": "attribute_set_at called_at calls_at logged_at withs_around",
+    "source.lines": (
+        "attribute_set_at called_at calls_at function_at logged_at statement_at tests_around tree_of withs_around"
+    ),
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
     "source.ranks": (
@@ -393,10 +415,11 @@ ROOMS = {
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
-        "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
+        "Clip ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
+        "LauncherWaits Loaded ManualReduction OptimizerLoaded OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
-        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
+        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel WeightsAtEnd Wrapped Wrapping "
+        "place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -9,9 +9,9 @@ changed after backward on each rank for itself. Nothing fails; gradients are the
 
 ## How to be sure
 
-ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 10,
-30, 100, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
-gradients that differ) is told with it.
+ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 5, 7, 10, 20, 30, 50,
+70, 100, ... and after the last one, and names the first parameter and the first of these steps. What explains it (loads
+after wrapping, gradients that differ) is told with it.
 
 ## How to mend it
 
@@ -44,16 +44,20 @@ from ddpdoctor.check import (
     SteppedUnsynced,
     StepSampled,
     Training,
+    WeightsAtEnd,
     place,
     watch,
 )
 
+from .._ledger import built, of_all_ranks
+from ._alike import counts_differ, frozen_differ, of_one_model, states_differ, weights_apart
 from ._training import (
     Apart,
     Step,
     bypasses,
     earlier,
     gradients_apart,
+    norms_apart,
     parameters_apart,
     skips_sync,
     strays_apart,
@@ -63,9 +67,15 @@ from ._training import (
 AILMENT = Ailment("DDP563", Severity.ERROR)
 
 
-@watch(StepSampled)
-def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
-    """Find the first compared step at which a parameter differs, and what explains it."""
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Find the first compared step at which a parameter differs, and what explains it, once all is told of it."""
+    if of_all_ranks(event, training):
+        for each in training.of(StepSampled, pid=event.pid, optimizer=event.optimizer, number=event.number):
+            yield from _compared(each, training)
+
+
+def _compared(event: StepSampled, training: Training) -> Iterator[Finding]:
     step = together(event, training)
     if step is None or step.by_own_means:
         return
@@ -73,9 +83,46 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     past = list(earlier(event, training))
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
+    if _otherwise_told(step.number, next(iter(step.ranks.values())), training):
+        return
     if _options_differ(step, training) or [*training.of(BackwardBypassed), *training.of(SteppedUnsynced)]:
         return  # checks of their own
     yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
+
+
+@watch(WeightsAtEnd)
+def at_the_end(event: WeightsAtEnd, training: Training) -> Iterator[Finding]:
+    """Compare what is left after the last step, where all compared steps were alike."""
+    ranks = training.by_rank(WeightsAtEnd, optimizer=event.optimizer, model=event.model)
+    told = training.of(StepSampled, pid=event.pid, optimizer=event.optimizer, model=event.model)
+    last = told[-1] if told else None
+    step = together(last, training) if last is not None else None
+    if last is None or step is None or step.by_own_means or {*ranks} != {*step.ranks} or last.closure:
+        return
+    if len({(each.number, each.synced) for each in ranks.values()}) > 1:
+        return
+    past = [step, *earlier(last, training)]
+    if any(_explained(each) or parameters_apart(each) or _options_differ(each, training) for each in past):
+        return
+    if _otherwise_told(event.number, event, training) or training.of(BackwardBypassed):
+        return
+    apart = norms_apart(step.names, {rank: each.parameters for rank, each in sorted(ranks.items())})
+    if apart is not None:
+        yield _drifted(step, apart, past, f"after step {event.number}, the last one")
+
+
+def _otherwise_told(number: int, event: StepSampled | WeightsAtEnd, training: Training) -> bool:
+    """Whether a check of its own has said what makes the replicas differ, in a compared step so far."""
+    for each in training.of(StepFingerprinted, pid=event.pid, optimizer=event.optimizer):
+        ranks, held = of_one_model(each, training), built(each, training)
+        if each.number <= number and ranks and held is not None and _is_told(ranks, held.kind):
+            return True
+    return False
+
+
+def _is_told(ranks: dict[int, StepFingerprinted], kind: str) -> bool:
+    states = bool(states_differ(ranks, kind)) and not weights_apart(ranks)
+    return states or counts_differ(ranks) or frozen_differ(ranks)
 
 
 def _options_differ(step: Step, training: Training) -> bool:
@@ -125,8 +172,8 @@ def _site(step: Step) -> str:
     return str(step.wrapped.site)
 
 
-def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
-    evidence = [apart.evidence("parameter", step)]
+def _drifted(step: Step, apart: Apart, past: list[Step], when: str = "") -> Finding:
+    evidence = [apart.evidence("parameter", step, when)]
     if past:
         evidence.append(Evidence("all parameters were equal", "", past[0].when))
     unequal = next(((found, each) for each in (*past, step) if (found := gradients_apart(each))), None)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ddpdoctor.watch import events
-from ddpdoctor.watch.events import Event, Exchange, Sampler, Site
+from ddpdoctor.watch.events import Clip, Event, Exchange, Sampler, Site
 
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 
@@ -32,6 +32,8 @@ def unpacked(parts: list[Any]) -> Event:
             values[name] = Site(*values[name])
     if "exchanges" in values:
         values["exchanges"] = tuple(Exchange(*each) for each in values["exchanges"])
+    if "clips" in values:
+        values["clips"] = tuple(Clip(*each) for each in values["clips"])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

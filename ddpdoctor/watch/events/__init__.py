@@ -18,7 +18,14 @@ from ddpdoctor.watch.events.frameworks import (
     SteppedUnsynced,
 )
 from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled, Worker
-from ddpdoctor.watch.events.ledger import Exchange, ParametersHeld, StepFingerprinted
+from ddpdoctor.watch.events.ledger import (
+    Clip,
+    Exchange,
+    OptimizerLoaded,
+    ParametersHeld,
+    StepFingerprinted,
+    WeightsAtEnd,
+)
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -51,6 +58,7 @@ __all__ = [
     "BackwardBypassed",
     "BuildLockLeft",
     "Bypassed",
+    "Clip",
     "Communication",
     "DataSeen",
     "Doing",
@@ -75,6 +83,7 @@ __all__ = [
     "Loaded",
     "ManualReduction",
     "Monitored",
+    "OptimizerLoaded",
     "OptimizerSeen",
     "OrderSeen",
     "ParametersHeld",
@@ -100,6 +109,7 @@ __all__ = [
     "StepsTimed",
     "SyncSkipped",
     "TensorParallel",
+    "WeightsAtEnd",
     "Worker",
     "Wrapped",
     "Wrapping",

@@ -29,6 +29,21 @@ class Exchange(NamedTuple):
     caller: int
 
 
+class Clip(NamedTuple):
+    """One clipping of an optimizer's gradients by their norm, before a sampled step.
+
+    ``reduced`` is how many gradients the script had given to communications by then; ``synced`` is false where the last
+    forward through the wrapper was within no_sync.
+    """
+
+    norm: float
+    most: float
+    reduced: int
+    synced: bool
+    file: str
+    line: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersHeld(Event):
     """What an optimizer holds, told before its first sampled step and again where that changed; by parameter.
@@ -57,7 +72,12 @@ class StepFingerprinted(Event):
     the gradient since the step before. ``exchanges`` are the communications since the step before; ``sent`` counts all
     of this process so far: operation, calls, elements. ``options`` are those of each group of parameters,
     ``evaluating`` names modules that hold these parameters and are in evaluation mode. ``subgroups``: there are process
-    groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line.
+    groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line. ``frozen`` are the
+    places of parameters that require no gradient. ``state`` is what the optimizer remembered before the step: key, of
+    how many parameters, and the norm of all together. ``backwards`` counts those of the process so far, ``synced`` the
+    forwards of the wrapped models that hold these parameters in which DDP was to reduce; ``bare`` the shards that
+    require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after a
+    backward had added to them. ``clips`` are what clipped them since then.
     """
 
     optimizer: int
@@ -72,3 +92,34 @@ class StepFingerprinted(Event):
     evaluating: tuple[str, ...]
     subgroups: bool
     hooks: tuple[tuple[str, str, int], ...]
+    frozen: tuple[int, ...] = ()
+    state: tuple[tuple[str, int, float], ...] = ()
+    backwards: int = 0
+    synced: int = 0
+    bare: int = 0
+    cleared: int = 0
+    clips: tuple[Clip, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerLoaded(Event):
+    """An optimizer was given a state by load_state_dict, for so many parameters."""
+
+    optimizer: int
+    kind: str
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsAtEnd(Event):
+    """The weights that a wrapped model is left with, by the order of OptimizerSeen.names.
+
+    ``number`` steps were made; ``backwards`` and ``synced`` are as in StepFingerprinted.
+    """
+
+    optimizer: int
+    model: int
+    number: int
+    parameters: tuple[float, ...]
+    backwards: int
+    synced: int

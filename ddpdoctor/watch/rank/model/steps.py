@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled
+from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled, WeightsAtEnd
 from ddpdoctor.watch.rank.model.bypass_finder import spot
 from ddpdoctor.watch.rank.model.gradients import ByHand, median, norms
 from ddpdoctor.watch.rank.model.models import NAMES
@@ -16,6 +16,7 @@ from ddpdoctor.watch.rank.model.sampled import is_sampled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
+    from ddpdoctor.watch.rank.model.pace import Paces
     from ddpdoctor.watch.rank.model.wrapped_model import Model
 
 MOST = 20
@@ -42,6 +43,7 @@ class Held:
     parts: list[Part] = field(default_factory=list)
     others: tuple[Any, ...] = ()
     steps: int = 0
+    told: int = 0
 
 
 @dataclass(slots=True)
@@ -72,6 +74,26 @@ class Optimizers:
                 part.forwards, part.synced = part.model.forwards, part.model.synced
                 part.model.by_hand = None
                 part.model.reduced.clear()
+
+    def ended(self, paces: Paces) -> None:
+        """Tell the weights that are left of wrapped models, once after the last step of each optimizer."""
+        for key, held in self.stepped.items():
+            pace = paces.known.get(key)
+            steps = pace.steps if pace is not None and pace.optimizer is held.optimizer else 0
+            if steps <= held.told:
+                continue
+            held.told = steps
+            for part in held.parts:
+                if part.model is not None:
+                    self.recorder.emit(
+                        WeightsAtEnd,
+                        optimizer=held.number,
+                        model=part.model.number,
+                        number=steps,
+                        parameters=tuple(value or 0.0 for value in norms(part.parameters)),
+                        backwards=self.recorder.exchanges.backwards,
+                        synced=part.model.synced,
+                    )
 
     def _look(self, held: Held, optimizer: Any) -> None:
         """Find out whose parameters an optimizer holds; what they are of each model is told."""
