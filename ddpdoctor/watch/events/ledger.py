@@ -32,8 +32,8 @@ class Exchange(NamedTuple):
 class Clip(NamedTuple):
     """One clipping of an optimizer's gradients by their norm, before a sampled step.
 
-    ``reduced`` is how many gradients the script had given to communications by then; ``synced`` is false where the last
-    forward through the wrapper was within no_sync.
+    ``reduced`` is how many elements the script had given to communications after backward by then; ``synced`` is
+    false where the last forward through the wrapper was within no_sync.
     """
 
     norm: float
@@ -77,7 +77,8 @@ class StepFingerprinted(Event):
     how many parameters, and the norm of all together. ``backwards`` counts those of the process so far, ``synced`` the
     forwards of the wrapped models that hold these parameters in which DDP was to reduce; ``bare`` the shards that
     require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after a
-    backward had added to them. ``clips`` are what clipped them since then.
+    backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of a
+    backward since then was divided by at its end.
     """
 
     optimizer: int
@@ -99,6 +100,7 @@ class StepFingerprinted(Event):
     bare: int = 0
     cleared: int = 0
     clips: tuple[Clip, ...] = ()
+    divisors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

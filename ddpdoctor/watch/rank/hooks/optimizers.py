@@ -171,6 +171,8 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 recorder.safely(recorder.frameworks.backward, recorder.models)
             exchanges.in_backward = True
             exchanges.backwards += 1
+            if exchanges.windows and args:
+                recorder.safely(exchanges.backward, args[0])
             began = now()
             try:
                 result = original(*args, **kwargs)

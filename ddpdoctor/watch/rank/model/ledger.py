@@ -127,7 +127,7 @@ class Ledger:
                 continue
             owners = {id(owner[0]): owner[0] for each in parameters if (owner := self.recorder.models.of(each))}
             synced = all(model.last_synced for model in owners.values())
-            reduced = sum(each.what == "gradient" for each in window.seen)
+            reduced = sum(each.elements for each in window.seen if each.when == "after backward")
             file, line = (site.file, site.line) if site else ("", 0)
             account.clips.append(Clip(float(norm), float(most), reduced, synced, file, line))
 
@@ -249,6 +249,7 @@ class Ledger:
             ),
             cleared=account.cleared,
             clips=tuple(account.clips),
+            divisors=tuple(sorted(account.window.divisors)) if account.window else (),
         )
 
     def _synced(self, account: Account) -> int:
