@@ -46,9 +46,11 @@ from ddpdoctor.check import (
     FileWritten,
     Finding,
     Fix,
+    ParametersHeld,
     Place,
     Severity,
     StepFingerprinted,
+    StepSampled,
     Training,
     Wrapped,
     place,
@@ -88,7 +90,7 @@ def at_the_end(training: Training) -> Iterator[Finding]:
 
 def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Iterator[Finding]:
     steps = sheets(event, training)
-    if len(steps) < EARLY or training.of(Wrapped) or not all(map(_never, steps)):
+    if len(steps) < EARLY or _is_wrapped(training) or not all(map(_never, steps)):
         return
     last = steps[-1]
     misplaced = all(each.exchanged("gradient") for each in steps[1:])
@@ -102,10 +104,24 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     by_hand = misplaced or reduces or (bool(last.calls("broadcast")) and training.framework is None)
     yield Finding(
         _message(last, misplaced=misplaced),
-        (*seen(line, last), proof),
+        (*seen(line, last), proof, *_beside(training)),
         BY_HAND if by_hand else _wrap(training),
         _place(last, misplaced=misplaced, by_hand=by_hand),
     )
+
+
+def _is_wrapped(training: Training) -> bool:
+    """Whether an optimizer holds parameters of a wrapped model."""
+    managed = any(number != NEVER for each in training.of(ParametersHeld) for number in each.managed)
+    return managed or any(each.unmanaged for each in training.of(StepSampled))
+
+
+def _beside(training: Training) -> list[Evidence]:
+    """Return the model that is wrapped, and that no optimizer trains."""
+    return [
+        Evidence(f"{each.kind} is wrapped, and no optimizer holds what DDP averages of it", "", str(each.site))
+        for each in training.of(Wrapped)[:1]
+    ]
 
 
 def _wrap(training: Training) -> Fix:

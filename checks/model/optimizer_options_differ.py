@@ -78,9 +78,16 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             Evidence(f"{name}: {shown}", "the same on all ranks", f"group {group} of {held.kind}, step {event.number}"),
             Evidence(f"{held.kind} holds {len(held.names)} parameters", "", str(held.site)),
         ),
-        Fix(f"give every rank the same {name}", diff="-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size"),
+        _fix(event, name),
         _line(event, held, name),
     )
+
+
+def _fix(event: StepFingerprinted, name: str) -> Fix:
+    diff = "-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size"
+    if event.number > 1:  # they began alike
+        diff = "-if rank == 0:\n-    scheduler.step()\n+scheduler.step()"
+    return Fix(f"give every rank the same {name}", diff=diff)
 
 
 def _line(event: StepFingerprinted, held: ParametersHeld, name: str) -> Place:

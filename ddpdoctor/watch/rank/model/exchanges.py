@@ -122,9 +122,8 @@ def divisors(loss: Any) -> Iterator[float]:
     for _ in range(DEEP):
         if node is None or node.name() not in {"DivBackward0", "MulBackward0"}:
             return
-        number = getattr(node, "_saved_other", None)
-        divides = node.name() == "DivBackward0" and number is not None
-        if divides and number.numel() == 1 and number.device.type == "cpu":
+        number: Any = getattr(node, "_saved_other", None)
+        if node.name() == "DivBackward0" and getattr(number, "is_cpu", False) and number.numel() == 1:
             yield float(number)
         node = node.next_functions[0][0]
 

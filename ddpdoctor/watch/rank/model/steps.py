@@ -103,6 +103,7 @@ class Optimizers:
         owners = [models.of(parameter) for parameter in parameters]
         held.others = tuple(each for each, owner in zip(parameters, owners, strict=True) if owner is None)[:NAMES]
         found = {owner[0].number: owner[0] for owner in owners if owner}
+        found = found or models.holding(parameters)
         held.parts = []
         for model in found.values() or [None]:
             ours = [(owner[1], each) for each, owner in zip(parameters, owners, strict=True)
