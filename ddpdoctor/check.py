@@ -91,9 +91,7 @@ if TYPE_CHECKING:
         attribute_set_at,
         called_at,
         calls_at,
-        function_at,
         logged_at,
-        statement_at,
         tests_around,
         tree_of,
         withs_around,
@@ -141,6 +139,7 @@ if TYPE_CHECKING:
         Loaded,
         ManualReduction,
         Monitored,
+        NeverStepped,
         OptimizerLoaded,
         OptimizerSeen,
         OrderSeen,
@@ -259,6 +258,7 @@ __all__ = [
     "ModelExam",
     "Monitored",
     "Network",
+    "NeverStepped",
     "NotRun",
     "OptimizerLoaded",
     "OptimizerSeen",
@@ -320,7 +320,6 @@ __all__ = [
     "condition_of_callers",
     "dotted",
     "each_two",
-    "function_at",
     "given",
     "gloo_address",
     "host_from",
@@ -356,7 +355,6 @@ __all__ = [
     "shell_join",
     "shell_quote",
     "shifted",
-    "statement_at",
     "subscript",
     "suspects",
     "tests_around",
@@ -401,9 +399,7 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launch_script": "LaunchScript",
     "source.launchers": "Launch",
-    "source.lines": (
-        "attribute_set_at called_at calls_at function_at logged_at statement_at tests_around tree_of withs_around"
-    ),
+    "source.lines": "attribute_set_at called_at calls_at logged_at tests_around tree_of withs_around",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
     "source.ranks": (
@@ -413,13 +409,13 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
+        "Clip NeverStepped OptimizerLoaded WeightsAtEnd "
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "Clip ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
-        "LauncherWaits Loaded ManualReduction OptimizerLoaded OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
+        "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
+        "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
-        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel WeightsAtEnd Wrapped Wrapping "
-        "place"
+        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

@@ -88,5 +88,21 @@ def weights_apart(ranks: dict[int, StepFingerprinted]) -> bool:
     return any(_apart([each[-1] for each in column if each is not None]) for column in columns)
 
 
+def gradients_apart(ranks: dict[int, StepFingerprinted]) -> bool:
+    """Whether the ranks' optimizers are given different gradients."""
+    columns = zip(*(each.given for each in ranks.values()), strict=False)
+    return any(_apart([each[-1] for each in column if each is not None]) for column in columns)
+
+
+def states_alone_differ(event: StepFingerprinted, training: Training, kind: str) -> str:
+    """Return what the optimizers remember differently before a step, where gradients and weights were equal so far."""
+    ranks = of_one_model(event, training)
+    key = states_differ(ranks, kind) if ranks and not weights_apart(ranks) else ""
+    if not key or options_differ(ranks) or counts_differ(ranks) or frozen_differ(ranks):
+        return ""
+    past = list(earlier(event, training))
+    return "" if any(gradients_apart(each) or weights_apart(each) for each in past) else key
+
+
 def _apart(norms: list[float]) -> bool:
     return bool(norms) and max(norms) - min(norms) > EQUAL * max(norms)

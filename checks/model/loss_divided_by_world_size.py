@@ -60,7 +60,7 @@ COMPENSATED = re.compile(
     r"|scale_?lr|lr_?scale|linear.{0,10}scal",
     re.IGNORECASE,
 )
-SUMMED = re.compile(r"""reduction *= *["'](sum|none)|\.sum\(\)""")
+SUMMED = re.compile(r"""reduction *= *["'](sum|none)|(loss|nll|mse|entropy)\w*(\([^\n]*\))?\.sum\(""")
 GATHERS = {"all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"}
 
 

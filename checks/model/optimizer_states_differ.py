@@ -48,7 +48,7 @@ from ddpdoctor.check import (
 )
 
 from .._ledger import NEVER, built
-from ._alike import counts_differ, earlier, frozen_differ, of_one_model, options_differ, states_differ, weights_apart
+from ._alike import earlier, of_one_model, states_alone_differ, states_differ
 
 AILMENT = Ailment("DDP1500", Severity.ERROR)
 FIX = Fix(
@@ -69,10 +69,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     ranks, held = of_one_model(event, training), built(event, training)
     if not ranks or held is None:
         return
-    key = states_differ(ranks, held.kind)
-    if not key or weights_apart(ranks) or options_differ(ranks) or counts_differ(ranks) or frozen_differ(ranks):
-        return
-    if any(states_differ(each, held.kind) or weights_apart(each) for each in earlier(event, training)):
+    key = states_alone_differ(event, training, held.kind)
+    if not key or any(states_differ(each, held.kind) for each in earlier(event, training)):
         return  # told there, or a consequence
     told = {rank: next((each for each in step.state if each[0] == key), None) for rank, step in ranks.items()}
     loads = {

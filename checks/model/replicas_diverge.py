@@ -50,7 +50,7 @@ from ddpdoctor.check import (
 )
 
 from .._ledger import built, of_all_ranks
-from ._alike import counts_differ, frozen_differ, of_one_model, states_differ, weights_apart
+from ._alike import counts_differ, frozen_differ, of_one_model, states_alone_differ
 from ._training import (
     Apart,
     Step,
@@ -115,14 +115,13 @@ def _otherwise_told(number: int, event: StepSampled | WeightsAtEnd, training: Tr
     """Whether a check of its own has said what makes the replicas differ, in a compared step so far."""
     for each in training.of(StepFingerprinted, pid=event.pid, optimizer=event.optimizer):
         ranks, held = of_one_model(each, training), built(each, training)
-        if each.number <= number and ranks and held is not None and _is_told(ranks, held.kind):
+        if each.number <= number and ranks and held is not None and _is_told(each, ranks, held.kind, training):
             return True
     return False
 
 
-def _is_told(ranks: dict[int, StepFingerprinted], kind: str) -> bool:
-    states = bool(states_differ(ranks, kind)) and not weights_apart(ranks)
-    return states or counts_differ(ranks) or frozen_differ(ranks)
+def _is_told(event: StepFingerprinted, ranks: dict[int, StepFingerprinted], kind: str, training: Training) -> bool:
+    return counts_differ(ranks) or frozen_differ(ranks) or bool(states_alone_differ(event, training, kind))
 
 
 def _options_differ(step: Step, training: Training) -> bool:

@@ -37,10 +37,12 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
+    Ended,
     Evidence,
     Finding,
     Fix,
     Joined,
+    NeverStepped,
     ParametersHeld,
     Severity,
     Site,
@@ -54,8 +56,10 @@ from ddpdoctor.check import (
 
 from .._ledger import built
 from ._alike import counts_differ, earlier, of_one_model
+from ._words import listed
 
 AILMENT = Ailment("DDP1502", Severity.ERROR)
+SOME = 2  # steps of other ranks
 FIX = Fix(
     "decide together whether to step",
     diff="+skip = torch.tensor(float(loss.item() > limit))\n+dist.all_reduce(skip, op=dist.ReduceOp.MAX)\n"
@@ -87,6 +91,40 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         ),
         FIX,
         place(event.site),
+    )
+
+
+@watch(NeverStepped)
+def without_a_step(training: Training) -> Iterator[Finding]:
+    """Look for ranks that compute gradients and make no step, where others have made some meanwhile."""
+    yield from _never(training)
+
+
+@watch(Ended)
+def without_a_step_at_all(training: Training) -> Iterator[Finding]:
+    """Look again when all ranks have told all."""
+    yield from _never(training)
+
+
+def _never(training: Training) -> Iterator[Finding]:
+    idle = training.by_rank(NeverStepped)
+    least = min((each.backwards for each in idle.values()), default=0)
+    steps = [each for each in training.of(StepFingerprinted) if each.rank not in idle and each.backwards <= least]
+    last = max(steps, key=lambda each: each.number, default=None)
+    if last is None or last.number < SOME or last.subgroups or not last.synced:
+        return
+    yield Finding(
+        f"the optimizer steps on some ranks only: none of {listed([f'rank {rank}' for rank in idle], 4)} has stepped",
+        (
+            Evidence(f"{last.number} steps in {last.backwards} backwards", "on all ranks", f"rank {last.rank}"),
+            *(
+                Evidence(f"no step in {each.backwards} backwards", "", f"rank {rank}")
+                for rank, each in list(idle.items())[:4]
+            ),
+            *_tests(last.site),
+        ),
+        Fix("step on every rank", diff="-if rank == 0:\n-    optimizer.step()\n+optimizer.step()"),
+        place(last.site),
     )
 
 

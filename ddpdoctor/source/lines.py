@@ -61,12 +61,6 @@ def tests_around(file: str, line: int) -> list[str]:
     return [ast.unparse(each.test if each.holds else ast.UnaryOp(ast.Not(), each.test)) for each in found]
 
 
-def function_at(file: str, line: int) -> str:
-    """Return the name of the innermost function that a line stands in; empty outside of one."""
-    found = [each for each in tree_of(file).of(ast.FunctionDef) if each.lineno <= line <= (each.end_lineno or 0)]
-    return max(found, key=lambda each: each.lineno).name if found else ""
-
-
 def logged_at(file: str, name: str) -> int:
     """Return the line of the first ``log(name, ...)`` of a file, counted from 1; 0 where there is none."""
     for node in tree_of(file).of(ast.Call):

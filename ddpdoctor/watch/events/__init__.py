@@ -21,6 +21,7 @@ from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending
 from ddpdoctor.watch.events.ledger import (
     Clip,
     Exchange,
+    NeverStepped,
     OptimizerLoaded,
     ParametersHeld,
     StepFingerprinted,
@@ -83,6 +84,7 @@ __all__ = [
     "Loaded",
     "ManualReduction",
     "Monitored",
+    "NeverStepped",
     "OptimizerLoaded",
     "OptimizerSeen",
     "OrderSeen",

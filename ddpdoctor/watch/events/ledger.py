@@ -113,6 +113,13 @@ class OptimizerLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeverStepped(Event):
+    """So many backwards of a wrapped model, and no optimizer of this process has stepped."""
+
+    backwards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsAtEnd(Event):
     """The weights that a wrapped model is left with, by the order of OptimizerSeen.names.
 

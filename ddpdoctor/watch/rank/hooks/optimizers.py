@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.limits import cores
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Equipped, OptimizerLoaded
+from ddpdoctor.watch.events import Equipped, NeverStepped, OptimizerLoaded
 from ddpdoctor.watch.rank.model.pace import Paces
 from ddpdoctor.watch.rank.model.steps import Optimizers
 from ddpdoctor.watch.rank.patch import patch
@@ -17,6 +17,9 @@ from ddpdoctor.watch.rank.stopwatch import now
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.profile import Profile
     from ddpdoctor.watch.rank.recorder import Recorder
+
+
+MANY = 10  # backwards, in which other ranks have stepped
 
 
 def hook(recorder: Recorder) -> list[Any]:
@@ -161,6 +164,11 @@ def _clearing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
     return wrap
 
 
+def _count(recorder: Recorder) -> None:
+    if recorder.writer.counters[event_log.STEPS] == 0 and any(each.synced for each in recorder.models.alive()):
+        recorder.emit(NeverStepped, backwards=recorder.exchanges.backwards)
+
+
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -183,6 +191,8 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 stopwatch.backwards += 1
             if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
+                if exchanges.backwards == MANY:
+                    recorder.safely(_count, recorder)
             return result
 
         return backward
