@@ -6,7 +6,6 @@ import ast
 import functools
 from collections.abc import Container
 
-from ddpdoctor.source.guards import guards
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.syntax import parsed
 from ddpdoctor.source.tree import Tree
@@ -51,14 +50,6 @@ def calls_at(file: str, line: int) -> list[ast.Call]:
 def withs_around(file: str, line: int) -> list[ast.With]:
     """Return the ``with`` statements whose blocks a line stands in, outermost first."""
     return [node for node in tree_of(file).of(ast.With) if node.body[0].lineno <= line <= (node.end_lineno or 0)]
-
-
-def tests_around(file: str, line: int) -> list[str]:
-    """Return what must be true for a line of a function to be reached, innermost first, as it is written there."""
-    tree = tree_of(file)
-    statement = statement_at(tree, line)
-    found = guards(tree, statement) if statement is not None else ()
-    return [ast.unparse(each.test if each.holds else ast.UnaryOp(ast.Not(), each.test)) for each in found]
 
 
 def logged_at(file: str, name: str) -> int:
