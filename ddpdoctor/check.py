@@ -161,10 +161,10 @@ if TYPE_CHECKING:
         StepFingerprinted,
         SteppedUnsynced,
         StepSampled,
+        StepsAtEnd,
         StepsTimed,
         SyncSkipped,
         TensorParallel,
-        WeightsAtEnd,
         Wrapped,
         Wrapping,
         place,
@@ -296,6 +296,7 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SteppedUnsynced",
+    "StepsAtEnd",
     "StepsTimed",
     "Strip",
     "Stuck",
@@ -305,7 +306,6 @@ __all__ = [
     "TensorParallel",
     "Training",
     "Try",
-    "WeightsAtEnd",
     "Wrap",
     "Wrapped",
     "Wrapping",
@@ -410,7 +410,7 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
-        "Clip NeverStepped OptimizerLoaded WeightsAtEnd "
+        "Clip NeverStepped OptimizerLoaded StepsAtEnd "
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "

@@ -50,16 +50,9 @@ def frozen_differ(ranks: dict[int, StepFingerprinted]) -> bool:
 def counts_differ(ranks: dict[int, StepFingerprinted]) -> bool:
     """Whether a step has come at another point of the training on some rank.
 
-    Reductions happen on all ranks together, so that their number is a common clock: of DDP's by the forwards that
-    ask for one, and of the script's own by its calls of all_reduce.
+    Collectives happen on all ranks together, so that their number is a clock that all share.
     """
-    if len({each.backwards for each in ranks.values()}) == 1:
-        return False
-    if any(each.synced for each in ranks.values()):
-        ahead = {each.synced - each.backwards for each in ranks.values()}
-        return len({each.synced for each in ranks.values()}) > 1 and len(ahead) == 1
-    clocks = {sum(calls for name, calls, _ in each.sent if name == "all_reduce") for each in ranks.values()}
-    return len(clocks) > 1
+    return len({each.clock for each in ranks.values()}) > 1
 
 
 def states_differ(ranks: dict[int, StepFingerprinted], kind: str) -> str:

@@ -46,10 +46,10 @@ class Apart(NamedTuple):
     name: str
     norms: dict[int, float]
 
-    def evidence(self, what: str, step: Step, when: str = "") -> Evidence:
-        """Return what each rank has; ``when`` stands for the step's own time."""
+    def evidence(self, what: str, step: Step) -> Evidence:
+        """Return what each rank has."""
         seen = ", ".join(f"{norm:.6g} on rank {rank}" for rank, norm in list(self.norms.items())[:8])
-        return Evidence(f"norm of {what} {self.name}: {seen}", "the same on all ranks", when or step.when)
+        return Evidence(f"norm of {what} {self.name}: {seen}", "the same on all ranks", step.when)
 
 
 def together(event: StepSampled, training: Training) -> Step | None:
@@ -100,11 +100,6 @@ def strays_apart(step: Step) -> Apart | None:
         return None
     norms = {rank: tuple(norm for _, _, norm in each.unmanaged) for rank, each in step.ranks.items()}
     return _apart(names.pop(), norms, GRADIENT)
-
-
-def norms_apart(names: Sequence[str], norms: dict[int, tuple[float | None, ...]]) -> Apart | None:
-    """Find the first parameter whose norm differs between the ranks."""
-    return _apart(names, norms, PARAMETER)
 
 
 def _apart(names: Sequence[str], norms: dict[int, tuple[float | None, ...]], tolerance: float) -> Apart | None:

@@ -10,8 +10,8 @@ changed after backward on each rank for itself. Nothing fails; gradients are the
 ## How to be sure
 
 ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 5, 7, 10, 20, 30, 50,
-70, 100, ... and after the last one, and names the first parameter and the first of these steps. What explains it (loads
-after wrapping, gradients that differ) is told with it.
+70, 100, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
+gradients that differ) is told with it.
 
 ## How to mend it
 
@@ -44,7 +44,6 @@ from ddpdoctor.check import (
     SteppedUnsynced,
     StepSampled,
     Training,
-    WeightsAtEnd,
     place,
     watch,
 )
@@ -57,7 +56,6 @@ from ._training import (
     bypasses,
     earlier,
     gradients_apart,
-    norms_apart,
     parameters_apart,
     skips_sync,
     strays_apart,
@@ -90,28 +88,7 @@ def _compared(event: StepSampled, training: Training) -> Iterator[Finding]:
     yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
 
 
-@watch(WeightsAtEnd)
-def at_the_end(event: WeightsAtEnd, training: Training) -> Iterator[Finding]:
-    """Compare what is left after the last step, where all compared steps were alike."""
-    ranks = training.by_rank(WeightsAtEnd, optimizer=event.optimizer, model=event.model)
-    told = training.of(StepSampled, pid=event.pid, optimizer=event.optimizer, model=event.model)
-    last = told[-1] if told else None
-    step = together(last, training) if last is not None else None
-    if last is None or step is None or step.by_own_means or {*ranks} != {*step.ranks} or last.closure:
-        return
-    if len({(each.number, each.synced) for each in ranks.values()}) > 1:
-        return
-    past = [step, *earlier(last, training)]
-    if any(_explained(each) or parameters_apart(each) or _options_differ(each, training) for each in past):
-        return
-    if _otherwise_told(event.number, event, training) or training.of(BackwardBypassed):
-        return
-    apart = norms_apart(step.names, {rank: each.parameters for rank, each in sorted(ranks.items())})
-    if apart is not None:
-        yield _drifted(step, apart, past, f"after step {event.number}, the last one")
-
-
-def _otherwise_told(number: int, event: StepSampled | WeightsAtEnd, training: Training) -> bool:
+def _otherwise_told(number: int, event: StepSampled, training: Training) -> bool:
     """Whether a check of its own has said what makes the replicas differ, in a compared step so far."""
     for each in training.of(StepFingerprinted, pid=event.pid, optimizer=event.optimizer):
         ranks, held = of_one_model(each, training), built(each, training)
@@ -171,8 +148,8 @@ def _site(step: Step) -> str:
     return str(step.wrapped.site)
 
 
-def _drifted(step: Step, apart: Apart, past: list[Step], when: str = "") -> Finding:
-    evidence = [apart.evidence("parameter", step, when)]
+def _drifted(step: Step, apart: Apart, past: list[Step]) -> Finding:
+    evidence = [apart.evidence("parameter", step)]
     if past:
         evidence.append(Evidence("all parameters were equal", "", past[0].when))
     unequal = next(((found, each) for each in (*past, step) if (found := gradients_apart(each))), None)

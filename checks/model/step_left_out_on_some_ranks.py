@@ -8,8 +8,8 @@ one rank alone. From then on the replicas are different models: each has made an
 
 ## How to be sure
 
-Reductions happen on all ranks together, so their number is a clock that all ranks share. Here a step of the same number
-was made at different points of it: after more backwards, and more reductions, on one rank than on another.
+Collectives happen on all ranks together, so their number, as the process group counts it, is a clock that all ranks
+share. Here a step of the same number was made at different times of that clock, or never on some rank.
 
 Silent where gradients are not exchanged, where there are groups of some ranks, and where only the number of
 micro-batches differs.
@@ -47,8 +47,8 @@ from ddpdoctor.check import (
     Severity,
     Site,
     StepFingerprinted,
+    StepsAtEnd,
     Training,
-    WeightsAtEnd,
     place,
     tests_around,
     watch,
@@ -81,7 +81,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         (
             *(
                 Evidence(
-                    f"step {event.number} after {each.backwards} backwards",
+                    f"step {event.number} after {each.backwards} backwards and {each.clock} collectives",
                     "the same on all ranks",
                     f"rank {rank}",
                 )
@@ -108,10 +108,10 @@ def without_a_step_at_all(training: Training) -> Iterator[Finding]:
 
 def _never(training: Training) -> Iterator[Finding]:
     idle = training.by_rank(NeverStepped)
-    least = min((each.backwards for each in idle.values()), default=0)
-    steps = [each for each in training.of(StepFingerprinted) if each.rank not in idle and each.backwards <= least]
+    least = min((each.clock for each in idle.values()), default=0)
+    steps = [each for each in training.of(StepFingerprinted) if each.rank not in idle and 0 < each.clock <= least]
     last = max(steps, key=lambda each: each.number, default=None)
-    if last is None or last.number < SOME or last.subgroups or not last.synced:
+    if last is None or last.number < SOME or last.subgroups:
         return
     yield Finding(
         f"the optimizer steps on some ranks only: none of {listed([f'rank {rank}' for rank in idle], 4)} has stepped",
@@ -128,14 +128,14 @@ def _never(training: Training) -> Iterator[Finding]:
     )
 
 
-@watch(WeightsAtEnd)
-def at_the_end(event: WeightsAtEnd, training: Training) -> Iterator[Finding]:
+@watch(StepsAtEnd)
+def at_the_end(event: StepsAtEnd, training: Training) -> Iterator[Finding]:
     """Compare how many steps there were in all, where all ranks have reduced as often."""
-    ranks = training.by_rank(WeightsAtEnd, optimizer=event.optimizer, model=event.model)
+    ranks = training.by_rank(StepsAtEnd, optimizer=event.optimizer, model=event.model)
     if len(ranks) < max(len(training.by_rank(Joined)), 2):
         return
     steps = training.of(StepFingerprinted, optimizer=event.optimizer)
-    alike = len({(each.synced, each.backwards) for each in ranks.values()}) == 1 and event.synced
+    alike = len({(each.clock, each.backwards) for each in ranks.values()}) == 1 and event.clock
     counts = {rank: each.number for rank, each in sorted(ranks.items())}
     if not alike or len(set(counts.values())) == 1 or any(each.subgroups for each in steps):
         return
@@ -158,7 +158,7 @@ def at_the_end(event: WeightsAtEnd, training: Training) -> Iterator[Finding]:
     )
 
 
-def _others(event: WeightsAtEnd, training: Training) -> bool:
+def _others(event: StepsAtEnd, training: Training) -> bool:
     """Whether some ranks have built another optimizer for the same model, which steps in its place."""
     held = {each.optimizer for each in training.of(ParametersHeld) if event.model in each.managed}
     return any(

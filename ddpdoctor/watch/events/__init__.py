@@ -25,7 +25,7 @@ from ddpdoctor.watch.events.ledger import (
     OptimizerLoaded,
     ParametersHeld,
     StepFingerprinted,
-    WeightsAtEnd,
+    StepsAtEnd,
 )
 from ddpdoctor.watch.events.model import (
     Bypassed,
@@ -108,10 +108,10 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SteppedUnsynced",
+    "StepsAtEnd",
     "StepsTimed",
     "SyncSkipped",
     "TensorParallel",
-    "WeightsAtEnd",
     "Worker",
     "Wrapped",
     "Wrapping",

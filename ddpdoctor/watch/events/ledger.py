@@ -74,11 +74,11 @@ class StepFingerprinted(Event):
     ``evaluating`` names modules that hold these parameters and are in evaluation mode. ``subgroups``: there are process
     groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line. ``frozen`` are the
     places of parameters that require no gradient. ``state`` is what the optimizer remembered before the step: key, of
-    how many parameters, and the norm of all together. ``backwards`` counts those of the process so far, ``synced`` the
-    forwards of the wrapped models that hold these parameters in which DDP was to reduce; ``bare`` the shards that
-    require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after a
-    backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of a
-    backward since then was divided by at its end.
+    how many parameters, and the norm of all together. ``backwards`` counts those of the process so far, ``clock`` the
+    collectives of the process group so far, DDP's own among them, which all its ranks count alike; ``bare`` the shards
+    that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
+    a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
+    a backward since then was divided by at its end.
     """
 
     optimizer: int
@@ -96,7 +96,7 @@ class StepFingerprinted(Event):
     frozen: tuple[int, ...] = ()
     state: tuple[tuple[str, int, float], ...] = ()
     backwards: int = 0
-    synced: int = 0
+    clock: int = 0
     bare: int = 0
     cleared: int = 0
     clips: tuple[Clip, ...] = ()
@@ -117,18 +117,18 @@ class NeverStepped(Event):
     """So many backwards of a wrapped model, and no optimizer of this process has stepped."""
 
     backwards: int
+    clock: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsAtEnd(Event):
-    """The weights that a wrapped model is left with, by the order of OptimizerSeen.names.
+class StepsAtEnd(Event):
+    """How many steps were made with what an optimizer holds of a wrapped model.
 
-    ``number`` steps were made; ``backwards`` and ``synced`` are as in StepFingerprinted.
+    ``backwards`` and ``clock`` are as in StepFingerprinted.
     """
 
     optimizer: int
     model: int
     number: int
-    parameters: tuple[float, ...]
     backwards: int
-    synced: int
+    clock: int

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.host.limits import cores
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Equipped, NeverStepped, OptimizerLoaded
+from ddpdoctor.watch.rank.model.exchanges import clock
 from ddpdoctor.watch.rank.model.pace import Paces
 from ddpdoctor.watch.rank.model.steps import Optimizers
 from ddpdoctor.watch.rank.patch import patch
@@ -166,7 +167,7 @@ def _clearing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
 
 def _count(recorder: Recorder) -> None:
     if recorder.writer.counters[event_log.STEPS] == 0 and any(each.synced for each in recorder.models.alive()):
-        recorder.emit(NeverStepped, backwards=recorder.exchanges.backwards)
+        recorder.emit(NeverStepped, backwards=recorder.exchanges.backwards, clock=clock())
 
 
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

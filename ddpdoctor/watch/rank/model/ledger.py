@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Clip, Exchange, ParametersHeld, Site, StepFingerprinted
 from ddpdoctor.watch.rank.data.described import has_subgroups
-from ddpdoctor.watch.rank.model.exchanges import Window
+from ddpdoctor.watch.rank.model.exchanges import Window, clock
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
@@ -50,6 +50,7 @@ class Account:
     given: list[Any] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     state: tuple[tuple[str, int, float], ...] = ()
+    clock: int = 0
     cleared: int = 0
     pending: bool = False
     clips: list[Clip] = field(default_factory=list)
@@ -93,6 +94,7 @@ class Ledger:
             account.values = _folds(account.parameters)
             account.given = _folds([each.grad for each in account.parameters])
             account.state = remembered(optimizer, account.parameters)
+            account.clock = clock()
             self._cost(started)
 
     def after_step(self, optimizer: Any, *, closure: bool) -> None:
@@ -240,7 +242,7 @@ class Ledger:
             frozen=tuple(at for at, each in enumerate(account.parameters) if not each.requires_grad),
             state=account.state,
             backwards=exchanges.backwards,
-            synced=self._synced(account),
+            clock=account.clock,
             bare=sum(
                 each.requires_grad and each.grad is None
                 for group in optimizer.param_groups
@@ -251,11 +253,6 @@ class Ledger:
             clips=tuple(account.clips),
             divisors=tuple(sorted(account.window.divisors)) if account.window else (),
         )
-
-    def _synced(self, account: Account) -> int:
-        owners = (self.recorder.models.of(each) for each in account.parameters)
-        models = {id(owner[0]): owner[0] for owner in owners if owner}
-        return sum(each.synced for each in models.values())
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:
         """Name the modules of wrapped models that hold these parameters and are in evaluation mode."""

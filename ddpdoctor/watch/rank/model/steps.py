@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled, WeightsAtEnd
+from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled, StepsAtEnd
 from ddpdoctor.watch.rank.model.bypass_finder import spot
+from ddpdoctor.watch.rank.model.exchanges import clock
 from ddpdoctor.watch.rank.model.gradients import ByHand, median, norms
 from ddpdoctor.watch.rank.model.models import NAMES
 from ddpdoctor.watch.rank.model.sampled import is_sampled
@@ -76,7 +77,7 @@ class Optimizers:
                 part.model.reduced.clear()
 
     def ended(self, paces: Paces) -> None:
-        """Tell the weights that are left of wrapped models, once after the last step of each optimizer."""
+        """Tell how many steps were made of wrapped models, once after the last step of each optimizer."""
         for key, held in self.stepped.items():
             pace = paces.known.get(key)
             steps = pace.steps if pace is not None and pace.optimizer is held.optimizer else 0
@@ -86,13 +87,12 @@ class Optimizers:
             for part in held.parts:
                 if part.model is not None:
                     self.recorder.emit(
-                        WeightsAtEnd,
+                        StepsAtEnd,
                         optimizer=held.number,
                         model=part.model.number,
                         number=steps,
-                        parameters=tuple(value or 0.0 for value in norms(part.parameters)),
                         backwards=self.recorder.exchanges.backwards,
-                        synced=part.model.synced,
+                        clock=clock(),
                     )
 
     def _look(self, held: Held, optimizer: Any) -> None:
