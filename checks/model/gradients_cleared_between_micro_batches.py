@@ -31,6 +31,7 @@ examples", gradient accumulation.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -45,6 +46,7 @@ from ddpdoctor.check import (
     Training,
     place,
     tests_around,
+    tree_of,
     watch,
 )
 
@@ -68,7 +70,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     before = next(training.before(last, optimizer=event.optimizer), None)
     optimizers = {each.optimizer for each in training.of(ParametersHeld, pid=event.pid)}
     site = event.site
-    tests = [each for each in tests_around(site.file, site.line) if "%" in each] if site is not None else []
+    tests = [each for each in tests_around(site.file, site.line) if _counts(site.file, each)] if site else []
     if len(optimizers) > 1 or site is None or not tests or (before is not None and _clears(before)):
         return
     count = max(event.added)
@@ -93,6 +95,19 @@ def _clears(event: StepFingerprinted) -> bool:
     return count >= SURE and event.cleared >= count - 1
 
 
+def _counts(file: str, test: str) -> bool:
+    """Whether a test depends on a remainder, of its own or by a variable."""
+    names = {node.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Name)}
+    return "%" in test or any(
+        "%" in ast.unparse(node.value)
+        for node in tree_of(file).of(ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in names
+    )
+
+
 def _line(file: str) -> Place | None:
-    found = calls_of({file}, frozenset({"zero_grad"}))
+    """Return the one line that clears with each micro-batch."""
+    calls = calls_of({file}, frozenset({"zero_grad"}))
+    found = [each for each in calls if not any(_counts(file, test) for test in tests_around(file, each.line or 0))]
     return found[0] if len(found) == 1 else None

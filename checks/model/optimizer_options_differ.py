@@ -49,6 +49,7 @@ from ddpdoctor.check import (
 )
 
 from .._ledger import NEVER, built, of_all_ranks, sheet
+from ._alike import counts_differ
 
 AILMENT = Ailment("DDP575", Severity.ERROR)
 SCHEDULER = re.compile(r"sched|plateau|warm|anneal|cosine|lr_?s|onecycle|decay", re.IGNORECASE)
@@ -60,8 +61,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     """Compare the options of one step, once all ranks that are seen have told it."""
     ranks = of_all_ranks(event, training)
     held = built(event, training)
-    if held is None or any(each.subgroups for each in ranks.values()):
-        return
+    if held is None or any(each.subgroups for each in ranks.values()) or counts_differ(ranks):
+        return  # the same number stands for another step there
     averaged = bool(held.shards) or any(number != NEVER for number in held.managed)
     if not averaged:
         step = sheet(event, training)
