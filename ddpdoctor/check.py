@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         attribute_set_at,
         called_at,
         calls_at,
+        is_cut_to_length,
         logged_at,
         tree_of,
         withs_around,
@@ -143,6 +144,7 @@ if TYPE_CHECKING:
         OptimizerLoaded,
         OptimizerSeen,
         OrderSeen,
+        PaddingGathered,
         ParametersHeld,
         PeerLost,
         Position,
@@ -151,6 +153,7 @@ if TYPE_CHECKING:
         RankSteps,
         Sampler,
         ScaledClipped,
+        ScheduleEnded,
         Sharded,
         ShardedTwice,
         ShardsClipped,
@@ -265,6 +268,7 @@ __all__ = [
     "Order",
     "OrderSeen",
     "Outcome",
+    "PaddingGathered",
     "Parameter",
     "ParametersHeld",
     "PeerLost",
@@ -282,6 +286,7 @@ __all__ = [
     "Role",
     "Sampler",
     "ScaledClipped",
+    "ScheduleEnded",
     "Script",
     "Severity",
     "Sharded",
@@ -327,6 +332,7 @@ __all__ = [
     "in_backward",
     "is_about_rank",
     "is_averaged",
+    "is_cut_to_length",
     "is_expanded",
     "is_flat",
     "is_loopback",
@@ -399,7 +405,7 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launching.launch_script": "LaunchScript",
     "source.launching.launchers": "Launch",
-    "source.lines": "attribute_set_at called_at calls_at logged_at tree_of withs_around",
+    "source.lines": "attribute_set_at called_at calls_at is_cut_to_length logged_at tree_of withs_around",
     "source.reach.rank_facts": "OTHER_RANKS Fact",
     "source.reach.guards": "tests_around",
     "source.reach.exits": "LoopLeft loop_left",
@@ -411,7 +417,8 @@ ROOMS = {
     "watch.blocks": "Block",
     "watch.events": (
         "Clip NeverStepped OptimizerLoaded StepsAtEnd "
-        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
+        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
+        "SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
