@@ -92,9 +92,11 @@ if TYPE_CHECKING:
         calls_at,
         is_cut_to_length,
         logged_at,
+        tree_of,
         withs_around,
     )
     from ddpdoctor.source.reach.exits import LoopLeft, loop_left
+    from ddpdoctor.source.reach.guards import tests_around
     from ddpdoctor.source.reach.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.reach.ranks import (
         RankBlock,
@@ -117,6 +119,7 @@ if TYPE_CHECKING:
         BuildLockLeft,
         Bypassed,
         CallsTimed,
+        Clip,
         Communication,
         DataSeen,
         Doing,
@@ -138,6 +141,8 @@ if TYPE_CHECKING:
         Loaded,
         ManualReduction,
         Monitored,
+        NeverStepped,
+        OptimizerLoaded,
         OptimizerSeen,
         OrderSeen,
         PaddingGathered,
@@ -160,6 +165,7 @@ if TYPE_CHECKING:
         StepFingerprinted,
         SteppedUnsynced,
         StepSampled,
+        StepsAtEnd,
         StepsTimed,
         SyncSkipped,
         TensorParallel,
@@ -203,6 +209,7 @@ __all__ = [
     "CallsTimed",
     "CheckpointFile",
     "Claim",
+    "Clip",
     "Cluster",
     "Communication",
     "DataSeen",
@@ -257,7 +264,9 @@ __all__ = [
     "ModelExam",
     "Monitored",
     "Network",
+    "NeverStepped",
     "NotRun",
+    "OptimizerLoaded",
     "OptimizerSeen",
     "Order",
     "OrderSeen",
@@ -295,6 +304,7 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SteppedUnsynced",
+    "StepsAtEnd",
     "StepsTimed",
     "Strip",
     "Stuck",
@@ -357,6 +367,8 @@ __all__ = [
     "shifted",
     "subscript",
     "suspects",
+    "tests_around",
+    "tree_of",
     "try_connect",
     "visible_gpus",
     "watch",
@@ -397,8 +409,9 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launching.launch_script": "LaunchScript",
     "source.launching.launchers": "Launch",
-    "source.lines": "attribute_set_at called_at calls_at is_cut_to_length logged_at withs_around",
+    "source.lines": "attribute_set_at called_at calls_at is_cut_to_length logged_at tree_of withs_around",
     "source.reach.rank_facts": "OTHER_RANKS Fact",
+    "source.reach.guards": "tests_around",
     "source.reach.exits": "LoopLeft loop_left",
     "source.reach.ranks": (
         "RankBlock are_alternatives condition_of_callers is_about_rank one_rank_only other_ranks_only "
@@ -407,6 +420,7 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
+        "Clip NeverStepped OptimizerLoaded StepsAtEnd "
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
         "SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed CallsTimed Communication DataSeen Doing Ended EpochEnded EpochSet "

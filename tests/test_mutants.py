@@ -27,6 +27,9 @@ NAMED = {
     ("by_hand", "no broadcast at the start"): "replicas-begin-apart",
     ("plain_ddp", "another learning rate on each rank"): "optimizer-options-differ",
     ("plain_ddp", "only rank 0 steps the schedule"): "optimizer-options-differ",
+    ("plain_ddp", "rank 0 alone steps"): "step-left-out-on-some-ranks",
+    ("plain_ddp", "a rank leaves out what its own loss is too high for"): "step-left-out-on-some-ranks",
+    ("accumulation", "the gradients are cleared after each micro-batch"): "gradients-cleared-between-micro-batches",
 }
 
 

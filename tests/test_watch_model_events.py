@@ -10,7 +10,15 @@ import pytest
 
 from ddpdoctor.findings import Severity
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.events import AsyncWorkDropped, Event, Joined, OptimizerSeen, StepSampled, Wrapped
+from ddpdoctor.watch.events import (
+    AsyncWorkDropped,
+    Event,
+    Joined,
+    OptimizerSeen,
+    StepFingerprinted,
+    StepSampled,
+    Wrapped,
+)
 from ddpdoctor.watch.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,6 +33,10 @@ def _story(pid: int, rank: int, time: float, backend: str = "gloo", **values: An
         last_synced=True, unmanaged=(), moved=(), hook="", sent=0, idle=0, active=0, unheld=(), left=1, rates=(0.1,),
         closure=False,
     )  # fmt: skip
+    made = StepFingerprinted(
+        **who, optimizer=0, number=1, local=(), given=(), values=(), added=(), exchanges=(), sent=(), options=(),
+        evaluating=(), subgroups=False, hooks=(),
+    )  # fmt: skip
     return [
         Joined(**who, world_size=2, backend=backend),
         Wrapped(
@@ -33,7 +45,9 @@ def _story(pid: int, rank: int, time: float, backend: str = "gloo", **values: An
         ),
         OptimizerSeen(**who, optimizer=0, kind="SGD", model=0, names=("weight",), others=0, frozen=(), gone=()),
         step,
+        made,
         replace(step, number=2, **values),
+        replace(made, number=2),
     ]  # fmt: skip
 
 

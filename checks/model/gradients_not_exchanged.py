@@ -14,7 +14,9 @@ of what the step is given. Here each step was given what its own rank has comput
 different gradients. It says so at once where the script does exchange gradients, at another time; else after
 thirty steps, or when the training has ended, and only where the ranks have begun with the same weights and something
 else shows one training: a sampler that shares one data set out, a broadcast of the weights, a loss that is summed up
-over the ranks, a file that rank 0 alone writes, a line of the script that wraps or reduces and was not reached.
+over the ranks, a file that rank 0 alone writes, a line of the script that wraps or reduces and was not reached. Where
+they have begun with different weights, a sampler must share the data out, and the script import what wraps, or rank 0
+alone save.
 
 Silent where parameters, or something else of that size, are exchanged (local SGD, gossip, sharded models, pipelines),
 where there are groups of some ranks, and where the ranks have different options: these are trainings of their own.
@@ -36,6 +38,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -46,12 +49,15 @@ from ddpdoctor.check import (
     FileWritten,
     Finding,
     Fix,
+    ParametersHeld,
     Place,
     Severity,
     StepFingerprinted,
+    StepSampled,
     Training,
     Wrapped,
     place,
+    tree_of,
     watch,
 )
 
@@ -88,13 +94,17 @@ def at_the_end(training: Training) -> Iterator[Finding]:
 
 def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Iterator[Finding]:
     steps = sheets(event, training)
-    if len(steps) < EARLY or training.of(Wrapped) or not all(map(_never, steps)):
+    if len(steps) < EARLY or _is_wrapped(training) or not all(map(_never, steps)):
         return
     last = steps[-1]
     misplaced = all(each.exchanged("gradient") for each in steps[1:])
     if last.is_parallel_otherwise or (not misplaced and (not ended or _sends_as_much(steps))):
         return
-    proof = _misplaced(last) if misplaced else _one_training(steps, training)
+    alike = any(line.replica for line in last.lines_that_tell)
+    if misplaced:
+        proof = _misplaced(last) if alike else None
+    else:
+        proof = _one_training(steps, training) if alike else _meant(last, training)
     if proof is None or len({each.options for each in last.ranks.values()}) > 1:
         return
     line = max(last.lines_that_tell, key=lambda each: each.size)
@@ -102,10 +112,24 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     by_hand = misplaced or reduces or (bool(last.calls("broadcast")) and training.framework is None)
     yield Finding(
         _message(last, misplaced=misplaced),
-        (*seen(line, last), proof),
+        (*seen(line, last), proof, *_beside(training)),
         BY_HAND if by_hand else _wrap(training),
         _place(last, misplaced=misplaced, by_hand=by_hand),
     )
+
+
+def _is_wrapped(training: Training) -> bool:
+    """Whether an optimizer holds parameters of a wrapped model."""
+    managed = any(number != NEVER for each in training.of(ParametersHeld) for number in each.managed)
+    return managed or any(each.unmanaged for each in training.of(StepSampled))
+
+
+def _beside(training: Training) -> list[Evidence]:
+    """Return the model that is wrapped, and that no optimizer trains."""
+    return [
+        Evidence(f"{each.kind} is wrapped, and no optimizer holds what DDP averages of it", "", str(each.site))
+        for each in training.of(Wrapped)[:1]
+    ]
 
 
 def _wrap(training: Training) -> Fix:
@@ -116,11 +140,11 @@ def _wrap(training: Training) -> Fix:
 
 
 def _never(step: Sheet) -> bool:
-    """Whether all gradients that tell anything are each rank's own, of parameters that were the same on all ranks."""
+    """Whether all gradients that tell anything are each rank's own."""
     telling = step.lines_that_tell
     apart = all(line.managed == NEVER and line.apart for line in telling)
     own = not step.exchanged("gradient") or all(line.own for line in telling)
-    return apart and own and any(line.replica for line in telling)
+    return apart and own and bool(telling)
 
 
 def _sends_as_much(steps: list[Sheet]) -> bool:
@@ -166,6 +190,20 @@ def _one_training(steps: list[Sheet], training: Training) -> Evidence | None:
     if written := [*calls_in(last, WRAPPERS), *calls_in(last, REDUCERS, ".grad")]:
         return Evidence("the script has a line that exchanges gradients", "one that is reached", str(written[0]))
     return None
+
+
+def _meant(step: Sheet, training: Training) -> Evidence | None:
+    """Find what shows that ranks that have begun differently are to train one model: two signs together."""
+    shared = next(_shared_out(step, training), None)
+    saved = {each.rank for each in training.of(FileWritten) if each.steps} == {0}
+    files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
+    return shared if shared is not None and (saved or any(map(_names_wrapper, files))) else None
+
+
+def _names_wrapper(file: str) -> bool:
+    """Whether a file imports what wraps models."""
+    imports = (name.name for node in tree_of(file).of(ast.ImportFrom) for name in node.names)
+    return any(name in WRAPPERS for name in imports)
 
 
 def _shared_out(step: Sheet, training: Training) -> Iterator[Evidence]:

@@ -29,13 +29,30 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    ParametersHeld,
+    Place,
+    Severity,
+    StepFingerprinted,
+    Training,
+    place,
+    tree_of,
+    watch,
+)
 
 from .._ledger import NEVER, built, of_all_ranks, sheet
+from ._alike import counts_differ
 
 AILMENT = Ailment("DDP575", Severity.ERROR)
+SCHEDULER = re.compile(r"sched|plateau|warm|anneal|cosine|lr_?s|onecycle|decay", re.IGNORECASE)
 ATTENDED = {"foreach", "fused", "capturable", "differentiable"}  # how it computes, and not what
 
 
@@ -44,9 +61,9 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     """Compare the options of one step, once all ranks that are seen have told it."""
     ranks = of_all_ranks(event, training)
     held = built(event, training)
-    if held is None or any(each.subgroups for each in ranks.values()):
-        return
-    averaged = any(number != NEVER for number in held.managed)
+    if held is None or any(each.subgroups for each in ranks.values()) or counts_differ(ranks):
+        return  # the same number stands for another step there
+    averaged = bool(held.shards) or any(number != NEVER for number in held.managed)
     if not averaged:
         step = sheet(event, training)
         averaged = step is not None and any(line.shared for line in step.lines)
@@ -62,9 +79,34 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             Evidence(f"{name}: {shown}", "the same on all ranks", f"group {group} of {held.kind}, step {event.number}"),
             Evidence(f"{held.kind} holds {len(held.names)} parameters", "", str(held.site)),
         ),
-        Fix(f"give every rank the same {name}", diff="-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size"),
-        place(held.site if event.number == 1 else event.site),
+        _fix(event, name),
+        _line(event, held, name),
     )
+
+
+def _fix(event: StepFingerprinted, name: str) -> Fix:
+    diff = "-lr=0.1 * (rank + 1)\n+lr=0.1 * world_size"
+    if event.number > 1:  # they began alike
+        diff = "-if rank == 0:\n-    scheduler.step()\n+scheduler.step()"
+    return Fix(f"give every rank the same {name}", diff=diff)
+
+
+def _line(event: StepFingerprinted, held: ParametersHeld, name: str) -> Place:
+    """Return the line that sets the option, where there is one alone that can; else the one that steps."""
+    if event.number == 1 or event.site is None:
+        return place(held.site)
+    tree = tree_of(event.site.file)
+    written = [
+        node.lineno
+        for node in tree.nodes
+        if isinstance(node, (ast.Assign, ast.AugAssign))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value == name
+    ]
+    called = [(node.lineno, ast.unparse(node.func)) for node in tree.of(ast.Call)]
+    stepped = [line for line, name in called if name.endswith(".step") and SCHEDULER.search(name)]
+    found = written or stepped
+    return Place(file=event.site.file, line=found[0]) if len(found) == 1 else place(event.site)
 
 
 def _first(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:

@@ -9,8 +9,8 @@ changed after backward on each rank for itself. Nothing fails; gradients are the
 
 ## How to be sure
 
-ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 10,
-30, 100, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
+ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 5, 7, 10, 20, 30, 50,
+70, 100, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
 gradients that differ) is told with it.
 
 ## How to mend it
@@ -48,6 +48,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._ledger import built, of_all_ranks
+from ._alike import counts_differ, frozen_differ, of_one_model, states_alone_differ
 from ._training import (
     Apart,
     Step,
@@ -63,9 +65,15 @@ from ._training import (
 AILMENT = Ailment("DDP563", Severity.ERROR)
 
 
-@watch(StepSampled)
-def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
-    """Find the first compared step at which a parameter differs, and what explains it."""
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Find the first compared step at which a parameter differs, and what explains it, once all is told of it."""
+    if of_all_ranks(event, training):
+        for each in training.of(StepSampled, pid=event.pid, optimizer=event.optimizer, number=event.number):
+            yield from _compared(each, training)
+
+
+def _compared(event: StepSampled, training: Training) -> Iterator[Finding]:
     step = together(event, training)
     if step is None or step.by_own_means:
         return
@@ -73,9 +81,24 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     past = list(earlier(event, training))
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
+    if _otherwise_told(step.number, next(iter(step.ranks.values())), training):
+        return
     if _options_differ(step, training) or [*training.of(BackwardBypassed), *training.of(SteppedUnsynced)]:
         return  # checks of their own
     yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
+
+
+def _otherwise_told(number: int, event: StepSampled, training: Training) -> bool:
+    """Whether a check of its own has said what makes the replicas differ, in a compared step so far."""
+    for each in training.of(StepFingerprinted, pid=event.pid, optimizer=event.optimizer):
+        ranks, held = of_one_model(each, training), built(each, training)
+        if each.number <= number and ranks and held is not None and _is_told(each, ranks, held.kind, training):
+            return True
+    return False
+
+
+def _is_told(event: StepFingerprinted, ranks: dict[int, StepFingerprinted], kind: str, training: Training) -> bool:
+    return counts_differ(ranks) or frozen_differ(ranks) or bool(states_alone_differ(event, training, kind))
 
 
 def _options_differ(step: Step, training: Training) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.lines import statement_at, tree_of
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.rank_facts import is_rankish, other, who
 from ddpdoctor.source.tree import FUNCTIONS
@@ -74,3 +75,11 @@ def leaves(tree: Tree, block: list[ast.stmt]) -> bool:
     if isinstance(last, LEAVES):
         return True
     return isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and resolve(tree, last.value.func) in EXITS
+
+
+def tests_around(file: str, line: int) -> list[str]:
+    """Return what must be true for a line of a function to be reached, innermost first, as it is written there."""
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
+    found = guards(tree, statement) if statement is not None else ()
+    return [ast.unparse(each.test if each.holds else ast.UnaryOp(ast.Not(), each.test)) for each in found]

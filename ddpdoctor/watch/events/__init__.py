@@ -20,7 +20,15 @@ from ddpdoctor.watch.events.frameworks import (
     SteppedUnsynced,
 )
 from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled, Worker
-from ddpdoctor.watch.events.ledger import Exchange, ParametersHeld, StepFingerprinted
+from ddpdoctor.watch.events.ledger import (
+    Clip,
+    Exchange,
+    NeverStepped,
+    OptimizerLoaded,
+    ParametersHeld,
+    StepFingerprinted,
+    StepsAtEnd,
+)
 from ddpdoctor.watch.events.model import (
     Bypassed,
     EvaluationBegan,
@@ -54,6 +62,7 @@ __all__ = [
     "BuildLockLeft",
     "Bypassed",
     "CallsTimed",
+    "Clip",
     "Communication",
     "DataSeen",
     "Doing",
@@ -78,6 +87,8 @@ __all__ = [
     "Loaded",
     "ManualReduction",
     "Monitored",
+    "NeverStepped",
+    "OptimizerLoaded",
     "OptimizerSeen",
     "OrderSeen",
     "PaddingGathered",
@@ -102,6 +113,7 @@ __all__ = [
     "StepFingerprinted",
     "StepSampled",
     "SteppedUnsynced",
+    "StepsAtEnd",
     "StepsTimed",
     "SyncSkipped",
     "TensorParallel",

@@ -29,6 +29,21 @@ class Exchange(NamedTuple):
     caller: int
 
 
+class Clip(NamedTuple):
+    """One clipping of an optimizer's gradients by their norm, before a sampled step.
+
+    ``reduced`` is how many elements the script had given to communications after backward by then; ``synced`` is
+    false where the last forward through the wrapper was within no_sync.
+    """
+
+    norm: float
+    most: float
+    reduced: int
+    synced: bool
+    file: str
+    line: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersHeld(Event):
     """What an optimizer holds, told before its first sampled step and again where that changed; by parameter.
@@ -57,7 +72,13 @@ class StepFingerprinted(Event):
     the gradient since the step before. ``exchanges`` are the communications since the step before; ``sent`` counts all
     of this process so far: operation, calls, elements. ``options`` are those of each group of parameters,
     ``evaluating`` names modules that hold these parameters and are in evaluation mode. ``subgroups``: there are process
-    groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line.
+    groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line. ``frozen`` are the
+    places of parameters that require no gradient. ``state`` is what the optimizer remembered before the step: key, of
+    how many parameters, and the norm of all together. ``backwards`` counts those of the process so far, ``clock`` the
+    collectives of the process group so far, DDP's own among them, which all its ranks count alike; ``bare`` the shards
+    that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
+    a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
+    a backward since then was divided by at its end.
     """
 
     optimizer: int
@@ -72,3 +93,42 @@ class StepFingerprinted(Event):
     evaluating: tuple[str, ...]
     subgroups: bool
     hooks: tuple[tuple[str, str, int], ...]
+    frozen: tuple[int, ...] = ()
+    state: tuple[tuple[str, int, float], ...] = ()
+    backwards: int = 0
+    clock: int = 0
+    bare: int = 0
+    cleared: int = 0
+    clips: tuple[Clip, ...] = ()
+    divisors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerLoaded(Event):
+    """An optimizer was given a state by load_state_dict, for so many parameters."""
+
+    optimizer: int
+    kind: str
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeverStepped(Event):
+    """So many backwards of a wrapped model, and no optimizer of this process has stepped."""
+
+    backwards: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsAtEnd(Event):
+    """How many steps were made with what an optimizer holds of a wrapped model.
+
+    ``backwards`` and ``clock`` are as in StepFingerprinted.
+    """
+
+    optimizer: int
+    model: int
+    number: int
+    backwards: int
+    clock: int

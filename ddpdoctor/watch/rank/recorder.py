@@ -57,6 +57,7 @@ class Recorder:
         self.active = True
         self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
+        self.last_looks: list[Callable[[], None]] = []
         self.models = Models(self)
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)
@@ -183,7 +184,12 @@ class Recorder:
 
     def left(self) -> None:
         """Tell that the default process group is given up."""
+        self._look_a_last_time()
         self.emit(Left, ended=False, models=len(self.models.alive()))
+
+    def _look_a_last_time(self) -> None:
+        for look in self.last_looks if self.is_rank else ():
+            self.safely(look)
 
     def obey(self) -> None:
         """End here if the monitor asks for it: at a batch or a step, where nothing is half done.
@@ -244,6 +250,7 @@ class Recorder:
         """Tell that the program has come to its end."""
         if self.active and not _in_loader_worker():
             self.safely(self.failures.at_end)
+            self._look_a_last_time()
         self.safely(lambda: self.emit(Left, ended=True))
         self.handles.waiting.clear()  # what the interpreter frees from now on, no line of the script dropped
 

@@ -62,6 +62,8 @@ def _clipping(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[..
             if recorder.is_rank:
                 parameters = [parameters] if hasattr(parameters, "grad") else list(parameters)
                 recorder.safely(_clipped, recorder, clippings, parameters, max_norm, total_norm)
+                if recorder.exchanges.windows and not hasattr(total_norm, "placements"):
+                    recorder.safely(recorder.ledger.clips, parameters, total_norm, max_norm, user_site())
             return original(parameters, max_norm, total_norm, *args, **kwargs)
 
         return _clip_grads_with_norm_

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.limits import cores
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Equipped
+from ddpdoctor.watch.events import Equipped, NeverStepped, OptimizerLoaded
+from ddpdoctor.watch.rank.model.exchanges import clock
 from ddpdoctor.watch.rank.model.pace import Paces
 from ddpdoctor.watch.rank.model.steps import Optimizers
 from ddpdoctor.watch.rank.patch import patch
@@ -17,6 +18,9 @@ from ddpdoctor.watch.rank.stopwatch import now
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.profile import Profile
     from ddpdoctor.watch.rank.recorder import Recorder
+
+
+MANY = 10  # backwards, in which other ranks have stepped
 
 
 def hook(recorder: Recorder) -> list[Any]:
@@ -29,10 +33,14 @@ def hook(recorder: Recorder) -> list[Any]:
     )
 
     optimizers, paces = Optimizers(recorder), Paces()
+    recorder.last_looks.append(lambda: optimizers.ended(paces))
     return [
         Removable(register_optimizer_step_pre_hook(_before(recorder, optimizers, paces))),
         Removable(register_optimizer_step_post_hook(_after(recorder, optimizers, paces))),
         patch(Optimizer, "add_param_group", _building(recorder, optimizers)),
+        patch(Optimizer, "load_state_dict", _loading(recorder)),
+        patch(Optimizer, "zero_grad", _clearing(recorder)),
+        patch(torch.nn.Module, "zero_grad", _clearing(recorder)),
         patch(torch.autograd, "backward", _backward(recorder)),
     ]
 
@@ -123,6 +131,45 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
     return wrap
 
 
+def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(optimizer, *args, **kwargs)
+            if recorder.is_rank:
+                recorder.safely(_loaded, recorder, optimizer)
+            return result
+
+        return load_state_dict
+
+    return wrap
+
+
+def _loaded(recorder: Recorder, optimizer: Any) -> None:
+    recorder.emit(
+        OptimizerLoaded,
+        optimizer=recorder.number("optimizer", optimizer),
+        kind=type(optimizer).__name__,
+        parameters=len(optimizer.state),
+    )
+
+
+def _clearing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder.exchanges.windows:
+                recorder.safely(recorder.ledger.clears)
+            return original(owner, *args, **kwargs)
+
+        return zero_grad
+
+    return wrap
+
+
+def _count(recorder: Recorder) -> None:
+    if recorder.writer.counters[event_log.STEPS] == 0 and any(each.synced for each in recorder.models.alive()):
+        recorder.emit(NeverStepped, backwards=recorder.exchanges.backwards, clock=clock())
+
+
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -132,6 +179,9 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
             if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.frameworks.backward, recorder.models)
             exchanges.in_backward = True
+            exchanges.backwards += 1
+            if exchanges.windows and args:
+                recorder.safely(exchanges.backward, args[0])
             began = now()
             try:
                 result = original(*args, **kwargs)
@@ -142,6 +192,8 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 stopwatch.backwards += 1
             if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
+                if exchanges.backwards == MANY:
+                    recorder.safely(_count, recorder)
             return result
 
         return backward

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MOST = 256  # communications of one step that are looked at
 RUNS = 8
+DEEP = 4  # operations from the end of a loss
 LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
 REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
 
@@ -51,6 +52,7 @@ class Window:
     when: Callable[[], str]
     caller: Callable[[], int]
     seen: list[Sent] = field(default_factory=list)
+    divisors: set[float] = field(default_factory=set)
 
     def communicated(
         self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
@@ -86,12 +88,13 @@ class Window:
 class Exchanges:
     """All communications of a process: calls and elements by operation, and the windows that look at them now.
 
-    ``in_backward``: torch is computing gradients, and what communicates is a hook.
+    ``in_backward``: torch is computing gradients, and what communicates is a hook. ``backwards`` counts them.
     """
 
     sent: dict[str, list[int]] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     in_backward: bool = False
+    backwards: int = 0
 
     def communicated(self, operation: str, args: tuple[Any, ...], site: Site | None) -> None:
         """Take note of a communication, before it begins."""
@@ -102,9 +105,38 @@ class Exchanges:
         for window in self.windows:
             window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
 
+    def backward(self, given: Any) -> None:
+        """Take note of what a loss was divided by, before its gradients are computed."""
+        for loss in tensors_in(given):
+            for window in self.windows:
+                window.divisors.update(divisors(loss))
+
     def elements(self) -> int:
         """Return how many elements were sent so far."""
         return sum(elements for _, elements in self.sent.values())
+
+
+def clock() -> int:
+    """Return how many collectives the default process group has begun, in C++ as well; 0 where it does not count."""
+    import torch.distributed as dist
+
+    group: Any = dist.group.WORLD if dist.is_initialized() else None
+    try:
+        return int(group._get_sequence_number_for_group()) if group is not None else 0  # noqa: SLF001 - torch's own
+    except RuntimeError:  # a backend that does not count
+        return 0
+
+
+def divisors(loss: Any) -> Iterator[float]:
+    """Yield the plain numbers that a loss was divided by last, as its graph has them."""
+    node = getattr(loss, "grad_fn", None)
+    for _ in range(DEEP):
+        if node is None or node.name() not in {"DivBackward0", "MulBackward0"}:
+            return
+        number: Any = getattr(node, "_saved_other", None)
+        if node.name() == "DivBackward0" and getattr(number, "is_cpu", False) and number.numel() == 1:
+            yield float(number)
+        node = node.next_functions[0][0]
 
 
 def _runs(tensors: list[Any], elements: int) -> list[list[Any]]:

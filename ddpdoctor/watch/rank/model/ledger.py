@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Exchange, ParametersHeld, Site, StepFingerprinted
+from ddpdoctor.watch.events import Clip, Exchange, ParametersHeld, Site, StepFingerprinted
 from ddpdoctor.watch.rank.data.described import has_subgroups
-from ddpdoctor.watch.rank.model.exchanges import Window
+from ddpdoctor.watch.rank.model.exchanges import Window, clock
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
+from ddpdoctor.watch.rank.model.states import remembered
 from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class Account:
     added: dict[int, int] = field(default_factory=dict)
     given: list[Any] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
+    state: tuple[tuple[str, int, float], ...] = ()
+    clock: int = 0
+    cleared: int = 0
+    pending: bool = False
+    clips: list[Clip] = field(default_factory=list)
     window: Window | None = None
     around: Any = None
     """The code of the user's function that steps."""
@@ -87,6 +93,8 @@ class Ledger:
             account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
             account.values = _folds(account.parameters)
             account.given = _folds([each.grad for each in account.parameters])
+            account.state = remembered(optimizer, account.parameters)
+            account.clock = clock()
             self._cost(started)
 
     def after_step(self, optimizer: Any, *, closure: bool) -> None:
@@ -104,6 +112,26 @@ class Ledger:
             self._disarm(account)
         if is_sampled(account.steps + 1):
             self._arm(account)
+
+    def clears(self) -> None:
+        """Take note that gradients are about to be cleared: of which of these they are, they show themselves."""
+        for account in self.accounts.values():
+            if account.pending and account.window is not None and not account.stepping:
+                account.pending = False
+                account.cleared += 1
+
+    def clips(self, parameters: list[Any], norm: Any, most: float, site: Site | None) -> None:
+        """Take note that gradients are about to be clipped by their norm, which is read where a step is sampled."""
+        ours = set(map(id, parameters))
+        for account in self.accounts.values():
+            window = account.window
+            if window is None or account.stepping or not any(id(each) in ours for each in account.parameters):
+                continue
+            owners = {id(owner[0]): owner[0] for each in parameters if (owner := self.recorder.models.of(each))}
+            synced = all(model.last_synced for model in owners.values())
+            reduced = sum(each.elements for each in window.seen if each.when == "after backward")
+            file, line = (site.file, site.line) if site else ("", 0)
+            account.clips.append(Clip(float(norm), float(most), reduced, synced, file, line))
 
     def stale(self, optimizer: Any) -> None:
         """Tell of what an optimizer holds that was replaced by shards."""
@@ -156,8 +184,9 @@ class Ledger:
         if account.window in self.recorder.exchanges.windows:
             self.recorder.exchanges.windows.remove(account.window)
         account.window = None
-        for each in (account.hooks, account.local, account.added, account.given, account.values):
+        for each in (account.hooks, account.local, account.added, account.given, account.values, account.clips):
             each.clear()
+        account.state, account.cleared, account.pending = (), 0, False
 
     def _added(self, account: weakref.ref[Account], at: int, parameter: Any) -> None:
         self.recorder.safely(self._note, account(), at, parameter)
@@ -166,6 +195,7 @@ class Ledger:
         if account is not None and at in account.hooks and is_dense(parameter.grad) and not _is_captured():
             account.local[at] = fold(parameter.grad)
             account.added[at] = account.added.get(at, 0) + 1
+            account.pending = True
 
     def _look(self, account: Account, optimizer: Any) -> None:
         """Tell whose parameters an optimizer holds, if that was not told."""
@@ -209,6 +239,19 @@ class Ledger:
             evaluating=self._evaluating(account),
             subgroups=has_subgroups(),
             hooks=tuple(hook for model in self.recorder.models.alive() for hook in model.hook_sites()),
+            frozen=tuple(at for at, each in enumerate(account.parameters) if not each.requires_grad),
+            state=account.state,
+            backwards=exchanges.backwards,
+            clock=account.clock,
+            bare=sum(
+                each.requires_grad and each.grad is None
+                for group in optimizer.param_groups
+                for each in group["params"]
+                if self._is_part(each)
+            ),
+            cleared=account.cleared,
+            clips=tuple(account.clips),
+            divisors=tuple(sorted(account.window.divisors)) if account.window else (),
         )
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:

@@ -118,6 +118,11 @@ class Models:
                 return model, known[0]
         return None
 
+    def holding(self, parameters: list[Any]) -> dict[int, Model]:
+        """Find the models that have some of these parameters since they were wrapped, and do not reduce them."""
+        ours = set(map(id, parameters))
+        return {model.number: model for model in self.alive() if any(True for _ in model.unmanaged(ours))}
+
     def numbered(self, wrapper: Any = None) -> tuple[str, ...]:
         """Return the name of the parameters as DDP numbers them: of this model, or of the only one there is."""
         alive = self.alive()

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled
+from ddpdoctor.watch.events import ManualReduction, OptimizerSeen, StepSampled, StepsAtEnd
 from ddpdoctor.watch.rank.model.bypass_finder import spot
+from ddpdoctor.watch.rank.model.exchanges import clock
 from ddpdoctor.watch.rank.model.gradients import ByHand, median, norms
 from ddpdoctor.watch.rank.model.models import NAMES
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
+    from ddpdoctor.watch.rank.model.pace import Paces
     from ddpdoctor.watch.rank.model.wrapped_model import Model
 
 MOST = 20
@@ -42,6 +44,7 @@ class Held:
     parts: list[Part] = field(default_factory=list)
     others: tuple[Any, ...] = ()
     steps: int = 0
+    told: int = 0
 
 
 @dataclass(slots=True)
@@ -73,6 +76,25 @@ class Optimizers:
                 part.model.by_hand = None
                 part.model.reduced.clear()
 
+    def ended(self, paces: Paces) -> None:
+        """Tell how many steps were made of wrapped models, once after the last step of each optimizer."""
+        for key, held in self.stepped.items():
+            pace = paces.known.get(key)
+            steps = pace.steps if pace is not None and pace.optimizer is held.optimizer else 0
+            if steps <= held.told:
+                continue
+            held.told = steps
+            for part in held.parts:
+                if part.model is not None:
+                    self.recorder.emit(
+                        StepsAtEnd,
+                        optimizer=held.number,
+                        model=part.model.number,
+                        number=steps,
+                        backwards=self.recorder.exchanges.backwards,
+                        clock=clock(),
+                    )
+
     def _look(self, held: Held, optimizer: Any) -> None:
         """Find out whose parameters an optimizer holds; what they are of each model is told."""
         models = self.recorder.models
@@ -81,6 +103,7 @@ class Optimizers:
         owners = [models.of(parameter) for parameter in parameters]
         held.others = tuple(each for each, owner in zip(parameters, owners, strict=True) if owner is None)[:NAMES]
         found = {owner[0].number: owner[0] for owner in owners if owner}
+        found = found or models.holding(parameters)
         held.parts = []
         for model in found.values() or [None]:
             ours = [(owner[1], each) for each, owner in zip(parameters, owners, strict=True)

@@ -1,0 +1,101 @@
+"""What all ranks must do alike once they are given the same gradients: states, frozen parameters, numbers of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training
+
+from .._ledger import NEVER, built, of_all_ranks, sheets
+
+EQUAL = 1e-3  # of what is added up in another order
+SHARDING = {"ZeroRedundancyOptimizer"}  # each rank remembers its own part
+
+
+def of_one_model(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
+    """Return a step by rank, where all ranks are given the same gradients of the same parameters; else nothing."""
+    ranks, held = of_all_ranks(event, training), built(event, training)
+    if held is None or not ranks or any(each.subgroups for each in ranks.values()):
+        return {}
+    averaged = held.shards or any(number != NEVER for number in held.managed)
+    if not averaged:
+        averaged = any(line.shared for step in sheets(event, training) for line in step.lines)
+    names = {each.names for each in map_built(ranks, training)}
+    return ranks if averaged and len(names) == 1 else {}
+
+
+def map_built(ranks: dict[int, StepFingerprinted], training: Training) -> list[ParametersHeld]:
+    """Return what each rank's optimizer holds, as far as it was told."""
+    return [held for each in ranks.values() if (held := built(each, training)) is not None]
+
+
+def earlier(event: StepFingerprinted, training: Training) -> Iterator[dict[int, StepFingerprinted]]:
+    """Yield the compared steps of the same optimizer before this one, by rank, latest first."""
+    for other in training.before(event, optimizer=event.optimizer):
+        if other.number < event.number and (ranks := of_one_model(other, training)):
+            yield ranks
+
+
+def options_differ(ranks: dict[int, StepFingerprinted]) -> bool:
+    """Whether learning rates or other options are not the same on all ranks."""
+    return len({each.options for each in ranks.values()}) > 1
+
+
+def frozen_differ(ranks: dict[int, StepFingerprinted]) -> bool:
+    """Whether a parameter is trained on some ranks only."""
+    return len({each.frozen for each in ranks.values()}) > 1
+
+
+def counts_differ(ranks: dict[int, StepFingerprinted]) -> bool:
+    """Whether a step has come at another point of the training on some rank.
+
+    Collectives happen on all ranks together, so that their number is a clock that all share.
+    """
+    return len({each.clock for each in ranks.values()}) > 1
+
+
+def states_differ(ranks: dict[int, StepFingerprinted], kind: str) -> str:
+    """Return the key of what the optimizers of the ranks remember differently; empty where they are alike.
+
+    Parts of a state that are shared out to the ranks are none of it, nor what is exchanged in the step itself.
+    """
+    if kind in SHARDING or any(each.when == "in the step" for rank in ranks.values() for each in rank.exchanges):
+        return ""
+    told = {rank: {key: (count, norm) for key, count, norm in each.state} for rank, each in ranks.items()}
+    for key in dict.fromkeys(key for each in told.values() for key in each):
+        found = [each.get(key, (0, 0.0)) for each in told.values()]
+        counts = {count for count, _ in found}
+        norms = [norm for count, norm in found if count]
+        if counts == {max(counts), 0} and len(counts) > 1:
+            return key
+        known = len(counts) == 1 and all(map(math.isfinite, norms))
+        if known and max(norms) - min(norms) > EQUAL * max(norms):
+            return key
+    return ""
+
+
+def weights_apart(ranks: dict[int, StepFingerprinted]) -> bool:
+    """Whether a parameter is not the same on all ranks."""
+    columns = zip(*(each.values for each in ranks.values()), strict=False)
+    return any(_apart([each[-1] for each in column if each is not None]) for column in columns)
+
+
+def gradients_apart(ranks: dict[int, StepFingerprinted]) -> bool:
+    """Whether the ranks' optimizers are given different gradients."""
+    columns = zip(*(each.given for each in ranks.values()), strict=False)
+    return any(_apart([each[-1] for each in column if each is not None]) for column in columns)
+
+
+def states_alone_differ(event: StepFingerprinted, training: Training, kind: str) -> str:
+    """Return what the optimizers remember differently before a step, where gradients and weights were equal so far."""
+    ranks = of_one_model(event, training)
+    key = states_differ(ranks, kind) if ranks and not weights_apart(ranks) else ""
+    if not key or options_differ(ranks) or counts_differ(ranks) or frozen_differ(ranks):
+        return ""
+    past = list(earlier(event, training))
+    return "" if any(gradients_apart(each) or weights_apart(each) for each in past) else key
+
+
+def _apart(norms: list[float]) -> bool:
+    return bool(norms) and max(norms) - min(norms) > EQUAL * max(norms)
