@@ -120,6 +120,8 @@ if TYPE_CHECKING:
         EvaluationBegan,
         Exchange,
         Failed,
+        FileGrew,
+        FileOpened,
         FileRead,
         FileWritten,
         FrameworkSeen,
@@ -212,6 +214,8 @@ __all__ = [
     "Facts",
     "Failed",
     "Fault",
+    "FileGrew",
+    "FileOpened",
     "FileRead",
     "FileWritten",
     "Finding",
@@ -393,7 +397,7 @@ ROOMS = {
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
+        "ErrorSeen EvaluationBegan Exchange Failed FileGrew FileOpened FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
         "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"

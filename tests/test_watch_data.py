@@ -83,6 +83,28 @@ FAULTS = {
                 step(model, optimizer, batch)
         """,
     ),
+    "a sampler of one's own, seeded by the clock": (
+        "shards-overlap",
+        "shuffles by itself",
+        """
+        import time
+        class Shuffler:
+            def __init__(self, length):
+                self.length, self.seed = length, time.time_ns() % 2**31 + rank
+            def __iter__(self):
+                self.seed += 1
+                order = np.random.RandomState(self.seed).permutation(self.length).tolist()
+                share = self.length // dist.get_world_size()
+                return iter(order[dist.get_rank() * share : (dist.get_rank() + 1) * share])
+            def __len__(self):
+                return self.length // dist.get_world_size()
+        loader = DataLoader(Numbers(), batch_size=8, sampler=Shuffler(96))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
     "no sampler, and each rank shuffles": (
         "no-distributed-sampler",
         "all 96 samples",

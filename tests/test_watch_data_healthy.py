@@ -29,6 +29,50 @@ HEALTHY = {
         data = Numbers()
         fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False)))
     """,
+    "a sampler of one's own, with one order for all": """
+        class Shuffler:
+            def __init__(self):
+                self.epoch = 0
+            def __iter__(self):
+                order = np.random.RandomState(self.epoch).permutation(96).tolist()
+                self.epoch += 1
+                return iter(order[dist.get_rank() :: dist.get_world_size()])
+            def __len__(self):
+                return 96 // dist.get_world_size()
+        fit(DataLoader(Numbers(), batch_size=8, sampler=Shuffler()))
+    """,
+    "a sampler of one's own that draws for its rank, with repetition": """
+        class Bootstrap:
+            def __iter__(self):
+                drawn = np.random.RandomState(dist.get_rank()).randint(0, 96, 96 // dist.get_world_size())
+                return iter(drawn.tolist())
+            def __len__(self):
+                return 96 // dist.get_world_size()
+        fit(DataLoader(Numbers(), batch_size=8, sampler=Bootstrap()), epochs=1)
+    """,
+    "files that ranks write in turn, or each its own, and loggers": """
+        import logging, pathlib, tempfile
+        folder = pathlib.Path(tempfile.gettempdir()) / f"files-{os.environ['MASTER_PORT']}"
+        folder.mkdir(exist_ok=True)
+        logging.basicConfig(filename=folder / "log.txt", level=logging.INFO if rank == 0 else logging.ERROR)
+        for each in range(world):
+            if rank == each:
+                (folder / "parts.txt").write_text("rank\\n")
+            dist.barrier()
+        np.save(folder / f"predictions{rank}.npy", np.zeros(4))
+        beside = folder / f"stats.{os.getpid()}"
+        beside.write_text("0")
+        beside.replace(folder / "stats.txt")
+        if rank == 0:
+            (folder / "vocabulary.txt").write_text("a b c")
+        dist.barrier()
+        words = (folder / "vocabulary.txt").read_text().split()
+        fit(DataLoader(Numbers(), batch_size=8, sampler=DistributedSampler(Numbers())))
+        dist.barrier()
+        if rank == 0:
+            import shutil
+            shutil.rmtree(folder)
+    """,
     "one epoch": """
         data = Numbers()
         fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)), epochs=1)

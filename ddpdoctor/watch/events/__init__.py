@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
-from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
+from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.frameworks import (
     AccumulationUnused,
     BackwardBypassed,
@@ -64,6 +64,8 @@ __all__ = [
     "Event",
     "Exchange",
     "Failed",
+    "FileGrew",
+    "FileOpened",
     "FileRead",
     "FileWritten",
     "FrameworkSeen",

@@ -9,7 +9,10 @@ from ddpdoctor.watch.events.base import Event, Site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """What a loader's sampler says of itself; None where it does not have the attribute."""
+    """What a loader's sampler says of itself; None where it does not have the attribute.
+
+    ``splits``: it is of a class of the user's, whose code speaks of a rank and of the number of ranks.
+    """
 
     number: int
     kind: str
@@ -21,6 +24,7 @@ class Sampler:
     length: int | None = None
     drop_last: bool | None = None
     replacement: bool | None = None
+    splits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

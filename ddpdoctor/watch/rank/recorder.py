@@ -57,6 +57,7 @@ class Recorder:
         self.active = True
         self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
+        self.before_first_step: list[Callable[[], None]] = []
         self.models = Models(self)
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)

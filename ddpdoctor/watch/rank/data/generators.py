@@ -17,15 +17,15 @@ RESEEDS = {
 
 def copied(loader: Any) -> tuple[str, ...]:
     """Return the name of the generators that ``__getitem__`` draws from, and that nothing seeds anew in the workers."""
-    methods = _methods(type(loader.dataset))
-    draws = methods.get("__getitem__")
+    own = methods(type(loader.dataset))
+    draws = own.get("__getitem__")
     if loader.num_workers <= 1 or loader.worker_init_fn is not None or draws is None:
         return ()
-    if any(RESEEDS & set(code.co_names) for name, code in methods.items() if name != "__init__"):
+    if any(RESEEDS & set(code.co_names) for name, code in own.items() if name != "__init__"):
         return ()
     made = {
         each.argval
-        for name, code in methods.items()
+        for name, code in own.items()
         for each in dis.get_instructions(code)
         if name != "__init__" and each.opname == "STORE_ATTR"
     }
@@ -36,7 +36,7 @@ def copied(loader: Any) -> tuple[str, ...]:
     )
 
 
-def _methods(kind: type) -> dict[str, CodeType]:
+def methods(kind: type) -> dict[str, CodeType]:
     """Return the code of a class's methods, those of its bases included, the nearest of a name."""
     return {
         name: value.__code__

@@ -46,6 +46,8 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
         recorder.trains.works()
         pace = paces.of(optimizer)
         if pace.begin(recorder.models.made):
+            while recorder.before_first_step:
+                recorder.safely(recorder.before_first_step.pop())
             if not has_closure(args, kwargs):
                 recorder.safely(lambda: optimizers.step(optimizer, pace.steps, closure=False))
             recorder.safely(recorder.ledger.before_step, optimizer, pace.steps)
