@@ -117,6 +117,7 @@ if TYPE_CHECKING:
         EpochSet,
         EpochStarted,
         ErrorSeen,
+        Evaluated,
         EvaluationBegan,
         Exchange,
         Failed,
@@ -206,6 +207,7 @@ __all__ = [
     "EpochSet",
     "EpochStarted",
     "ErrorSeen",
+    "Evaluated",
     "EvaluationBegan",
     "Evidence",
     "Exchange",
@@ -397,8 +399,8 @@ ROOMS = {
     "watch.events": (
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "ErrorSeen EvaluationBegan Exchange Failed FileGrew FileOpened FileRead FileWritten HeldAtEnd Joined Joining "
-        "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
+        "ErrorSeen Evaluated EvaluationBegan Exchange Failed FileGrew FileOpened FileRead FileWritten HeldAtEnd Joined "
+        "Joining LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
         "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
     ),

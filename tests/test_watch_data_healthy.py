@@ -73,6 +73,35 @@ HEALTHY = {
             import shutil
             shutil.rmtree(folder)
     """,
+    "evaluations of all kinds": """
+        data = Numbers(81)
+        whole = DataLoader(data, batch_size=8)
+        share = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+        cut = DataLoader(Subset(data, range(30) if rank else range(30, 81)), batch_size=8)
+        model, optimizer = wrapped()
+        def losses(loader):
+            with torch.no_grad():
+                return torch.cat([(model.module(inputs) - targets).abs().flatten() for inputs, targets in loader])
+        for epoch in range(3):
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            mean = losses(whole).mean()
+            dist.all_reduce(mean)
+            mean /= world  # each rank has the whole
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            mine = losses(share)
+            every = [torch.zeros_like(mine) for _ in range(world)]
+            dist.all_gather(every, mine)
+            mean = torch.stack(every, 1).flatten()[: len(data)].mean()
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            mine = losses(cut)
+            total = torch.tensor([mine.sum(), len(mine)])
+            dist.all_reduce(total)
+            mean = total[0] / total[1]
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            total = losses(cut).sum()
+            dist.all_reduce(total)
+            mean = total / len(data)
+    """,
     "one epoch": """
         data = Numbers()
         fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)), epochs=1)

@@ -118,3 +118,18 @@ class EpochEnded(Event):
     trained: bool = False
     drawn: tuple[int, ...] = ()
     stride: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated(Event):
+    """A pass that evaluated has ended, and this process trains again, or gives up its process group (``at_end``).
+
+    ``sent`` are the communications since the pass began, barriers aside: operation, reduction, elements, file, line.
+    ``complete``: the pass ran to its end. ``site`` is the for loop.
+    """
+
+    loader: int
+    number: int
+    sent: tuple[tuple[str, str, int, str, int], ...]
+    complete: bool
+    at_end: bool

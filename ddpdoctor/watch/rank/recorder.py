@@ -19,6 +19,7 @@ from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
 from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
 from ddpdoctor.watch.rank.data.passes import Feed
+from ddpdoctor.watch.rank.evaluations import Evaluations
 from ddpdoctor.watch.rank.failures import Failures, FindOut
 from ddpdoctor.watch.rank.frameworks import Frameworks
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
@@ -62,6 +63,7 @@ class Recorder:
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)
         self.feed = Feed()
+        self.evaluations = Evaluations(self)
         self.stopwatch = Stopwatch()
         self.profile = self._profile()
         self.handles = Handles(self)
@@ -184,6 +186,7 @@ class Recorder:
 
     def left(self) -> None:
         """Tell that the default process group is given up."""
+        self.safely(lambda: self.evaluations.over(at_end=True))
         self.emit(Left, ended=False, models=len(self.models.alive()))
 
     def obey(self) -> None:
@@ -232,7 +235,7 @@ class Recorder:
         self._writer, self.log, self._answers, self.rank = None, None, None, None
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed, self.stopwatch = Models(self), Feed(), Stopwatch()
-        self.exchanges, self.ledger = Exchanges(), Ledger(self)
+        self.exchanges, self.ledger, self.evaluations = Exchanges(), Ledger(self), Evaluations(self)
         self.handles, self.failures = Handles(self), Failures(self)
         self.frameworks.forget()
         self.trains = TrainingThread(self._trains_in)
@@ -245,6 +248,7 @@ class Recorder:
         """Tell that the program has come to its end."""
         if self.active and not _in_loader_worker():
             self.safely(self.failures.at_end)
+        self.safely(lambda: self.evaluations.over(at_end=True))
         self.safely(lambda: self.emit(Left, ended=True))
         self.handles.waiting.clear()  # what the interpreter frees from now on, no line of the script dropped
 

@@ -40,6 +40,7 @@ class Pass:
     joins: bool = False
     told: bool = False
     over: bool = False
+    complete: bool = False
 
     @property
     def took_all(self) -> bool:

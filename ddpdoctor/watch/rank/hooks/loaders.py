@@ -110,6 +110,10 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         persistent=bool(getattr(loader, "persistent_workers", False)),
         site=this.site,
     )
+    if training:
+        recorder.evaluations.over()
+    elif recorder.models.any() and not torch.is_grad_enabled():
+        recorder.evaluations.began(this)
     recorder.frameworks.iterates(loader)
     recorder.over(this.epoch, training=training)
     pending[:] = [this]
@@ -187,7 +191,7 @@ def _cut(recorder: Recorder, this: Pass) -> None:
 
 def _end(recorder: Recorder, this: Pass, *, complete: bool = True) -> None:
     if not this.over:
-        this.over = True
+        this.over, this.complete = True, complete
         _tell(recorder, this)
         recorder.emit(
             EpochEnded,

@@ -44,6 +44,8 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
             return
         log.counters[event_log.STEPS] += 1
         recorder.trains.works()
+        if recorder.evaluations.open:
+            recorder.safely(recorder.evaluations.over)
         pace = paces.of(optimizer)
         if pace.begin(recorder.models.made):
             while recorder.before_first_step:
