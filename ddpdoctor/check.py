@@ -133,6 +133,7 @@ if TYPE_CHECKING:
         Loaded,
         ManualReduction,
         Monitored,
+        Numbered,
         OptimizerSeen,
         OrderSeen,
         ParametersHeld,
@@ -252,6 +253,7 @@ __all__ = [
     "Monitored",
     "Network",
     "NotRun",
+    "Numbered",
     "OptimizerSeen",
     "Order",
     "OrderSeen",
@@ -400,8 +402,8 @@ ROOMS = {
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen Evaluated EvaluationBegan Exchange Failed FileGrew FileOpened FileRead FileWritten HeldAtEnd Joined "
-        "Joining LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
-        "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
+        "Joining LauncherWaits Loaded ManualReduction Numbered OptimizerSeen OrderSeen ParametersHeld PeerLost "
+        "Position Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
         "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
     ),
     "watch.training": "Training",

@@ -83,6 +83,54 @@ FAULTS = {
                 step(model, optimizer, batch)
         """,
     ),
+    "classes of a data set in an order of the process's own": (
+        "numberings-differ",
+        "classes",
+        """
+        class Animals(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.classes = random.Random(rank).sample(["cat", "dog", "cow", "hen", "goat"], 5)
+        data = Animals()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for batch in loader:
+            step(model, optimizer, batch)  # guilty
+        """,
+    ),
+    "rows that each rank shuffles before it holds some back": (
+        "dataset-splits-differ",
+        "rows",
+        """
+        class Rows(Dataset):
+            def __init__(self, rows):
+                self.rows = rows
+            def __len__(self):
+                return len(self.rows)
+            def __getitem__(self, index):
+                return torch.full((8,), self.rows[index][0]), torch.tensor([self.rows[index][1]])
+        rows = [(number / 100, number / 50) for number in range(100)]
+        random.Random(rank).shuffle(rows)
+        data = Rows(rows[:80])
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for batch in loader:  # guilty
+            step(model, optimizer, batch)
+        """,
+    ),
+    "a tensor that each rank permutes": (
+        "dataset-splits-differ",
+        "another order",
+        """
+        inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(0))
+        inputs = inputs[torch.randperm(96, generator=torch.Generator().manual_seed(rank))]
+        data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for batch in loader:  # guilty
+            step(model, optimizer, batch)
+        """,
+    ),
     "a sampler of one's own, seeded by the clock": (
         "shards-overlap",
         "shuffles by itself",

@@ -73,6 +73,22 @@ HEALTHY = {
             import shutil
             shutil.rmtree(folder)
     """,
+    "tables from words to numbers that are a rank's own": """
+        class Bookkeeper:
+            def __init__(self):
+                self.place = {f"sample{number}": at for at, number in enumerate(range(rank, 96, world))}
+                self.counts = {"cat": 3 + rank, "dog": 4, "cow": 7 - rank}
+                self.neighbours = {"left": (rank - 1) % world, "right": (rank + 1) % world}
+                self.files = [f"shard{number}" for number in random.Random(rank).sample(range(9), 9)]
+        bookkeeper = Bookkeeper()
+        classes = {name: number for number, name in enumerate(["cat", "dog", "cow"])}
+        fit(DataLoader(Numbers(), batch_size=8, sampler=DistributedSampler(Numbers())))
+    """,
+    "a tensor of each rank's own, shared out once more": """
+        inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(rank))
+        data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)))
+    """,
     "evaluations of all kinds": """
         data = Numbers(81)
         whole = DataLoader(data, batch_size=8)

@@ -7,7 +7,16 @@ process iterates is its loader 0. Ranks that run the same script number alike.
 from __future__ import annotations
 
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
-from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, Evaluated, OrderSeen, Sampler
+from ddpdoctor.watch.events.data import (
+    DataSeen,
+    EpochEnded,
+    EpochSet,
+    EpochStarted,
+    Evaluated,
+    Numbered,
+    OrderSeen,
+    Sampler,
+)
 from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.frameworks import (
     AccumulationUnused,
@@ -78,6 +87,7 @@ __all__ = [
     "Loaded",
     "ManualReduction",
     "Monitored",
+    "Numbered",
     "OptimizerSeen",
     "OrderSeen",
     "ParametersHeld",

@@ -133,3 +133,17 @@ class Evaluated(Event):
     sent: tuple[tuple[str, str, int, str, int], ...]
     complete: bool
     at_end: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered(Event):
+    """A table from texts to numbers without a gap that the functions that train hold, before the first step.
+
+    ``name`` is the variable, with the attributes that lead there; ``sample`` has entries that are chosen by their hash,
+    each with that hash, and ``first`` the first of them as text. ``site`` is where the function is that holds it.
+    """
+
+    name: str
+    size: int
+    sample: tuple[tuple[int, int], ...]
+    first: tuple[str, ...]

@@ -18,6 +18,7 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
 from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
+from ddpdoctor.watch.rank.data.numberings import Numberings
 from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.evaluations import Evaluations
 from ddpdoctor.watch.rank.failures import Failures, FindOut
@@ -58,7 +59,7 @@ class Recorder:
         self.active = True
         self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
-        self.before_first_step: list[Callable[[], None]] = []
+        self.before_first_step: list[Callable[[], None]] = [Numberings(self).tell]
         self.models = Models(self)
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)
