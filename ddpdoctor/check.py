@@ -403,8 +403,8 @@ ROOMS = {
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen Evaluated EvaluationBegan Exchange Failed FileGrew FileOpened FileRead FileWritten HeldAtEnd Joined "
         "Joining LauncherWaits Loaded ManualReduction Numbered OptimizerSeen OrderSeen ParametersHeld PeerLost "
-        "Position Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
-        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
+        "Position Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld "
+        "Stalled Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

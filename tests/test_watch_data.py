@@ -216,7 +216,7 @@ FAULTS = {
     ),
     "files that each rank shuffles": (
         "dataset-splits-differ",
-        "the list files in another order",
+        "files in another order",
         """
         class Files(Dataset):
             def __init__(self):

@@ -212,7 +212,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
 def _of_ones_own(ranks: dict[int, RankPass]) -> dict[int, Sampler]:
     """Return the samplers of a class that speaks of ranks, where together they draw about as much as there is."""
     found = {rank: each.sampler for rank, each in ranks.items() if each.sampler is not None and each.sampler.splits}
-    claims = any(each.replicas is not None or each.rank is not None for each in found.values())
+    claims = any(each.replicas is not None for each in found.values())
     numbers = {rank: len(each.ended.drawn) * each.ended.stride for rank, each in ranks.items() if each.ended}
     length = min((each.started.length or 0 for each in ranks.values()), default=0)
     shares = all(abs(number * len(ranks) - length) <= SLACK * length for number in numbers.values())
