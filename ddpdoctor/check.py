@@ -112,6 +112,7 @@ if TYPE_CHECKING:
         Communication,
         DataSeen,
         Doing,
+        Drew,
         Ended,
         EpochEnded,
         EpochSet,
@@ -202,6 +203,7 @@ __all__ = [
     "Died",
     "Difference",
     "Doing",
+    "Drew",
     "Edit",
     "Ended",
     "EpochEnded",
@@ -399,9 +401,9 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
-        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
-        "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
-        "ErrorSeen Evaluated EvaluationBegan Exchange Failed FileGrew FileOpened FileRead FileWritten HeldAtEnd Joined "
+        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice AsyncWorkDropped "
+        "BuildLockLeft Bypassed Communication DataSeen Doing Drew Ended EpochEnded EpochSet EpochStarted ErrorSeen "
+        "Evaluated EvaluationBegan Exchange Failed FileGrew FileOpened FileRead FileWritten HeldAtEnd Joined "
         "Joining LauncherWaits Loaded ManualReduction Numbered OptimizerSeen OrderSeen ParametersHeld PeerLost "
         "Position Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld "
         "Stalled Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel Wrapped Wrapping place"

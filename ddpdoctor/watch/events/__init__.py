@@ -9,6 +9,7 @@ from __future__ import annotations
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
 from ddpdoctor.watch.events.data import (
     DataSeen,
+    Drew,
     EpochEnded,
     EpochSet,
     EpochStarted,
@@ -63,6 +64,7 @@ __all__ = [
     "Communication",
     "DataSeen",
     "Doing",
+    "Drew",
     "Ended",
     "EpochEnded",
     "EpochSet",

@@ -147,3 +147,19 @@ class Numbered(Event):
     size: int
     sample: tuple[tuple[int, int], ...]
     first: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drew(Event):
+    """A model that trains is given one of the first batches of a pass, with torch's random generators in a ``state``.
+
+    ``batch`` counts from 1 and has ``rows``; ``drawn`` is how many random numbers were drawn since it came, at least.
+    ``site`` is the for loop.
+    """
+
+    loader: int
+    number: int
+    batch: int
+    rows: int
+    state: str
+    drawn: int

@@ -18,6 +18,7 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
 from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
+from ddpdoctor.watch.rank.data.draws import Draws
 from ddpdoctor.watch.rank.data.numberings import Numberings
 from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.evaluations import Evaluations
@@ -63,7 +64,7 @@ class Recorder:
         self.models = Models(self)
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)
-        self.feed = Feed()
+        self.feed = Feed(Draws(self))
         self.evaluations = Evaluations(self)
         self.stopwatch = Stopwatch()
         self.profile = self._profile()
@@ -235,7 +236,7 @@ class Recorder:
             self._answers.end()
         self._writer, self.log, self._answers, self.rank = None, None, None, None
         self._numbers, self._counts = {}, Counter()
-        self.models, self.feed, self.stopwatch = Models(self), Feed(), Stopwatch()
+        self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
         self.exchanges, self.ledger, self.evaluations = Exchanges(), Ledger(self), Evaluations(self)
         self.handles, self.failures = Handles(self), Failures(self)
         self.frameworks.forget()
