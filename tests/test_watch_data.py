@@ -131,6 +131,24 @@ FAULTS = {
             step(model, optimizer, batch)
         """,
     ),
+    "a stream that workers split, and that each rank shuffles": (
+        "iterable-not-split-by-rank",
+        "in another order",
+        """
+        class Shards(IterableDataset):
+            def __iter__(self):  # guilty
+                worker = get_worker_info()
+                numbers = list(range(96))[worker.id :: worker.num_workers]
+                random.Random(10 * rank + worker.id).shuffle(numbers)
+                for number in numbers:
+                    yield torch.full((8,), number / 96), torch.ones(1)
+        model, optimizer = wrapped()
+        loader = DataLoader(Shards(), batch_size=8, num_workers=2)
+        for epoch in range(2):
+            for batch in loader:
+                step(model, optimizer, batch)
+        """,
+    ),
     "a sampler of one's own, seeded by the clock": (
         "shards-overlap",
         "shuffles by itself",

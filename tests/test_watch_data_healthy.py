@@ -89,6 +89,24 @@ HEALTHY = {
         data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
         fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)))
     """,
+    "workers that live on, and an epoch that they share": """
+        class Shared(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.epoch, self.seen = torch.zeros(()).share_memory_(), 0
+            def __getitem__(self, index):
+                return self.inputs[index] * (1 + self.epoch.item()), self.inputs[index].sum(0, keepdim=True)
+        data = Shared()
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=2, persistent_workers=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            data.epoch.fill_(epoch)
+            data.seen += 48
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
     "evaluations of all kinds": """
         data = Numbers(81)
         whole = DataLoader(data, batch_size=8)

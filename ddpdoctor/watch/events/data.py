@@ -58,7 +58,9 @@ class EpochStarted(Event):
 
     ``training`` says that gradients are on and a model that was wrapped is in training mode. ``length`` is that of the
     data set, ``batches`` what len() of the loader says; each None where it has none. ``keeper`` names who made the
-    loader where that is a framework that splits data by itself. ``persistent``: its workers live on after the pass.
+    loader where that is a framework that splits data by itself. ``persistent``: its workers live on after the pass;
+    ``changed`` are attributes of its data set that were given other numbers since the pass before, for which they have
+    copies.
     """
 
     loader: int
@@ -76,6 +78,7 @@ class EpochStarted(Event):
     owning_library: str
     subgroups: bool
     persistent: bool = False
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +111,8 @@ class EpochEnded(Event):
     """A pass over a loader is over: ``complete`` when the sampler, or the data set, had no more.
 
     ``drawn`` are the indices that are multiples of ``stride``, in the order in which the pass drew them; the first
-    pass of a loader alone tells them. ``site`` is the for loop.
+    pass of a loader alone tells them. Of an iterable data set it tells how many ``samples`` it had, 0 where that is not
+    known, and the ``least`` checksums of them. ``site`` is the for loop.
     """
 
     loader: int
@@ -118,6 +122,8 @@ class EpochEnded(Event):
     trained: bool = False
     drawn: tuple[int, ...] = ()
     stride: int = 1
+    samples: int = 0
+    least: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

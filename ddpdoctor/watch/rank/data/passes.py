@@ -42,6 +42,9 @@ class Pass:
     told: bool = False
     over: bool = False
     complete: bool = False
+    sums: set[int] = field(default_factory=set)
+    summed: int = 0
+    plain: dict[str, Any] = field(default_factory=dict)
 
     @property
     def took_all(self) -> bool:
