@@ -47,7 +47,7 @@ def while_training(event: Numbered, training: Training) -> Iterator[Finding]:
     for other in others:
         common = {word: number for word, number in other.sample if word in numbers}
         apart = [word for word, number in common.items() if numbers[word] != number]
-        if len(common) < FEWEST or len(apart) < APART:
+        if len(common) < max(FEWEST, len(other.sample) / 2) or len(apart) < APART:
             continue
         yield Finding(
             f"{event.name} gives the same words other numbers on each rank: {len(apart)} of {len(common)} that were "

@@ -35,8 +35,9 @@ class DataSeen(Event):
     holds. ``picks`` digests the indices of a Subset, ``base`` the contents of what it is a part of. ``listed`` digests
     a list of the data set's that has an entry a sample, and ``members`` the same entries in whatever order; ``first``
     are the first indices, or entries, ``name`` is the attribute; ``least`` some of them as numbers, chosen by their
-    hash: the same ones of equal lists. ``reader`` is the user's method that gives samples. ``generators`` names random
-    generators that it draws from and that the loader's workers have copies of.
+    hash: the same ones of equal lists. ``seeded_by`` is a worker_init_fn that seeds by the worker's number alone: its
+    name, file and line, and the numbers that it holds. ``reader`` is the user's method that gives samples.
+    ``generators`` names random generators that it draws from and that the loader's workers have copies of.
     """
 
     loader: int
@@ -50,6 +51,7 @@ class DataSeen(Event):
     reader: Site | None
     generators: tuple[str, ...]
     least: tuple[int, ...] = ()
+    seeded_by: tuple[str, str, int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

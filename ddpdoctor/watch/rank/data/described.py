@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import DataSeen, Sampler
 from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
-from ddpdoctor.watch.rank.data.generators import copied, methods
+from ddpdoctor.watch.rank.data.generators import copied, methods, seeded_by
 from ddpdoctor.watch.rank.data.index_digest import Listing, listing, picks
 from ddpdoctor.watch.user_frames import is_users
 
@@ -33,6 +33,7 @@ def describe(recorder: Process, number: int, loader: Any, *, iterable: bool) -> 
         least=picked.least or listed.least,
         reader=reader(dataset, iterable=iterable),
         generators=() if iterable else copied(loader),
+        seeded_by=None if iterable else seeded_by(loader),
     )
 
 
