@@ -51,7 +51,7 @@ from ._passes import rank_pass
 if TYPE_CHECKING:
     from ddpdoctor.check import Script, Site
 
-AILMENT = Ailment("DDP617", Severity.WARNING)
+AILMENT = Ailment("DDP618", Severity.WARNING)
 CYCLE = "itertools.cycle"
 MEND = Fix(
     "go through the loader anew in each epoch",
