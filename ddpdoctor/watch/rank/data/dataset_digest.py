@@ -12,7 +12,7 @@ from zlib import crc32
 
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.rank.data.generators import kinds
-from ddpdoctor.watch.user_frames import is_users
+from ddpdoctor.watch.user_frames import file_of, is_users
 
 LOOKS = 16  # elements of a list, rows of an array
 VALUES = 64  # numbers of a row
@@ -77,7 +77,7 @@ def reader(dataset: Any, *, iterable: bool) -> Site | None:
     code = getattr(getattr(type(dataset), "__iter__" if iterable else "__getitem__", None), "__code__", None)
     if code is None or not is_users(code.co_filename):
         return None
-    return Site(code.co_filename, code.co_firstlineno, code.co_name)
+    return Site(file_of(code), code.co_firstlineno, code.co_name)
 
 
 def plain(dataset: Any) -> dict[str, Any]:
