@@ -8,6 +8,8 @@ import sys
 from types import CodeType
 from typing import Any
 
+from ddpdoctor.watch.user_frames import file_of
+
 # A method that says one of these may give each worker, or each sample, a state of its own.
 RESEEDS = {
     "seed", "manual_seed", "set_state", "setstate", "bit_generator", "spawn", "jumped", "getpid", "get_worker_info",
@@ -61,7 +63,7 @@ def seeded_by(loader: Any) -> tuple[str, str, int, str] | None:
         or any(type(each) is not int for each in held.values())
     ):
         return None
-    return code.co_name, code.co_filename, code.co_firstlineno, repr(sorted(held.items()))
+    return code.co_name, file_of(code), code.co_firstlineno, repr(sorted(held.items()))
 
 
 def methods(kind: type) -> dict[str, CodeType]:
