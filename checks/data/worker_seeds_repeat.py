@@ -44,7 +44,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     """Compare what the loaders of all ranks seed their workers by."""
     ranks = same_pass(event, training)
     seeds = {each.data.seeded_by if each.data else None for each in ranks.values()}
-    if len(seeds) != 1 or None in seeds:
+    if len(seeds) != 1 or not all(seeds):
         return
     (name, file, line, _) = seeds.pop() or ("", "", 0, "")
     started = next(iter(ranks.values())).started
