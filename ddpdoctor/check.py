@@ -123,14 +123,18 @@ if TYPE_CHECKING:
         Communication,
         DataSeen,
         Doing,
+        Drew,
         Ended,
         EpochEnded,
         EpochSet,
         EpochStarted,
         ErrorSeen,
+        Evaluated,
         EvaluationBegan,
         Exchange,
         Failed,
+        FileGrew,
+        FileOpened,
         FileRead,
         FileWritten,
         FrameworkSeen,
@@ -142,6 +146,7 @@ if TYPE_CHECKING:
         ManualReduction,
         Monitored,
         NeverStepped,
+        Numbered,
         OptimizerLoaded,
         OptimizerSeen,
         OrderSeen,
@@ -217,12 +222,14 @@ __all__ = [
     "Died",
     "Difference",
     "Doing",
+    "Drew",
     "Edit",
     "Ended",
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
     "ErrorSeen",
+    "Evaluated",
     "EvaluationBegan",
     "Evidence",
     "Exchange",
@@ -231,6 +238,8 @@ __all__ = [
     "Facts",
     "Failed",
     "Fault",
+    "FileGrew",
+    "FileOpened",
     "FileRead",
     "FileWritten",
     "Finding",
@@ -266,6 +275,7 @@ __all__ = [
     "Network",
     "NeverStepped",
     "NotRun",
+    "Numbered",
     "OptimizerLoaded",
     "OptimizerSeen",
     "Order",
@@ -423,6 +433,7 @@ ROOMS = {
         "Clip NeverStepped OptimizerLoaded StepsAtEnd "
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
         "SteppedUnsynced ShardedTwice "
+        "Drew Evaluated FileGrew FileOpened Numbered "
         "AsyncWorkDropped BuildLockLeft Bypassed CallsTimed Communication DataSeen Doing Ended EpochEnded EpochSet "
         "EpochStarted ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "

@@ -83,6 +83,94 @@ FAULTS = {
                 step(model, optimizer, batch)
         """,
     ),
+    "classes of a data set in an order of the process's own": (
+        "numberings-differ",
+        "classes",
+        """
+        class Animals(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.classes = random.Random(rank).sample(["cat", "dog", "cow", "hen", "goat"], 5)
+        data = Animals()
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for batch in loader:
+            step(model, optimizer, batch)  # guilty
+        """,
+    ),
+    "rows that each rank shuffles before it holds some back": (
+        "dataset-splits-differ",
+        "rows",
+        """
+        class Rows(Dataset):
+            def __init__(self, rows):
+                self.rows = rows
+            def __len__(self):
+                return len(self.rows)
+            def __getitem__(self, index):
+                return torch.full((8,), self.rows[index][0]), torch.tensor([self.rows[index][1]])
+        rows = [(number / 100, number / 50) for number in range(100)]
+        random.Random(rank).shuffle(rows)
+        data = Rows(rows[:80])
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for batch in loader:  # guilty
+            step(model, optimizer, batch)
+        """,
+    ),
+    "a tensor that each rank permutes": (
+        "dataset-splits-differ",
+        "another order",
+        """
+        inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(0))
+        inputs = inputs[torch.randperm(96, generator=torch.Generator().manual_seed(rank))]
+        data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        model, optimizer = wrapped()
+        for batch in loader:  # guilty
+            step(model, optimizer, batch)
+        """,
+    ),
+    "a stream that workers split, and that each rank shuffles": (
+        "iterable-not-split-by-rank",
+        "in another order",
+        """
+        class Shards(IterableDataset):
+            def __iter__(self):  # guilty
+                worker = get_worker_info()
+                numbers = list(range(96))[worker.id :: worker.num_workers]
+                random.Random(10 * rank + worker.id).shuffle(numbers)
+                for number in numbers:
+                    yield torch.full((8,), number / 96), torch.ones(1)
+        model, optimizer = wrapped()
+        loader = DataLoader(Shards(), batch_size=8, num_workers=2)
+        for epoch in range(2):
+            for batch in loader:
+                step(model, optimizer, batch)
+        """,
+    ),
+    "a sampler of one's own, seeded by the clock": (
+        "shards-overlap",
+        "shuffles by itself",
+        """
+        import time
+        class Shuffler:
+            def __init__(self, length):
+                self.length, self.seed = length, time.time_ns() % 2**31 + rank
+            def __iter__(self):
+                self.seed += 1
+                order = np.random.RandomState(self.seed).permutation(self.length).tolist()
+                share = self.length // dist.get_world_size()
+                return iter(order[dist.get_rank() * share : (dist.get_rank() + 1) * share])
+            def __len__(self):
+                return self.length // dist.get_world_size()
+        loader = DataLoader(Numbers(), batch_size=8, sampler=Shuffler(96))
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            for batch in loader:  # guilty
+                step(model, optimizer, batch)
+        """,
+    ),
     "no sampler, and each rank shuffles": (
         "no-distributed-sampler",
         "all 96 samples",
@@ -146,7 +234,7 @@ FAULTS = {
     ),
     "files that each rank shuffles": (
         "dataset-splits-differ",
-        "the list files in another order",
+        "files in another order",
         """
         class Files(Dataset):
             def __init__(self):

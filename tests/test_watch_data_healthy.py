@@ -29,6 +29,113 @@ HEALTHY = {
         data = Numbers()
         fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False)))
     """,
+    "a sampler of one's own, with one order for all": """
+        class Shuffler:
+            def __init__(self):
+                self.epoch = 0
+            def __iter__(self):
+                order = np.random.RandomState(self.epoch).permutation(96).tolist()
+                self.epoch += 1
+                return iter(order[dist.get_rank() :: dist.get_world_size()])
+            def __len__(self):
+                return 96 // dist.get_world_size()
+        fit(DataLoader(Numbers(), batch_size=8, sampler=Shuffler()))
+    """,
+    "a sampler of one's own that draws for its rank, with repetition": """
+        class Bootstrap:
+            def __iter__(self):
+                drawn = np.random.RandomState(dist.get_rank()).randint(0, 96, 96 // dist.get_world_size())
+                return iter(drawn.tolist())
+            def __len__(self):
+                return 96 // dist.get_world_size()
+        fit(DataLoader(Numbers(), batch_size=8, sampler=Bootstrap()), epochs=1)
+    """,
+    "files that ranks write in turn, or each its own, and loggers": """
+        import logging, pathlib, tempfile
+        folder = pathlib.Path(tempfile.gettempdir()) / f"files-{os.environ['MASTER_PORT']}"
+        folder.mkdir(exist_ok=True)
+        logging.basicConfig(filename=folder / "log.txt", level=logging.INFO if rank == 0 else logging.ERROR)
+        for each in range(world):
+            if rank == each:
+                (folder / "parts.txt").write_text("rank\\n")
+            dist.barrier()
+        np.save(folder / f"predictions{rank}.npy", np.zeros(4))
+        beside = folder / f"stats.{os.getpid()}"
+        beside.write_text("0")
+        beside.replace(folder / "stats.txt")
+        if rank == 0:
+            (folder / "vocabulary.txt").write_text("a b c")
+        dist.barrier()
+        words = (folder / "vocabulary.txt").read_text().split()
+        fit(DataLoader(Numbers(), batch_size=8, sampler=DistributedSampler(Numbers())))
+        dist.barrier()
+        if rank == 0:
+            import shutil
+            shutil.rmtree(folder)
+    """,
+    "tables from words to numbers that are a rank's own": """
+        class Bookkeeper:
+            def __init__(self):
+                self.place = {f"sample{number}": at for at, number in enumerate(range(rank, 96, world))}
+                self.counts = {"cat": 3 + rank, "dog": 4, "cow": 7 - rank}
+                self.neighbours = {"left": (rank - 1) % world, "right": (rank + 1) % world}
+                self.files = [f"shard{number}" for number in random.Random(rank).sample(range(9), 9)]
+        bookkeeper = Bookkeeper()
+        classes = {name: number for number, name in enumerate(["cat", "dog", "cow"])}
+        fit(DataLoader(Numbers(), batch_size=8, sampler=DistributedSampler(Numbers())))
+    """,
+    "a tensor of each rank's own, shared out once more": """
+        inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(rank))
+        data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)))
+    """,
+    "workers that live on, and an epoch that they share": """
+        class Shared(Numbers):
+            def __init__(self):
+                super().__init__()
+                self.epoch, self.seen = torch.zeros(()).share_memory_(), 0
+            def __getitem__(self, index):
+                return self.inputs[index] * (1 + self.epoch.item()), self.inputs[index].sum(0, keepdim=True)
+        data = Shared()
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, batch_size=8, sampler=sampler, num_workers=2, persistent_workers=True)
+        model, optimizer = wrapped()
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            data.epoch.fill_(epoch)
+            data.seen += 48
+            for batch in loader:
+                step(model, optimizer, batch)
+    """,
+    "evaluations of all kinds": """
+        data = Numbers(81)
+        whole = DataLoader(data, batch_size=8)
+        share = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+        cut = DataLoader(Subset(data, range(30) if rank else range(30, 81)), batch_size=8)
+        model, optimizer = wrapped()
+        def losses(loader):
+            with torch.no_grad():
+                return torch.cat([(model.module(inputs) - targets).abs().flatten() for inputs, targets in loader])
+        for epoch in range(3):
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            mean = losses(whole).mean()
+            dist.all_reduce(mean)
+            mean /= world  # each rank has the whole
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            mine = losses(share)
+            every = [torch.zeros_like(mine) for _ in range(world)]
+            dist.all_gather(every, mine)
+            mean = torch.stack(every, 1).flatten()[: len(data)].mean()
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            mine = losses(cut)
+            total = torch.tensor([mine.sum(), len(mine)])
+            dist.all_reduce(total)
+            mean = total[0] / total[1]
+            step(model, optimizer, [torch.randn(4, 8), torch.randn(4, 1)])
+            total = losses(cut).sum()
+            dist.all_reduce(total)
+            mean = total / len(data)
+    """,
     "one epoch": """
         data = Numbers()
         fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data)), epochs=1)

@@ -3,14 +3,19 @@
 ## What happens
 
 A DistributedSampler gives each rank its share of the samples, in an evaluation as well. What a rank counts and sums
-there is about its share alone: with eight ranks, the accuracy that rank 0 prints is that of an eighth of the data,
-and the best model is chosen by it. The ranks come to different results.
+there is about its share alone: with eight ranks, the accuracy that rank 0 prints is that of an eighth of the data, and
+the best model is chosen by it. The ranks come to different results: where each of them stops early, or restores its
+best weights, they part.
 
 ## How to be sure
 
 Print the metric on every rank: the numbers differ. Reported where a loop without gradients goes through a loader with
 a DistributedSampler, sums are kept over the loop and printed or returned after it, and neither the file nor one in
 its reach reduces or gathers anything.
+
+In a running training (`ddpdoctor run`): the second evaluation by a sampler with a share for each rank, and the last
+one, after which nothing but barriers was exchanged before the training went on. Not reported where several ranks write
+files meanwhile, which somebody puts together, nor where the script prints the rank with what it has.
 
 ## How to mend it
 
@@ -33,8 +38,23 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import (
+    Ailment,
+    Evaluated,
+    Evidence,
+    FileOpened,
+    FileWritten,
+    Finding,
+    Fix,
+    Monitored,
+    Severity,
+    Training,
+    lint,
+    place,
+    watch,
+)
 
+from .._evaluations import Share, adds_up, evaluation, says_rank, sharded
 from .._source import evaluations, prepared_loaders, sharded_loaders
 
 if TYPE_CHECKING:
@@ -99,3 +119,39 @@ def _told(script: Script, loop: ast.For, held: str) -> ast.AST | None:
         if isinstance(node, ast.Call) and names & read and ast.unparse(node.func).rpartition(".")[2] in TELLS:
             return None if WITH_RANK.search(script.code(node)) else node
     return None
+
+
+@watch(Evaluated)
+def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for an evaluation of shares after which no rank has told another what it has counted."""
+    ranks = evaluation(event, training)
+    if not sharded(ranks) or any(each.told.sent for each in ranks.values()) or event.site is None:
+        return
+    if training.of(Monitored):
+        return  # what decides by the metric is compared itself
+    if not event.number and not event.at_end:
+        return  # one in the midst of the training is not yet a habit
+    if _write_parts(ranks, training) or says_rank(event.site.file) or not adds_up(event.site):
+        return
+    yield Finding(
+        f"what is counted over {next(iter(ranks.values())).started.dataset} is of one rank's share: "
+        f"{len(ranks)} ranks evaluate a share each, and exchange nothing",
+        tuple(
+            Evidence(f"{each.samples} of {each.started.length} samples, then no communication", "an all_reduce of sums",
+                     f"rank {rank}, the loop of {event.site}")
+            for rank, each in ranks.items()
+        )[:8],
+        Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
+        place(event.site),
+    )  # fmt: skip
+
+
+def _write_parts(ranks: dict[int, Share], training: Training) -> bool:
+    """Whether a rank other than the first has written a file since its evaluation began."""
+    written = [*training.of(FileOpened, writes=True), *training.of(FileWritten)]
+    return any(
+        each.pid == share.told.pid and share.started.time <= each.time <= share.told.time
+        for rank, share in ranks.items()
+        if rank
+        for each in written
+    )

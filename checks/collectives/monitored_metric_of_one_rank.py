@@ -5,8 +5,9 @@
 With a sharded validation set each rank computes its metric from its share. Lightning's ModelCheckpoint and
 EarlyStopping, and the transformers Trainer, decide by what their own rank has: the best model is the one that was best
 on a fraction of the data, the number in the file's name is that of rank 0, and a training ends as soon as one rank's
-share has not improved. Nothing raises; Lightning prints one warning ("It is recommended to use `self.log('val_loss',
-..., sync_dist=True)`").
+share has not improved. torch's ReduceLROnPlateau lowers the learning rate of one rank and not of another, and the
+replicas part; so does one that is given what `dist.reduce` left on the ranks that are not its destination. Nothing
+raises; Lightning prints one warning ("It is recommended to use `self.log('val_loss', ..., sync_dist=True)`").
 
 ## How to be sure
 
@@ -49,12 +50,15 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._evaluations import shares_gradients
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP770", Severity.WARNING)
 SHOWN = 8
 APART = 1e-6  # relative: what is reduced is equal to the last bit
+PLATEAU = "ReduceLROnPlateau"
 DECIDES = ("ModelCheckpoint", "EarlyStopping")
 
 
@@ -73,6 +77,8 @@ def while_training(event: Monitored, training: Training) -> Iterator[Finding]:
         f"{'none' if value is None else format(value, '.6g')} on rank {rank}"
         for rank, value in [*values.items()][:SHOWN]
     )
+    if event.by == PLATEAU and not shares_gradients(event.pid, training):
+        return  # models of their own, an ensemble say
     is_trainers = event.by == "Trainer"
     what = f"the Trainer reports {event.name}" if is_trainers else f"{event.by} decides by {event.name}"
     yield Finding(
@@ -83,12 +89,21 @@ def while_training(event: Monitored, training: Training) -> Iterator[Finding]:
             diff="-def evaluate(self, ...):\n+trainer = Trainer(..., compute_metrics=compute_metrics)",
         )
         if is_trainers
+        else REDUCED
+        if event.by == PLATEAU
         else Fix(
             "average it over the ranks where it is logged; log a torchmetrics object itself",
             diff=f'-self.log("{event.name}", value)\n+self.log("{event.name}", value, sync_dist=True)',
         ),
         Place(file=event.file, line=line) if line else place(event.site),
     )
+
+
+REDUCED = Fix(
+    "reduce the metric on all ranks before the scheduler sees it",
+    diff="+total = torch.tensor([loss_sum, count], device=device)\n+torch.distributed.all_reduce(total)\n"
+    "-scheduler.step(loss_sum / count)\n+scheduler.step((total[0] / total[1]).item())",
+)
 
 
 def _differ(values: dict[int, float | None]) -> bool:

@@ -10,9 +10,10 @@ validation are another's training data.
 
 ## How to be sure
 
-Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`),
-ddpdoctor compares digests of the indices of a Subset, and of a list of the data set with an entry for each sample. It
-reports the same entries in another order, or other indices of the same data, under samplers that share out by rank.
+Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`), ddpdoctor
+compares digests of the indices of a Subset, and of a list or an array of the data set with an entry for each sample.
+It reports the same entries in another order, entries of which a part is the same, or other indices of the same data,
+under samplers that share out by rank.
 
 ## How to mend it
 
@@ -50,7 +51,9 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         what, fix = "has a Subset of its own", SPLIT
     else:
         differ = _ordered_differently(seen)
-        what, fix = f"has the list {seen[0].name} in another order", SORT
+        what, fix = f"has {seen[0].name} in another order", SORT
+        if not differ and _overlap(seen):
+            differ, what = True, f"has {seen[0].name} of its own, with entries that other ranks have as well"
     if not differ:
         return
     yield Finding(
@@ -70,6 +73,16 @@ def _ordered_differently(seen: list[DataSeen]) -> bool:
     return known and len({each.members for each in seen}) == 1 and len({each.listed for each in seen}) > 1
 
 
+def _overlap(seen: list[DataSeen]) -> bool:
+    """Whether a part of the entries, not all, are the same."""
+    if len({each.name for each in seen}) > 1 or any(len(each.least) < TELLING for each in seen):
+        return False
+    first, *others = (set(each.least) for each in seen)
+    return any(SOME * len(first) <= len(first & each) < ALL * len(first) for each in others)
+
+
+TELLING = 8  # entries: fewer tell nothing
+SOME, ALL = 0.2, 0.98  # of the entries
 SPLIT = Fix(
     "split with the same generator on all ranks; where the Subset is the rank's share already, leave the sampler out",
     diff="-train, test = random_split(dataset, lengths)\n"

@@ -9,7 +9,8 @@ twice, and the result depends on the number of GPUs. It is a note, since a handf
 ## How to be sure
 
 Compare the number of samples that all ranks evaluated with the length of the data set. ddpdoctor counts the indices
-of all ranks where the sampler does not shuffle.
+of all ranks where the sampler does not shuffle. In a running training (`ddpdoctor run`) it reports an evaluation by a
+DistributedSampler that fills up, after which sums are reduced, and nothing is gathered that could be cut.
 
 ## How to mend it
 
@@ -27,14 +28,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Severity, compare_shares, probe
+from ddpdoctor.check import (
+    Ailment,
+    Evaluated,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Severity,
+    Training,
+    compare_shares,
+    place,
+    probe,
+    watch,
+)
 
+from .._evaluations import evaluation, sharded
 from ._words import at, counted, shown
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP612", Severity.NOTE)
+MEND = Fix(
+    "evaluate each sample once",
+    diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=False), ...)\n"
+    "+share = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))\n"
+    "+loader = DataLoader(share, ...)",
+)
 
 
 @probe
@@ -59,11 +80,35 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
             Evidence(f"{length + shares.extra} samples on all ranks together", f"{length}", "samplers"),
             Evidence(f"on two ranks: {shown(shares.repeated)}", "no sample on two ranks", "samplers"),
         ),
-        Fix(
-            "evaluate each sample once",
-            diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=False), ...)\n"
-            "+share = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))\n"
-            "+loader = DataLoader(share, ...)",
-        ),
+        MEND,
         at(loader, sampler=True),
     )
+
+
+@watch(Evaluated)
+def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for an evaluation whose sampler fills up, and whose sums are then reduced."""
+    ranks = evaluation(event, training)
+    first = next(iter(ranks.values()), None)
+    if first is None or not sharded(ranks) or any(each.started.drop_last for each in ranks.values()):
+        return
+    if any(
+        sampler is None or sampler.kind != "DistributedSampler" or sampler.drop_last
+        for sampler in (each.started.sampler for each in ranks.values())
+    ):
+        return
+    length, extra = first.started.length or 0, -(first.started.length or 0) % len(ranks)
+    operations = {operation for each in ranks.values() for operation, *_ in each.told.sent}
+    if not extra or not operations or operations - {"all_reduce", "reduce"}:
+        return
+    yield Finding(
+        f"{counted(extra, 'sample')} of {length} {'counts' if extra == 1 else 'count'} twice: "
+        f"{length} cannot be divided by {len(ranks)} ranks",
+        (
+            Evidence(f"{sum(each.samples or 0 for each in ranks.values())} samples on all ranks together", f"{length}",
+                     "samplers"),
+            Evidence("their sums are reduced", "the surplus left out", f"after the loop of {event.site}"),
+        ),
+        MEND,
+        place(event.site),
+    )  # fmt: skip

@@ -14,7 +14,8 @@ when both ended and hold the same samples in another order. Constants and labels
 reported where Accelerate, Lightning and the like split later; a note where the factory's name says evaluation.
 
 In a running training (`ddpdoctor run`) digests of the first batches that went whole into the model are compared
-between the ranks.
+between the ranks; and, of a first pass that ran to its end, the number of samples and up to 64 of their checksums, the
+least ones, whatever the order.
 
 ## How to mend it
 
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
+    EpochEnded,
     Evidence,
     Finding,
     OrderSeen,
@@ -46,7 +48,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._passes import same_pass
+from ._passes import same_pass, told
 from ._words import SHOWN, STREAM, at, counted, shared_out, unless_a_framework_splits
 
 if TYPE_CHECKING:
@@ -115,3 +117,40 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         shared_out(training, STREAM),
         place(data.reader if data and data.reader else event.site),
     )
+
+
+@watch(EpochEnded)
+def in_another_order(event: EpochEnded, training: Training) -> Iterator[Finding]:
+    """Compare the samples of a whole first pass, where each rank shuffles by itself."""
+    ranks = same_pass(event, training)
+    ended = {rank: each.ended for rank, each in ranks.items() if each.ended is not None and each.ended.complete}
+    if len(ended) < len(ranks) or not all(
+        each.started.iterable and not each.started.subgroups for each in ranks.values()
+    ):
+        return
+    counts = {each.samples for each in ended.values()}
+    if len(counts) > 1 or not ended or 0 in counts or len(event.least) < FEWEST:
+        return
+    first, *others = (set(each.least) for each in ended.values())
+    started = next(iter(ranks.values())).started
+    same_order = len({each.order.digests for each in ranks.values()}) == 1
+    if same_order or any(len(first & each) < SAME * len(first) for each in others):
+        return  # of the same order another facet speaks
+    data = next(iter(ranks.values())).data
+    yield Finding(
+        f"{started.dataset} yields the same {event.samples} samples on each of {len(ranks)} ranks, in another order",
+        tuple(
+            Evidence(
+                f"{each.samples} samples, the least checksums {told(each.least)}",
+                "other samples on each rank",
+                f"rank {rank}, in the loop of {event.site}",
+            )
+            for rank, each in ended.items()
+        )[:SHOWN],
+        shared_out(training, STREAM),
+        place(data.reader if data and data.reader else event.site),
+    )
+
+
+FEWEST = 16  # checksums: fewer tell nothing
+SAME = 0.98

@@ -12,8 +12,9 @@ Gather the indices of an epoch from all ranks and count them. ddpdoctor does tha
 that an index means the same on each rank. Up to world size minus one samples that fill up the last round are right
 (DistributedSampler pads), or a batch for each rank with samplers that pad batches.
 
-In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's own
-that say that they split; without such a sampler the indices of the ranks' Subsets, or the lists that their data sets
+In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's own that
+say that they split, by their attributes or since their code speaks of a rank and of the number of ranks and each draws
+its share of all there is; without such a sampler the indices of the ranks' Subsets, or the lists that their data sets
 hold, up to 64 entries of each, chosen by a hash that is the same on all ranks.
 
 A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples that no
@@ -42,6 +43,7 @@ from ddpdoctor.check import (
     Fix,
     NotRun,
     OrderSeen,
+    Sampler,
     Severity,
     Shares,
     Table,
@@ -54,7 +56,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._passes import same_data, same_pass, splitting
+from ._passes import RankPass, same_data, same_pass, splitting
 from ._words import SHOWN, at, counted, shown
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ MEND = Fix(
     "+order = torch.randperm(len(dataset), generator=generator).tolist()\n+share = order[rank::world_size]",
 )
 MANY = 0.2  # of the samples that were drawn: ranks that shuffle by themselves have a quarter to two fifths in common
+SLACK = 0.2  # of the data set: what a sampler leaves out at the end, or fills up
 APART = 0.1  # of a pass: a sample that is repeated on purpose comes to the ranks at about the same time
 
 
@@ -180,7 +183,7 @@ def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
 def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
     """Compare what the ranks drew in a whole pass with a sampler of one's own, which says that it splits."""
     ranks = same_pass(event, training)
-    samplers = splitting(ranks)
+    samplers = splitting(ranks) or _of_ones_own(ranks)
     drawn = {rank: each.ended.drawn for rank, each in ranks.items() if each.ended and each.ended.complete}
     if not samplers or len(drawn) < len(ranks) or same_data(ranks) is False:
         return
@@ -204,6 +207,16 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
         MEND,
         place(event.site),
     )
+
+
+def _of_ones_own(ranks: dict[int, RankPass]) -> dict[int, Sampler]:
+    """Return the samplers of a class that speaks of ranks, where together they draw about as much as there is."""
+    found = {rank: each.sampler for rank, each in ranks.items() if each.sampler is not None and each.sampler.splits}
+    claims = any(each.replicas is not None for each in found.values())
+    numbers = {rank: len(each.ended.drawn) * each.ended.stride for rank, each in ranks.items() if each.ended}
+    length = min((each.started.length or 0 for each in ranks.values()), default=0)
+    shares = all(abs(number * len(ranks) - length) <= SLACK * length for number in numbers.values())
+    return found if len(found) == len(ranks) and not claims and shares else {}
 
 
 @watch(OrderSeen)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.report.verdict import number_of
-from ddpdoctor.watch.events import EpochStarted, ParametersHeld, StepFingerprinted
+from ddpdoctor.watch.events import Drew, EpochStarted, Evaluated, FileOpened, ParametersHeld, StepFingerprinted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from ddpdoctor.watch.events import Event
     from ddpdoctor.watch.training import Training
 
 EQUAL = 1e-3  # of the norm
@@ -40,8 +42,7 @@ def compared_text(trainings: Iterable[Training]) -> str:
     if whole or not shards:
         told = [f"{what} {_verdict(steps, name)}" for what, name in (("gradients", "given"), ("weights", "values"))]
         parts.insert(0, f"{number_of(whole, 'parameter')}: {', '.join(told)}")
-    passes = sum(_passes(training) for training in trainings)
-    data = f"; {passes} pass{'' if passes == 1 else 'es'} over loaders" if passes else ""
+    data = "; ".join(["", *_data(trainings)])
     return f"Compared {number_of(len(steps), 'step')}, {', and '.join(parts)}{data}."
 
 
@@ -49,6 +50,23 @@ def first_apart(training: Training) -> StepFingerprinted | None:
     """Return the first step in which the ranks' weights were found different; None where they are equal."""
     apart = [step.ranks[0] for step in _steps(training) if not step.is_equal("values")]
     return min(apart, key=lambda each: each.time, default=None)
+
+
+def _data(trainings: tuple[Training, ...]) -> list[str]:
+    """Say how much of the data was looked at: passes over loaders, evaluations, random draws, files."""
+    passes = sum(_passes(training) for training in trainings)
+    evaluated = sum(_most(training.of(Evaluated)) for training in trainings)
+    draws = sum(_most(training.of(Drew)) for training in trainings)
+    files = len({each.path for training in trainings for each in training.of(FileOpened, writes=True)})
+    found = [f"{passes} pass{'' if passes == 1 else 'es'} over loaders"] if passes else []
+    found += [number_of(evaluated, "evaluation")] if evaluated else []
+    found += [f"random draws of {number_of(draws, 'step')}"] if draws else []
+    return ([", ".join(found)] if found else []) + ([number_of(files, "file") + " written"] if files else [])
+
+
+def _most(events: Sequence[Event]) -> int:
+    """Count the events of the rank that has told most of them."""
+    return max(Counter(each.rank for each in events).values(), default=0)
 
 
 def _passes(training: Training) -> int:

@@ -7,8 +7,18 @@ process iterates is its loader 0. Ranks that run the same script number alike.
 from __future__ import annotations
 
 from ddpdoctor.watch.events.base import Communication, Event, Site, place
-from ddpdoctor.watch.events.data import DataSeen, EpochEnded, EpochSet, EpochStarted, OrderSeen, Sampler
-from ddpdoctor.watch.events.files import FileRead, FileWritten, Loaded
+from ddpdoctor.watch.events.data import (
+    DataSeen,
+    Drew,
+    EpochEnded,
+    EpochSet,
+    EpochStarted,
+    Evaluated,
+    Numbered,
+    OrderSeen,
+    Sampler,
+)
+from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.frameworks import (
     AccumulationUnused,
     BackwardBypassed,
@@ -66,16 +76,20 @@ __all__ = [
     "Communication",
     "DataSeen",
     "Doing",
+    "Drew",
     "Ended",
     "EpochEnded",
     "EpochSet",
     "EpochStarted",
     "Equipped",
     "ErrorSeen",
+    "Evaluated",
     "EvaluationBegan",
     "Event",
     "Exchange",
     "Failed",
+    "FileGrew",
+    "FileOpened",
     "FileRead",
     "FileWritten",
     "FrameworkSeen",
@@ -88,6 +102,7 @@ __all__ = [
     "ManualReduction",
     "Monitored",
     "NeverStepped",
+    "Numbered",
     "OptimizerLoaded",
     "OptimizerSeen",
     "OrderSeen",

@@ -9,7 +9,10 @@ from ddpdoctor.watch.events.base import Event, Site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """What a loader's sampler says of itself; None where it does not have the attribute."""
+    """What a loader's sampler says of itself; None where it does not have the attribute.
+
+    ``splits``: it is of a class of the user's, whose code speaks of a rank and of the number of ranks.
+    """
 
     number: int
     kind: str
@@ -21,6 +24,7 @@ class Sampler:
     length: int | None = None
     drop_last: bool | None = None
     replacement: bool | None = None
+    splits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +35,9 @@ class DataSeen(Event):
     holds. ``picks`` digests the indices of a Subset, ``base`` the contents of what it is a part of. ``listed`` digests
     a list of the data set's that has an entry a sample, and ``members`` the same entries in whatever order; ``first``
     are the first indices, or entries, ``name`` is the attribute; ``least`` some of them as numbers, chosen by their
-    hash: the same ones of equal lists. ``reader`` is the user's method that gives samples. ``generators`` names random
-    generators that it draws from and that the loader's workers have copies of.
+    hash: the same ones of equal lists. ``seeded_by`` is a worker_init_fn that seeds by the worker's number alone: its
+    name, file and line, and the numbers that it holds. ``reader`` is the user's method that gives samples.
+    ``generators`` names random generators that it draws from and that the loader's workers have copies of.
     """
 
     loader: int
@@ -46,6 +51,7 @@ class DataSeen(Event):
     reader: Site | None
     generators: tuple[str, ...]
     least: tuple[int, ...] = ()
+    seeded_by: tuple[str, str, int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,9 @@ class EpochStarted(Event):
 
     ``training`` says that gradients are on and a model that was wrapped is in training mode. ``length`` is that of the
     data set, ``batches`` what len() of the loader says; each None where it has none. ``keeper`` names who made the
-    loader where that is a framework that splits data by itself. ``persistent``: its workers live on after the pass.
+    loader where that is a framework that splits data by itself. ``persistent``: its workers live on after the pass;
+    ``changed`` are attributes of its data set that were given other numbers since the pass before, for which they have
+    copies.
     """
 
     loader: int
@@ -72,6 +80,7 @@ class EpochStarted(Event):
     owning_library: str
     subgroups: bool
     persistent: bool = False
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +113,8 @@ class EpochEnded(Event):
     """A pass over a loader is over: ``complete`` when the sampler, or the data set, had no more.
 
     ``drawn`` are the indices that are multiples of ``stride``, in the order in which the pass drew them; the first
-    pass of a loader alone tells them. ``site`` is the for loop.
+    pass of a loader alone tells them. Of an iterable data set it tells how many ``samples`` it had, 0 where that is not
+    known, and the ``least`` checksums of them. ``site`` is the for loop.
     """
 
     loader: int
@@ -114,3 +124,50 @@ class EpochEnded(Event):
     trained: bool = False
     drawn: tuple[int, ...] = ()
     stride: int = 1
+    samples: int = 0
+    least: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated(Event):
+    """A pass that evaluated has ended, and this process trains again, or gives up its process group (``at_end``).
+
+    ``sent`` are the communications since the pass began, barriers aside: operation, reduction, elements, file, line.
+    ``complete``: the pass ran to its end. ``site`` is the for loop.
+    """
+
+    loader: int
+    number: int
+    sent: tuple[tuple[str, str, int, str, int], ...]
+    complete: bool
+    at_end: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered(Event):
+    """A table from texts to numbers without a gap that the functions that train hold, before the first step.
+
+    ``name`` is the variable, with the attributes that lead there; ``sample`` has entries that are chosen by their hash,
+    each with that hash, and ``first`` the first of them as text. ``site`` is where the function is that holds it.
+    """
+
+    name: str
+    size: int
+    sample: tuple[tuple[int, int], ...]
+    first: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drew(Event):
+    """A model that trains is given one of the first batches of a pass, with torch's random generators in a ``state``.
+
+    ``batch`` counts from 1 and has ``rows``; ``drawn`` is how many random numbers were drawn since it came, at least.
+    ``site`` is the for loop.
+    """
+
+    loader: int
+    number: int
+    batch: int
+    rows: int
+    state: str
+    drawn: int

@@ -43,3 +43,27 @@ class FileRead(Event):
     """torch.load begins to read a path."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOpened(Event):
+    """The user's code opens a file, other than by torch: to write it anew or to append to it, or to read it.
+
+    Reads are told before the first step of an optimizer alone. ``size`` is what the file had before, in bytes, -1
+    where there was none; ``communications`` counts those that the process had begun.
+    """
+
+    path: str
+    writes: bool
+    appends: bool
+    size: int
+    communications: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGrew(Event):
+    """A file that this process has read before its first optimizer step has another size at that step, in bytes."""
+
+    path: str
+    before: int
+    size: int

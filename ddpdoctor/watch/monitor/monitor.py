@@ -237,11 +237,12 @@ class Monitor:
             each.failed, self._dispatcher, gone=each.gone(), ended=each.ended(), progress=each.progress()
         ):
             each.known = True
-            key = (found.check.code, found.finding.place.file, found.finding.place.line)
+            key = _key(found)
             if key not in self._told:
                 self._told.add(key)
                 self.explained.append(found)
-                self._tell([found])
+                if key not in map(_key, self.found):  # what happened on another rank may have told it already
+                    self._tell([found])
 
     def _explain_silence(self, each: Followed) -> None:
         """Ask what all ranks are gone of that told nothing: one died, and the launcher was quicker than the others."""
@@ -255,6 +256,10 @@ class Monitor:
         for each in found:
             self.found.append(each)
             self._say(each)
+
+
+def _key(found: Found) -> tuple[str, str | None, int | None]:
+    return found.check.code, found.finding.place.file, found.finding.place.line
 
 
 def _rank(events: Path) -> Rank:

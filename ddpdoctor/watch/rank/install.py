@@ -30,6 +30,7 @@ class Attached:
             groups,
             loaders,
             models,
+            opens,
             optimizers,
             sharding,
             tensor_parallel,
@@ -38,7 +39,9 @@ class Attached:
         self.recorder = Recorder(settings)
         if settings.rehearsal is not None:
             note_changes(settings.session)
-        every = (builds, clipping, errors, files, groups, loaders, models, optimizers, sharding, tensor_parallel)
+        every = (
+            builds, clipping, errors, files, groups, loaders, models, opens, optimizers, sharding, tensor_parallel,
+        )  # fmt: skip
         self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.rank.process import Process
 
 EVALUATION = "eval_"
+PLATEAU = "ReduceLROnPlateau"
 TRAINER = "Trainer"  # of transformers, whatever a subclass of it is called
 OF_THE_CLOCK = ("runtime", "_per_second", "_time", "_delta", "_flos")
 MOST = 100  # that are told
@@ -38,6 +39,7 @@ class Metrics:
         watched = [f"{package}.callbacks.{each}" for package in LIGHTNING.modules for each in callbacks]
         return [
             *((name, self._before(self._of_callback)) for name in watched),
+            (f"torch.optim.lr_scheduler.{PLATEAU}.step", self._before(self._of_plateau)),
             ("transformers.trainer.Trainer.log", self._before(self._of_trainer)),
         ]
 
@@ -61,6 +63,14 @@ class Metrics:
             self._tell(
                 name, value, by=type(callback).__name__, step=trainer.global_step, module=trainer.lightning_module
             )
+
+    def _of_plateau(self, scheduler: Any, metrics: Any = None, *_: Any) -> None:
+        """Tell of a metric by which torch's own scheduler decides; a tensor is read there as well."""
+        if metrics is not None:
+            number = self.recorder.number("scheduler", scheduler)
+            name = f"the metric of scheduler {number}" if number else "a metric"
+            step = scheduler.last_epoch + 1
+            self._tell(name, metrics, by=PLATEAU, step=step, module=scheduler)
 
     def _of_trainer(self, trainer: Any, logs: Any = None, *_: Any) -> None:
         for name, value in dict(logs or {}).items():

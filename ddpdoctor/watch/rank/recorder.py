@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import threading
@@ -18,7 +19,10 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
 from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
+from ddpdoctor.watch.rank.data.draws import Draws
+from ddpdoctor.watch.rank.data.numberings import Numberings
 from ddpdoctor.watch.rank.data.passes import Feed
+from ddpdoctor.watch.rank.evaluations import Evaluations
 from ddpdoctor.watch.rank.failures import Failures, FindOut
 from ddpdoctor.watch.rank.frameworks import Frameworks
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
@@ -58,10 +62,13 @@ class Recorder:
         self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
         self.last_looks: list[Callable[[], None]] = []
+        self.before_first_step: list[Callable[[], None]] = [Numberings(self).tell]
         self.models = Models(self)
         self.exchanges = Exchanges()
         self.ledger = Ledger(self)
-        self.feed = Feed()
+        self.feed = Feed(Draws(self))
+        self.evaluations = Evaluations(self)
+        self.last_looks.append(functools.partial(self.evaluations.over, at_end=True))
         self.stopwatch = Stopwatch()
         self.profile = self._profile()
         self.handles = Handles(self)
@@ -236,8 +243,8 @@ class Recorder:
             self._answers.end()
         self._writer, self.log, self._answers, self.rank = None, None, None, None
         self._numbers, self._counts = {}, Counter()
-        self.models, self.feed, self.stopwatch = Models(self), Feed(), Stopwatch()
-        self.exchanges, self.ledger = Exchanges(), Ledger(self)
+        self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
+        self.exchanges, self.ledger, self.evaluations = Exchanges(), Ledger(self), Evaluations(self)
         self.handles, self.failures = Handles(self), Failures(self)
         self.frameworks.forget()
         self.trains = TrainingThread(self._trains_in)

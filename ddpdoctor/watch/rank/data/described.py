@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import DataSeen, Sampler
 from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
-from ddpdoctor.watch.rank.data.generators import copied
+from ddpdoctor.watch.rank.data.generators import copied, methods, seeded_by
 from ddpdoctor.watch.rank.data.index_digest import Listing, listing, picks
 from ddpdoctor.watch.user_frames import is_users
 
@@ -33,6 +33,7 @@ def describe(recorder: Process, number: int, loader: Any, *, iterable: bool) -> 
         least=picked.least or listed.least,
         reader=reader(dataset, iterable=iterable),
         generators=() if iterable else copied(loader),
+        seeded_by=None if iterable else seeded_by(loader),
     )
 
 
@@ -85,8 +86,27 @@ def sampler_of(recorder: Process, loader: Any) -> Sampler:
         )
     }  # fmt: skip
     return Sampler(
-        number=recorder.number("sampler", sampler), kind=type(sampler).__name__, length=length(sampler), **facts
+        number=recorder.number("sampler", sampler),
+        kind=type(sampler).__name__,
+        length=length(sampler),
+        splits=_splits(type(sampler)),
+        **facts,
     )
+
+
+RANK = {"rank", "_rank", "get_rank", "global_rank", "local_rank", "process_index", "rank_id"}
+WORLD = {"world", "world_size", "_world_size", "get_world_size", "num_replicas", "num_processes", "n_ranks", "nprocs"}
+
+
+def _splits(kind: type) -> bool:
+    """Whether a class of the user's speaks of a rank and of the number of ranks: it takes a part for each rank."""
+    said = {
+        name
+        for code in methods(kind).values()
+        if is_users(code.co_filename)
+        for name in (*code.co_names, *code.co_varnames, *code.co_freevars)
+    }
+    return bool(RANK & said) and bool(WORLD & said)
 
 
 def length(thing: Any) -> int | None:

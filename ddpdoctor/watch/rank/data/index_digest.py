@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 import os
+import sys
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 LISTED = 200_000  # entries of a list: more would cost a good part of a second
+ROWS = 20_000  # of an array
+NUMBERS = 4_000_000  # of an array
 LEAST = 64  # entries of a list that stand for all of them
 MASK = (1 << 64) - 1
 
@@ -41,13 +46,58 @@ def picks(dataset: Any) -> Listing:
 
 
 def listing(dataset: Any) -> Listing:
-    """Digest the first list of a data set's that has an entry, with a text, for each sample; nothing without one."""
-    for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
-        if isinstance(value, list) and 1 < len(value) <= LISTED and len(value) == len(dataset) and _has_text(value[0]):
-            sums = array("Q", (crc32(repr(each).encode()) for each in value))
-            first = tuple(str(each)[-60:] for each in value[:4])
+    """Digest the first list, or array, of a data set's that has an entry for each sample; nothing without one.
+
+    Entries without a text must all be different, so that they stand for samples.
+    """
+    held = sorted(getattr(dataset, "__dict__", {}).items())
+    found = [(name, value, entries) for name, value in held if (entries := _entries(value, dataset)) is not None]
+    found.sort(key=lambda each: not _is_text(each[2]))
+    for name, value, entries in found:
+        sums = array("Q", (crc32(each if isinstance(each, bytes) else repr(each).encode()) for each in entries))
+        if _is_text(entries) or len(set(sums)) == len(sums):
+            first = tuple(_shown(value, at) for at in range(min(4, len(sums))))
             return Listing(name, _digest(sums), _digest(array("Q", sorted(sums))), first, _least(sums))
     return Listing()
+
+
+def _is_text(entries: Any) -> bool:
+    return isinstance(entries, list) and _has_text(entries[0])
+
+
+def _entries(value: Any, dataset: Any) -> list[Any] | Iterator[bytes] | None:
+    """Return what a data set holds of each of its samples, in an attribute; None where it is something else."""
+    if type(value) is tuple and value and all(hasattr(each, "untyped_storage") for each in value):
+        value = value[0]  # of a TensorDataset
+    if isinstance(value, list):
+        is_one = 1 < len(value) <= LISTED and len(value) == len(dataset)
+        return value if is_one and (_has_text(value[0]) or _is_plain(value[0])) else None
+    kinds = (sys.modules.get("torch"), "Tensor"), (sys.modules.get("numpy"), "ndarray")
+    if not any(module is not None and type(value) is getattr(module, kind) for module, kind in kinds):
+        return None
+    if getattr(getattr(value, "device", "cpu"), "type", "cpu") != "cpu" or getattr(value, "is_sparse", False):
+        return None
+    shape = tuple(value.shape)
+    if len(shape) <= 1 or not 1 < shape[0] <= ROWS or shape[0] != len(dataset) or math.prod(shape) > NUMBERS:
+        return None  # one number a sample is a label
+    rows = value.detach().numpy() if hasattr(value, "detach") else value
+    return (row.tobytes() for row in rows)
+
+
+def _is_plain(entry: Any) -> bool:
+    """Whether an entry holds several numbers: one alone may be a label, or an index."""
+    return (
+        isinstance(entry, (tuple, list))
+        and bool(entry)
+        and all(isinstance(each, (int, float)) or _is_plain(each) for each in entry)
+    )
+
+
+def _shown(value: Any, at: int) -> str:
+    if isinstance(value, list):
+        return str(value[at])[-60:]
+    row = (value[0] if type(value) is tuple else value)[at].flatten()[:3].tolist()
+    return f"({', '.join(format(each, '.4g') for each in row)}, ...)"
 
 
 def _least(numbers: array[int]) -> tuple[int, ...]:

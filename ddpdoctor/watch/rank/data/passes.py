@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
+    from ddpdoctor.watch.rank.data.draws import Draws
 
 AHEAD = 2  # batches that a loop draws before a forward takes the first of them: a prefetcher is one ahead
 FEWEST = 4  # batches, before it is said of all that each went through the model
@@ -40,6 +41,10 @@ class Pass:
     joins: bool = False
     told: bool = False
     over: bool = False
+    complete: bool = False
+    sums: set[int] = field(default_factory=set)
+    summed: int = 0
+    plain: dict[str, Any] = field(default_factory=dict)
 
     @property
     def took_all(self) -> bool:
@@ -51,12 +56,14 @@ class Pass:
 class Feed:
     """The passes whose last batches no forward of a wrapped model has followed yet."""
 
+    draws: Draws
     passes: list[Pass] = field(default_factory=list)
 
     def gave(self, this: Pass, batch: Any) -> None:
         """Take note of a batch that the training was given."""
         this.rows = next(iter(_rows(batch)), None)
         this.waiting += 1
+        self.draws.gave(this)
         if this.waiting == 1:
             self.passes.append(this)
 
@@ -71,6 +78,7 @@ class Feed:
         for this in self.passes:
             if trains and this.waiting <= AHEAD:
                 this.forwards += 1
+                self.draws.taken(this)
                 this.whole += this.rows in rows
                 this.joins = bool(getattr(getattr(wrapper, "_join_config", None), "enable", False))
             this.waiting = 0

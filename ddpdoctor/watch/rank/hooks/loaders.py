@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EpochEnded, EpochStarted, OrderSeen
-from ddpdoctor.watch.rank.data.dataset_digest import digest, sketch_of_batch
+from ddpdoctor.watch.rank.data.dataset_digest import digest, plain, sketch_of_batch, sums_of_rows
 from ddpdoctor.watch.rank.data.described import describe, length, owning_library, sampler_of, subgroups
 from ddpdoctor.watch.rank.data.passes import Pass
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BATCHES = 8  # of a pass, after which it is told; or two of each worker of an iterable data set
 PASSES = 3  # of a loader, in which content is looked at
 LOOKS = 64  # batches of a pass, within which one of a training has met a model that trains
+SUMMED = 100_000  # samples of an iterable data set, whose checksums are looked at
+LEAST = 64  # checksums that are told
 TOLD = 16  # passes of a loader, whose order is told
 
 
@@ -108,11 +110,25 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         owning_library=owning_library(loader),
         subgroups=subgroups(),
         persistent=bool(getattr(loader, "persistent_workers", False)),
+        changed=_changed(loader, before, this),
         site=this.site,
     )
+    if training:
+        recorder.evaluations.over()
+    elif recorder.models.any() and not torch.is_grad_enabled():
+        recorder.evaluations.began(this)
     recorder.frameworks.iterates(loader)
     recorder.over(this.epoch, training=training)
     pending[:] = [this]
+
+
+def _changed(loader: Any, before: Pass | None, this: Pass) -> tuple[str, ...]:
+    """Return what was changed of a data set, and its samples depend on, though workers that live on have copies."""
+    if not getattr(loader, "persistent_workers", False):
+        return ()
+    this.plain = plain(loader.dataset)
+    last = before.plain if before else this.plain
+    return tuple(sorted(name for name, value in this.plain.items() if last.get(name, value) != value))
 
 
 def _tell(recorder: Recorder, this: Pass) -> None:
@@ -158,7 +174,7 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
             recorder.stopwatch.waited(began, this)
             this.batches += 1
             log.counters[event_log.BATCHES] += 1
-            if not this.told and this.batches <= LOOKS:
+            if this.batches <= LOOKS or this.iterable:
                 recorder.safely(_gave, recorder, this, batch)
             return batch
 
@@ -176,9 +192,22 @@ def _feeds_a_model(recorder: Recorder, this: Pass) -> bool:
 
 
 def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:
+    if this.iterable and not this.number and this.summed <= SUMMED:
+        _sum_up(this, batch)
+    if this.told or this.batches > LOOKS:
+        return
     recorder.feed.gave(this, batch)
     if len(this.digests) < this.digested and this.number < PASSES:
         this.digests.append(digest(sketch_of_batch(batch)))
+
+
+def _sum_up(this: Pass, batch: Any) -> None:
+    """Keep those checksums of the samples of a pass that are the least: ranks with the same samples keep the same."""
+    sums = sums_of_rows(batch)
+    this.summed += len(sums)
+    this.sums.update(sums)
+    if len(this.sums) > 2 * LEAST:
+        this.sums = set(sorted(this.sums)[:LEAST])
 
 
 def _cut(recorder: Recorder, this: Pass) -> None:
@@ -187,7 +216,7 @@ def _cut(recorder: Recorder, this: Pass) -> None:
 
 def _end(recorder: Recorder, this: Pass, *, complete: bool = True) -> None:
     if not this.over:
-        this.over = True
+        this.over, this.complete = True, complete
         _tell(recorder, this)
         recorder.emit(
             EpochEnded,
@@ -198,5 +227,7 @@ def _end(recorder: Recorder, this: Pass, *, complete: bool = True) -> None:
             trained=this.forwards > 0,
             drawn=tuple(this.drawn),
             stride=this.stride,
+            samples=this.summed if this.summed <= SUMMED else 0,
+            least=tuple(sorted(this.sums)[:LEAST]),
             site=this.site,
         )

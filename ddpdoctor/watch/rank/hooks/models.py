@@ -82,6 +82,8 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                 log.counters[event_log.FORWARDS] += 1
                 recorder.trains.works()
                 recorder.models.forward(model, with_gradients=is_grad_enabled())
+                if recorder.evaluations.open and model.training and is_grad_enabled():
+                    recorder.safely(recorder.evaluations.over)
                 if recorder.feed.passes:
                     recorder.safely(recorder.feed.taken, model, (args, kwargs))
             began = now()

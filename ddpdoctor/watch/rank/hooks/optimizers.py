@@ -52,8 +52,12 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
             return
         log.counters[event_log.STEPS] += 1
         recorder.trains.works()
+        if recorder.evaluations.open:
+            recorder.safely(recorder.evaluations.over)
         pace = paces.of(optimizer)
         if pace.begin(recorder.models.made):
+            while recorder.before_first_step:
+                recorder.safely(recorder.before_first_step.pop())
             if not has_closure(args, kwargs):
                 recorder.safely(lambda: optimizers.step(optimizer, pace.steps, closure=False))
             recorder.safely(recorder.ledger.before_step, optimizer, pace.steps)

@@ -62,7 +62,7 @@ class Window:
             return
         elements = sum(each.numel() for each in tensors)
         when = "in backward" if in_backward else self.when()
-        exchange = Sent(operation, _reduction(args), "", when, elements, site, self.caller())
+        exchange = Sent(operation, reduction(args), "", when, elements, site, self.caller())
         self.seen.append(exchange)
         dense = [each for each in tensors if is_dense(each)]
         if not dense:
@@ -159,7 +159,8 @@ def _norm(tensors: Sequence[Any]) -> Any:
         return torch.stack([each.detach().float().norm() for each in tensors]).norm()
 
 
-def _reduction(args: tuple[Any, ...]) -> str:
+def reduction(args: tuple[Any, ...]) -> str:
+    """Return the name of the reduction that a communication was given; empty where it has none."""
     import torch.distributed as dist
 
     given = getattr(args[1], "reduceOp", None) if len(args) > 1 else None

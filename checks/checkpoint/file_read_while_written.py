@@ -1,0 +1,108 @@
+"""A rank reads a file that another rank has not finished writing.
+
+## What happens
+
+Rank 0 prepares a data set, a vocabulary or a cache, and the other ranks read it. Without a barrier they come too
+early: the file is not there yet (FileNotFoundError), or they read the part that has been written so far and train on
+that, without an error. To wait until the path exists is not enough: it exists from the moment that it is opened.
+
+## How to be sure
+
+In a training (`ddpdoctor run`) ddpdoctor takes note of the files that ranks write, and of their size when another rank
+reads them before the first step. Reported is a file that is larger at that rank's first step than it was when it read
+it, though nobody had opened it anew; and a file that a rank failed to find and that another rank wrote.
+
+## How to mend it
+
+    if dist.get_rank() == 0:
+        prepare(path)
+    dist.barrier()
+    data = read(path)
+
+Without a process group write beside the name and rename: `os.replace(f"{path}.tmp", path)`.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.barrier".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Failed,
+    FileGrew,
+    FileOpened,
+    Finding,
+    Fix,
+    Severity,
+    Training,
+    place,
+    watch,
+)
+
+AILMENT = Ailment("DDP816", Severity.ERROR)
+MEND = Fix(
+    "wait for the file, on all ranks",
+    diff=" if torch.distributed.get_rank() == 0:\n     prepare(path)\n+torch.distributed.barrier()\n data = read(path)",
+)
+NOT_FOUND = "FileNotFoundError"
+
+
+@watch(FileGrew)
+def that_grew(event: FileGrew, training: Training) -> Iterator[Finding]:
+    """Look for the rank that wrote the rest of a file after this one had read it."""
+    reads = training.of(FileOpened, pid=event.pid, path=event.path, writes=False)
+    writers = training.of(FileOpened, path=event.path, writes=True)
+    if not reads or len(writers) != 1 or event.size < event.before:
+        return
+    (writer,) = writers
+    if writer.pid != event.pid and writer.time < reads[0].time and reads[0].rank is not None:
+        yield _finding(reads[0], writer, f"{event.before} bytes of it", f"{event.size} bytes in the end")
+
+
+@watch(FileOpened)
+def when_written(event: FileOpened, training: Training) -> Iterator[Finding]:
+    """Look for a rank that had failed to find the file."""
+    for failed in training.of(Failed, error=NOT_FOUND):
+        yield from _not_found(failed, event, training)
+
+
+@watch(Failed)
+def when_failed(event: Failed, training: Training) -> Iterator[Finding]:
+    """Look for a rank that wrote the file after this one did not find it."""
+    if event.error == NOT_FOUND:
+        for written in training.of(FileOpened, writes=True):
+            yield from _not_found(event, written, training)
+
+
+def _not_found(failed: Failed, written: FileOpened, training: Training) -> Iterator[Finding]:
+    reads = training.of(FileOpened, pid=failed.pid, path=written.path, writes=False)
+    missing = [each for each in reads if each.size < 0]
+    name = written.path.rpartition("/")[2]
+    said = failed.text.strip().rpartition("\n")[2]
+    if written.writes and written.pid != failed.pid and missing and missing[-1].time < written.time and name in said:
+        yield _finding(missing[-1], written, "before it is there", "")
+
+
+def _finding(read: FileOpened, written: FileOpened, what: str, end: str) -> Finding:
+    return Finding(
+        f"rank {read.rank} reads {read.path} {'while' if end else ''}".rstrip()
+        + (f" rank {written.rank} still writes it: {what}" if end else f" {what}: rank {written.rank} writes it later"),
+        (
+            Evidence(
+                f"opens it to read at {read.time - written.time:+.2f} s"
+                + (f", {read.size} bytes" if end else ", no such file"),
+                "after the write",
+                f"rank {read.rank}, {read.site}",
+            ),
+            Evidence(
+                f"opens it to write at 0.00 s{f', {end}' if end else ''}", "", f"rank {written.rank}, {written.site}"
+            ),
+        ),
+        MEND,
+        place(read.site),
+    )
