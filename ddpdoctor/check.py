@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
     from ddpdoctor.source.exits import LoopLeft, loop_left
+    from ddpdoctor.source.handlers import Handler, handler_around
     from ddpdoctor.source.launch_script import LaunchScript
     from ddpdoctor.source.launchers import Launch
     from ddpdoctor.source.lines import attribute_set_at, called_at, calls_at, logged_at, withs_around
@@ -222,6 +223,7 @@ __all__ = [
     "FrameworkSeen",
     "Gpu",
     "Gpus",
+    "Handler",
     "HeldAtEnd",
     "Host",
     "Index",
@@ -306,6 +308,7 @@ __all__ = [
     "each_two",
     "given",
     "gloo_address",
+    "handler_around",
     "host_from",
     "human_size",
     "in_backward",
@@ -384,6 +387,7 @@ ROOMS = {
     "source.lines": "attribute_set_at called_at calls_at logged_at withs_around",
     "source.rank_facts": "OTHER_RANKS Fact",
     "source.exits": "LoopLeft loop_left",
+    "source.handlers": "Handler handler_around",
     "source.ranks": (
         "RankBlock are_alternatives condition_of_callers is_about_rank one_rank_only other_ranks_only "
         "rank_block rank_condition"

@@ -25,6 +25,7 @@ from ddpdoctor.check import (
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
+from ._handlers import handling
 from ._joins import met_in_join
 from ._one_rank import DEFAULT, alone
 from ._pairs import POINT_TO_POINT, in_branches
@@ -92,7 +93,7 @@ def _why_left(event: Stalled, training: Training) -> Hang:
 
 def _skipped(event: Stalled, training: Training) -> Hang | None:
     """Decide what the source tells for certain of ranks that are at different lines."""
-    if swallowed(event.ranks, training):
+    if swallowed(event.ranks, training) or handling(event):
         return Hang.SWALLOWED
     if alone(event):
         return Hang.GUARDED

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.host.awaited import Awaited
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker
 from ddpdoctor.watch.monitor.operation import JOINING
 from ddpdoctor.watch.training import Training
@@ -93,7 +94,19 @@ def as_data(sighting: Sighting) -> dict[str, Any]:
     return {**asdict(replace(sighting, ranks=())), "kind": KIND, "ranks": ranks}
 
 
-WRITTEN = ("rank", "pid", "seconds", "site", "operation", "function", "stack", "counters", "workers")
+WRITTEN = (
+    "rank",
+    "pid",
+    "seconds",
+    "site",
+    "operation",
+    "function",
+    "stack",
+    "counters",
+    "workers",
+    "threads",
+    "awaited",
+)
 
 
 def read_sighting(name: str, data: object) -> Sighting | None:
@@ -133,10 +146,21 @@ def _sighted(data: Any) -> Sighted:
         recent=(Communication(0, 0.0, operation, "", "", site),) if operation not in {"", JOINING} else (),
         stack=tuple(map(_site, found["stack"])),
         counters=tuple((str(name), int(value)) for name, value in found["counters"]),
-        workers=tuple(Worker(int(each["pid"]), _site(each["site"])) for each in found["workers"]),
+        workers=tuple(
+            Worker(int(each["pid"]), _site(each["site"]), _awaited(each.get("awaited"))) for each in found["workers"]
+        ),
+        threads=tuple((str(name), _site(each)) for name, each in found.get("threads", ())),
+        awaited=_awaited(found.get("awaited")),
     )  # fmt: skip
     backends = tuple(map(str, data["backends"]))
     return Sighted(position, str(data["host"]), backends, int(data["local_size"]), str(data["moved"]))
+
+
+def _awaited(data: Any) -> Awaited | None:
+    if data is None:
+        return None
+    what, mend, command, process, thread = data
+    return Awaited(str(what), str(mend), str(command), int(process), bool(thread))
 
 
 def _site(data: Any) -> Site:

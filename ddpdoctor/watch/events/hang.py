@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.events.base import Communication, Event, Site
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.awaited import Awaited
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,11 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A process that a rank has started, such as a data loader's, that stands still at a line."""
+    """A process that a rank has started, such as a data loader's, that stands still at a line, and what it awaits."""
 
     pid: int
     site: Site
+    awaited: Awaited | None = None
 
 
 class Doing(enum.Enum):
@@ -59,7 +64,8 @@ class Position:
     complete. ``stack`` are the lines of the user's code, innermost first.
     ``seconds``: since its counters last moved, or since it is gone.
     ``counters`` are what counts the loops around these lines, as ``train.epoch``; ``workers`` are processes that the
-    rank has started and that stand still as it does. Both are known only where a process was looked into from outside.
+    rank has started and that stand still as it does; ``threads`` are its other threads in the user's code, by name.
+    These are known only where a process was looked into from outside. ``awaited`` is what one that stands waits for.
     """
 
     rank: int
@@ -77,6 +83,8 @@ class Position:
     stack: tuple[Site, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
     workers: tuple[Worker, ...] = ()
+    threads: tuple[tuple[str, Site], ...] = ()
+    awaited: Awaited | None = None
 
 
 @dataclass(frozen=True, slots=True)
