@@ -54,6 +54,7 @@ class Hang(enum.Enum):
     RECEIVES = "all ranks wait to receive"
     SAME = "all ranks wait in the same collective"
     DIVERGED = "ranks are at different places"
+    CUT = "another host does not answer any more"
     UNSEEN = "all ranks of this host wait, for others that are not seen from here"
 
 
@@ -121,6 +122,8 @@ def absent(event: Stalled, training: Training) -> tuple[int, ...]:
 
 def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
+    if event.silent:
+        return Hang.CUT
     if len(event.ranks) == event.world_size and operations <= POINT_TO_POINT:
         return Hang.RECEIVES
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:

@@ -10,6 +10,7 @@ from ddpdoctor.watch.events.base import Communication, Event, Site
 
 if TYPE_CHECKING:
     from ddpdoctor.host.awaited import Awaited
+    from ddpdoctor.host.connections import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +102,19 @@ class Stalled(Event):
 
     ``siblings`` are looked for where fewer ranks are known than the world has. ``outside``: the ranks were never
     watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
+    ``peers`` are the other ends of their connections, looked for where fewer ranks are known than the world has.
     """
 
     ranks: tuple[Position, ...]
     world_size: int
     siblings: tuple[Sibling, ...] = ()
     outside: bool = False
+    peers: tuple[Peer, ...] = ()
+
+    @property
+    def silent(self) -> tuple[Peer, ...]:
+        """The hosts that do not answer any more, those first that this host cannot reach."""
+        return tuple(sorted((each for each in self.peers if each.silent), key=lambda each: not each.down))
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ddpdoctor.host.awaited import awaited
+from ddpdoctor.host.connections import peers
 from ddpdoctor.host.stack import read_stack
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.event_log import STACK
@@ -129,8 +130,11 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     if any(each.doing is Doing.RESTING for each in found):
         return None
     size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
-    others = siblings(each.pid for each in found) if len(found) < size else ()
-    return Stalled(pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others)
+    pids = [each.pid for each in found] if len(found) < size else []
+    return Stalled(
+        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=siblings(pids) if pids else (),
+        peers=peers(pids),
+    )  # fmt: skip
 
 
 def deaf(ranks: Iterable[Rank]) -> list[Rank]:
