@@ -65,7 +65,7 @@ def _interfaces() -> dict[str, tuple[str, bool]]:
 
 
 def _connections(pid: int) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the addresses, unacknowledged bytes and tries of a process's connections to other addresses."""
+    """Yield the addresses, unacknowledged bytes and tries of a process's connections."""
     own = set(_sockets(pid))
     for table in ("tcp", "tcp6"):
         with suppress(OSError, ValueError, IndexError):
@@ -75,8 +75,7 @@ def _connections(pid: int) -> Iterator[tuple[str, str, int, int]]:
                     continue
                 local, peer = (_address(each.partition(":")[0]) for each in words[1:3])
                 waits = words[5].partition(":")[0] == RESENDS
-                if local != peer:
-                    yield local, peer, int(words[4].partition(":")[0], 16), int(words[6], 16) if waits else 0
+                yield local, peer, int(words[4].partition(":")[0], 16), int(words[6], 16) if waits else 0
 
 
 def _sockets(pid: int) -> Iterator[str]:

@@ -102,7 +102,7 @@ class Stalled(Event):
 
     ``siblings`` are looked for where fewer ranks are known than the world has. ``outside``: the ranks were never
     watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
-    ``peers`` are the other ends of their connections, looked for where fewer ranks are known than the world has.
+    ``peers`` are the other ends of their connections.
     """
 
     ranks: tuple[Position, ...]

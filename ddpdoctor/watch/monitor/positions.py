@@ -130,10 +130,10 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     if any(each.doing is Doing.RESTING for each in found):
         return None
     size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
-    pids = [each.pid for each in found] if len(found) < size else []
+    pids = [each.pid for each in found]
+    others = siblings(pids) if len(pids) < size else ()
     return Stalled(
-        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=siblings(pids) if pids else (),
-        peers=peers(pids),
+        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids)
     )  # fmt: skip
 
 
