@@ -84,13 +84,20 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
-    from ddpdoctor.source.exits import LoopLeft, loop_left
-    from ddpdoctor.source.handlers import Handler, handler_around
-    from ddpdoctor.source.launch_script import LaunchScript
-    from ddpdoctor.source.launchers import Launch
-    from ddpdoctor.source.lines import attribute_set_at, called_at, calls_at, logged_at, withs_around
-    from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import (
+    from ddpdoctor.source.launching.launch_script import LaunchScript
+    from ddpdoctor.source.launching.launchers import Launch
+    from ddpdoctor.source.lines import (
+        attribute_set_at,
+        called_at,
+        calls_at,
+        is_cut_to_length,
+        logged_at,
+        withs_around,
+    )
+    from ddpdoctor.source.reach.exits import LoopLeft, loop_left
+    from ddpdoctor.source.reach.handlers import Handler, handler_around
+    from ddpdoctor.source.reach.rank_facts import OTHER_RANKS, Fact
+    from ddpdoctor.source.reach.ranks import (
         RankBlock,
         are_alternatives,
         condition_of_callers,
@@ -133,6 +140,7 @@ if TYPE_CHECKING:
         Monitored,
         OptimizerSeen,
         OrderSeen,
+        PaddingGathered,
         ParametersHeld,
         PeerLost,
         Position,
@@ -141,6 +149,7 @@ if TYPE_CHECKING:
         RankSteps,
         Sampler,
         ScaledClipped,
+        ScheduleEnded,
         Sharded,
         ShardedTwice,
         ShardsClipped,
@@ -252,6 +261,7 @@ __all__ = [
     "Order",
     "OrderSeen",
     "Outcome",
+    "PaddingGathered",
     "Parameter",
     "ParametersHeld",
     "PeerLost",
@@ -269,6 +279,7 @@ __all__ = [
     "Role",
     "Sampler",
     "ScaledClipped",
+    "ScheduleEnded",
     "Script",
     "Severity",
     "Sharded",
@@ -314,6 +325,7 @@ __all__ = [
     "in_backward",
     "is_about_rank",
     "is_averaged",
+    "is_cut_to_length",
     "is_expanded",
     "is_flat",
     "is_loopback",
@@ -382,20 +394,21 @@ ROOMS = {
     "jobs.outcome": "Died Outcome Raised Returned Stuck",
     "jobs.pool": "Jobs",
     "lint.examine": "Around",
-    "source.launch_script": "LaunchScript",
-    "source.launchers": "Launch",
-    "source.lines": "attribute_set_at called_at calls_at logged_at withs_around",
-    "source.rank_facts": "OTHER_RANKS Fact",
-    "source.exits": "LoopLeft loop_left",
-    "source.handlers": "Handler handler_around",
-    "source.ranks": (
+    "source.launching.launch_script": "LaunchScript",
+    "source.launching.launchers": "Launch",
+    "source.lines": "attribute_set_at called_at calls_at is_cut_to_length logged_at withs_around",
+    "source.reach.rank_facts": "OTHER_RANKS Fact",
+    "source.reach.exits": "LoopLeft loop_left",
+    "source.reach.handlers": "Handler handler_around",
+    "source.reach.ranks": (
         "RankBlock are_alternatives condition_of_callers is_about_rank one_rank_only other_ranks_only "
         "rank_block rank_condition"
     ),
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
-        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
+        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
+        "SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
