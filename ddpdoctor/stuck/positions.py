@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ddpdoctor.host.awaited import awaited
+from ddpdoctor.host.connections import peers
 from ddpdoctor.source.iterations import loop_counters
 from ddpdoctor.stuck.processes import identities
 from ddpdoctor.stuck.sighting import Sighted, Sighting
@@ -43,7 +44,8 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     gone = [Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds) for rank in job.ended_here(identities())]
     missing = [Sighted(each, host) for each in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
-    return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time())
+    others = peers(each.pid for each in job.ranks)
+    return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time(), others)
 
 
 def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
