@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     )
     from ddpdoctor.source.reach.exits import LoopLeft, loop_left
     from ddpdoctor.source.reach.guards import tests_around
+    from ddpdoctor.source.reach.handlers import Handler, handler_around
     from ddpdoctor.source.reach.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.reach.ranks import (
         RankBlock,
@@ -250,6 +251,7 @@ __all__ = [
     "FrameworkSeen",
     "Gpu",
     "Gpus",
+    "Handler",
     "HeldAtEnd",
     "Host",
     "Index",
@@ -341,6 +343,7 @@ __all__ = [
     "each_two",
     "given",
     "gloo_address",
+    "handler_around",
     "host_from",
     "human_size",
     "in_backward",
@@ -423,6 +426,7 @@ ROOMS = {
     "source.reach.rank_facts": "OTHER_RANKS Fact",
     "source.reach.guards": "tests_around",
     "source.reach.exits": "LoopLeft loop_left",
+    "source.reach.handlers": "Handler handler_around",
     "source.reach.ranks": (
         "RankBlock are_alternatives condition_of_callers is_about_rank one_rank_only other_ranks_only "
         "rank_block rank_condition"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -69,16 +70,27 @@ class Hosts:
             self.on(host, "nft flush ruleset; ip link set eth0 up mtu 1500")
 
     def start(
-        self, host: int, *command: str, environ: Mapping[str, str] | None = None, stdin: int | None = None
+        self,
+        host: int,
+        *command: str,
+        environ: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+        output: IO[str] | None = None,
+        apart: bool = False,
     ) -> subprocess.Popen[str]:
-        """Start a command on a host."""
+        """Start a command on a host; what it says goes to ``output``, where that is given.
+
+        ``apart``: it and what it starts see no other processes, and are killed with the one that is returned.
+        """
         inner = 'mount --bind "$1" /etc/hosts && hostname "$2" && shift 2 && exec "$@"'
         return subprocess.Popen(
             [
                 *("ip", "netns", "exec", self._netns(host), "unshare", "--uts", "--mount"),
+                *(("--pid", "--fork", "--mount-proc", "--kill-child") if apart else ()),
                 *("sh", "-c", inner, "sh", str(self.folder / f"hosts.{host}"), NAMES[host], *command),
             ],
-            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            stdin=stdin, stdout=output or subprocess.PIPE, stderr=output or subprocess.PIPE, text=True,
+            start_new_session=True,
             env=self.environ(host) if environ is None else dict(environ),
         )  # fmt: skip
 

@@ -120,6 +120,14 @@ def test_no_environment_breaks_the_reading(environ: dict[str, str]) -> None:
     assert isinstance(read_launch(environ), Launch)
 
 
+def test_what_differs_between_ranks_is_no_token() -> None:
+    """MPICH tells each rank a PMI_ID of its own where its ranks connect by a port."""
+    told = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "MASTER_ADDR": "a"}
+    jobs = {read_launch({**told, "PMI_RANK": rank, "PMI_ID": rank}).job for rank in ("0", "1")}
+
+    assert len(jobs) == 1
+
+
 @pytest.mark.parametrize(
     ("nodes", "first"), [("gpu[003-005,9],login", "gpu003"), ("a,b", "a"), ("n[1]-ib,x", "n1-ib"), ("", "")]
 )

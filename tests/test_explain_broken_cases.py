@@ -31,6 +31,7 @@ DOUBTS = {
     "batch-sizes-differ": ("uneven-inputs", "different batch sizes"),
     "collective-order-mismatch": APART,
     "collective-shape-mismatch": ("collective-timeout", "the shapes of their tensors differ"),
+    "peer-connection-lost": ("collective-timeout", ""),
     "rank-died-or-stuck": ("collective-timeout", "a rank died, or hangs outside of the collective"),
     "ranks-diverge": APART,
     "rank-left-early": ("uneven-inputs", "leaves the script early"),

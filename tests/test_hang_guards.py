@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers import CHECKS
 
+from ddpdoctor.host.connections import Peer
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (
     Communication,
@@ -191,3 +192,61 @@ def test_two_processes_of_one_rank_are_named(script: str, order: tuple[int, int]
     [found] = judge.see_of(judge.trainings.of(1), event)
 
     assert ("both join as rank 0" in found.finding.message) is alive
+
+
+PAIRED = """\
+import torch.distributed as dist
+def share(x):
+    if dist.get_rank() == 0:
+        dist.broadcast(x, 0)
+    else:
+        dist.broadcast(x, 0)
+"""
+UNPAIRED = """\
+import torch.distributed as dist
+def train(model):
+    for batch in loader:
+        model(batch)
+        if dist.get_rank() == 0:
+            dist.barrier()
+"""
+
+
+def of_two_hosts(position: Position, *peers: Peer) -> list[tuple[str, str, int | None]]:
+    """Ask all checks about a hang of which this host sees one rank of two."""
+    event = Stalled(pid=0, time=2.0, ranks=(position,), world_size=2, peers=peers)
+    dispatcher = Dispatcher(CHECKS)
+    found = dispatcher.see(event)
+    assert dispatcher.crashes == []
+    return [(each.check.slug, each.finding.message, each.finding.place.line) for each in found]
+
+
+def test_a_call_of_one_rank_is_named_where_the_others_are_on_other_hosts(tmp_path: Path) -> None:
+    """The source alone is enough, where no other rank calls it anywhere; where one can be on its way, it is a note."""
+    alone, paired = tmp_path / "alone.py", tmp_path / "paired.py"
+    alone.write_text(UNPAIRED)
+    paired.write_text(PAIRED)
+
+    [(slug, message, line)] = of_two_hosts(waits(str(alone), 0, "barrier", 6))
+    assert (slug, line) == ("rank0-only-collective", 6)
+    assert "no other rank calls it" in message
+    [(slug, message, _)] = of_two_hosts(
+        waits(str(paired), 0, "broadcast", 4, recent=calls(str(paired), "broadcast", 4, 4))
+    )
+    assert slug == "slow-rank"
+    assert "rank 1, which this host does not see, has not come" in message
+
+
+def test_a_host_that_does_not_answer_is_named(script: str) -> None:
+    """By what the kernel has in vain sent again, or by the interface that is down; one that acknowledges is not."""
+    waiting = waits(script, 0, "broadcast", OTHER)
+
+    [(slug, message, line)] = of_two_hosts(waiting, Peer("10.0.0.1", "10.0.0.2", 512, 5, "eth0"))
+    assert (slug, line) == ("peer-connection-lost", OTHER)
+    assert "10.0.0.2 has stopped answering" in message
+    [(slug, message, _)] = of_two_hosts(waiting, Peer("10.0.0.1", "10.0.0.2", 0, 0, "eth0", down=True))
+    assert slug == "peer-connection-lost"
+    assert "eth0, the interface of this host at 10.0.0.1, is down" in message
+    for healthy in (Peer("10.0.0.1", "10.0.0.2", 0, 0, "eth0"), Peer("10.0.0.1", "10.0.0.2", 9, 1, "eth0")):
+        [(slug, _, _)] = of_two_hosts(waiting, healthy)
+        assert slug == "slow-rank"

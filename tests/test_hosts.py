@@ -269,6 +269,51 @@ def test_a_port_that_another_program_holds_does_not_keep_them_apart(fresh: Hosts
     assert "0 findings here" in done[1].out, done[1].said
 
 
+TALKS = """
+import json, os, socket, sys, time
+from ddpdoctor.host.connections import peers
+open_to = [socket.create_connection((each, 29600)) for each in sys.argv[1:]]
+print("connected", flush=True)
+input()
+for each in open_to:
+    each.sendall(b"x" * 1000)
+ends = time.monotonic() + 30
+while not any(each.silent for each in peers([os.getpid()])) and time.monotonic() < ends:
+    time.sleep(0.1)
+print(json.dumps({each.peer: [each.silent, each.unacked, each.interface, each.down] for each in peers([os.getpid()])}))
+"""
+HEARS = """
+import os, signal, socket
+server = socket.create_server(("", 29600))
+print("listens", flush=True)
+connection, _ = server.accept()
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_host_whose_cable_is_pulled_is_told_from_one_that_sleeps(fresh: Hosts) -> None:
+    """By what the kernels acknowledge: that of a host whose processes are all stopped still does."""
+    hearing = [fresh.start(host, sys.executable, "-c", HEARS) for host in (1, 2)]
+    try:
+        for each in hearing:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "listens\n"
+        addresses = (fresh.address(1), fresh.address(2))
+        talking = fresh.start(0, sys.executable, "-c", TALKS, *addresses, stdin=subprocess.PIPE)
+        assert talking.stdout is not None
+        assert talking.stdout.readline() == "connected\n"
+        fresh.on(1, "ip link set eth0 down")
+        said, err = talking.communicate("\n", timeout=60)
+    finally:
+        for each in hearing:
+            each.kill()
+            each.communicate()
+    assert json.loads(said) == {
+        addresses[0]: [True, 1000, "eth0", False],
+        addresses[1]: [False, 0, "eth0", False],
+    }, err
+
+
 def test_ctrl_c_on_one_host_ends_the_others(fresh: Hosts) -> None:
     """The master's check is ended while it waits for a third host: the second one learns it, and goes."""
     running = [

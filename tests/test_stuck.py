@@ -26,7 +26,7 @@ from ddpdoctor.stuck.jobs import Job, jobs
 from ddpdoctor.stuck.look import look
 from ddpdoctor.stuck.positions import sighting
 from ddpdoctor.stuck.processes import pythons
-from ddpdoctor.stuck.sighting import as_data
+from ddpdoctor.stuck.sighting import as_data, read_sighting
 from ddpdoctor.stuck.spy import py_spy
 from ddpdoctor.stuck.text import ranks_text
 from ddpdoctor.stuck.verdict import Verdict, verdict
@@ -98,6 +98,18 @@ if rank == 1:
 for batch in DataLoader(Numbers(), 4, num_workers=1, multiprocessing_context="fork"):  # here
     step(model)
 """,
+    "handler": JOIN
+    + """
+def load():
+    if rank == 1:
+        raise ValueError("a bad sample")
+for number in range(9):
+    try:
+        load()
+        step(model)
+    except ValueError:
+        dist.barrier()  # here
+""",
     "all stand": JOIN
     + """
 step(model)
@@ -157,6 +169,7 @@ HANGS = {
     "order": "collective-order-mismatch",
     "iterations": "ranks-diverge",
     "worker": "rank-died-or-stuck",
+    "handler": "exception-swallowed",
     "all stand": "rank-died-or-stuck",
     "leaves": "rank-left-early",
     "never joins": "missing-ranks-at-init",
@@ -267,10 +280,23 @@ def test_the_guilty_line_is_named(started: Started, name: str) -> None:
     assert finding.place.line == marked(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"), [("store", "an answer of the ranks' store"), ("all stand", "a lock, a queue")]
+)
+def test_what_a_rank_waits_for_is_named(started: Started, name: str, words: str) -> None:
+    """As the kernel knows it, also where a report of it is read again."""
+    seen = started.see(name)
+    (finding,) = decided(seen).report.findings()
+    assert f"and waits for {words}" in finding.message
+    again = read_sighting("report", {"facts": {"stuck": json.loads(json.dumps(as_data(seen)))}})
+    assert again is not None
+    assert decided(again).report.findings() == [finding]
+
+
 def test_the_line_of_a_worker_is_named(started: Started) -> None:
     """A rank that waits for its data loader's worker is not the culprit: the worker's line is told, with its text."""
     (finding,) = decided(started.see("worker")).report.findings()
-    assert f"train.py:{marked('worker', 'worker')}" in finding.message
+    assert f"train.py:{marked('worker', 'worker')}, and waits for a lock" in finding.message
     assert "with LOCK:  # worker" in [each.seen for each in finding.evidence]
 
 

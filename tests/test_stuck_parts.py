@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ddpdoctor.cli.stuck import compared
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.host.connections import Peer
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.iterations import loop_counters
 from ddpdoctor.stuck import flight, spy
@@ -189,6 +190,7 @@ class TestReports:
     def test_what_is_written_is_read(self) -> None:
         """Nothing is lost."""
         told = seen(at(0), at(1, Doing.STANDING))
+        told = replace(told, peers=(Peer("10.0.0.1", "10.0.0.2", 512, 6, "eth0"),))
         data = json.loads(json.dumps({"facts": {"stuck": as_data(told)}}))
         assert read_sighting("a.json", data) == told
 

@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from helpers import Command, Script
+
+from ddpdoctor.watch.run import PATIENCE
 
 HANGS = """
 import os, time
@@ -38,6 +41,12 @@ except KeyboardInterrupt:
     os.write(1, b"saved\\n")
     os._exit(0)
 """
+WAITS = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as one that waits in native code
+os.write(1, b"up\\n")
+time.sleep(60)
+"""
 SOON = 22  # seconds: torchrun waits for its ranks for 30
 
 
@@ -53,3 +62,23 @@ def test_ctrl_c(torchrun: Command, script: Script, text: str, printed: str) -> N
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(SOON) != 0
         assert process.stdout.read() == printed
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize(("nodes", "ended"), [("2", True), ("1", False)])
+def test_ctrl_c_ends_a_torchrun_that_waits_for_other_nodes(tmp_path: Path, nodes: str, ended: bool) -> None:  # noqa: FBT001
+    """It has no rank, and hears nothing in native code; any other command is left to its own end."""
+    launcher = tmp_path / "torchrun"
+    launcher.write_text(WAITS)
+    command = [sys.executable, "-m", "ddpdoctor", "run", "-q", "--", sys.executable, str(launcher), f"--nnodes={nodes}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        os.killpg(process.pid, signal.SIGINT)
+        if ended:
+            assert process.wait(SOON) == 128 + signal.SIGTERM
+            return
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(PATIENCE + 2)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(SOON) == 128 + signal.SIGTERM

@@ -25,6 +25,7 @@ from ddpdoctor.check import (
 from .._store import meets_nowhere, misses_the_store
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
+from ._handlers import handling
 from ._joins import met_in_join
 from ._one_rank import DEFAULT, alone
 from ._pairs import POINT_TO_POINT, in_branches
@@ -53,6 +54,7 @@ class Hang(enum.Enum):
     RECEIVES = "all ranks wait to receive"
     SAME = "all ranks wait in the same collective"
     DIVERGED = "ranks are at different places"
+    CUT = "another host does not answer any more"
     UNSEEN = "all ranks of this host wait, for others that are not seen from here"
 
 
@@ -92,7 +94,7 @@ def _why_left(event: Stalled, training: Training) -> Hang:
 
 def _skipped(event: Stalled, training: Training) -> Hang | None:
     """Decide what the source tells for certain of ranks that are at different lines."""
-    if swallowed(event.ranks, training):
+    if swallowed(event.ranks, training) or handling(event):
         return Hang.SWALLOWED
     if alone(event):
         return Hang.GUARDED
@@ -120,6 +122,8 @@ def absent(event: Stalled, training: Training) -> tuple[int, ...]:
 
 def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
+    if event.silent:
+        return Hang.CUT
     if len(event.ranks) == event.world_size and operations <= POINT_TO_POINT:
         return Hang.RECEIVES
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:

@@ -17,6 +17,7 @@ from ddpdoctor.check import (
 )
 
 from ._pairs import POINT_TO_POINT
+from ._source_alone import is_called_alone
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Communication, Position, Site, Stalled
@@ -60,7 +61,11 @@ def _waits_alone(event: Stalled) -> Iterator[Guarded]:
             continue
         for site in position.stack or filter(None, (position.site,)):
             guard = one_rank_only(site.file, site.line)
-            if guard and not any(_is_beside(site, other) for other in event.ranks if other is not position):
+            if (
+                guard
+                and not _can_be_answered(event, site)
+                and not any(_is_beside(site, other) for other in event.ranks if other is not position)
+            ):
                 yield Guarded(position, position.site, site, guard, called(position.site, position.operation))
 
 
@@ -75,8 +80,17 @@ def _called_alone(event: Stalled) -> Iterator[Guarded]:
             if call.site is None or call.group not in DEFAULT or call.operation in UNPAIRED:
                 continue
             guard = one_rank_only(call.site.file, call.site.line)
-            if guard and not any(_answers(each, call) for recent in others for each in recent):
+            if (
+                guard
+                and not _can_be_answered(event, call.site)
+                and not any(_answers(each, call) for recent in others for each in recent)
+            ):
                 yield Guarded(position, call.site, call.site, guard, called(call.site, call.operation))
+
+
+def _can_be_answered(event: Stalled, site: Site) -> bool:
+    """Whether ranks that are not seen can be on their way to a call of their own, where no other one is seen."""
+    return not event.ranks[1:] and not is_called_alone(site.file, site.line)
 
 
 def _answers(other: Communication, call: Communication) -> bool:

@@ -10,6 +10,7 @@ the time-out, and the numbers in between are wrong without a word.
 
 ## How to be sure
 
+Where one rank waits in the handler of an exception, and another one in the lines that it is for, both lines are told.
 `ddpdoctor run` sees the exceptions that torch and the loaders raise into the training's lines; it names one where
 the rank has gone on after it and another rank had none there, and the training hangs, or a rank was lost.
 
@@ -31,6 +32,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Training, place, watch
 
 from ._alone import called_alone
+from ._handlers import Handling, handling
 from ._hangs import Hang, on_hang, seen, short, table
 from ._swallowed import Swallowed, swallowed
 
@@ -42,6 +44,27 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield the error, and who waits since."""
     if found := swallowed(event.ranks, training):
         yield _finding(found, seen(event), table=table(event))
+    elif met := handling(event):
+        yield _in_its_handler(met, event)
+
+
+def _in_its_handler(met: Handling, event: Stalled) -> Finding:
+    rank, handler = met.rank, met.handler
+    return Finding(
+        f"rank {rank.rank} has caught an exception (`{handler.said}`, line {handler.line}), and waits in "
+        f"{rank.operation} at {short(met.at)}; rank {met.other.rank} has met none, and waits in "
+        f"{met.other.operation} at {short(met.tries)}",
+        (
+            Evidence(f"in the handler `{handler.said}`", "no collective there", f"rank {rank.rank}, {short(met.at)}"),
+            *seen(event),
+        ),
+        Fix(
+            "let the error end the training, or tell all ranks of it, and let all take the same way",
+            diff=f"-{handler.said}:\n-    ...\n+{handler.said}:\n+    raise",
+        ),
+        place(met.at, rank=rank.rank),
+        table=table(event),
+    )
 
 
 @watch(PeerLost)

@@ -36,14 +36,10 @@ Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collectiv
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    COLLECTIVES,
-    OTHER_RANKS,
     Ailment,
     Evidence,
     Finding,
@@ -53,7 +49,6 @@ from ddpdoctor.check import (
     Place,
     Severity,
     Stalled,
-    keyword,
     lint,
     place,
     watch,
@@ -65,6 +60,7 @@ from ._called import told_of
 from ._guards import Crossed, crossed, guarded
 from ._hangs import Hang, on_hang, seen, short, table, where
 from ._one_rank import Guarded, alone, shown
+from ._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ._watchdog import Timeout, on_timeout, story_of
 
 if TYPE_CHECKING:
@@ -118,13 +114,13 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 
 def _alone(found: Guarded, event: Stalled) -> Finding:
     position = found.position
-    other = next(each for each in event.ranks if each.rank != position.rank)
+    other = next((each for each in event.ranks if each.rank != position.rank), None)
+    skipped = f"rank {other.rank} has skipped it and {where(other)}" if other else "no other rank calls it"
     caller = "" if found.at == found.site else f", called at {short(found.site)}"
     does = "waits in" if found.waits else "called"
     told = told_of(found.at, found.call, found.guard)
     return Finding(
-        f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: "
-        f"rank {other.rank} has skipped it and {where(other)}",
+        f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: {skipped}",
         (
             *seen(event),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
@@ -196,94 +192,26 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a collective that one rank alone is let through to, and that the others nowhere call for themselves."""
-    for call in script.calls(*COLLECTIVES):
-        guard = script.one_rank_guard(call)
-        if guard is None or keyword(call, "group") is not None or any(map(_is_group, call.args)):
-            continue
-        if not _has_counterpart(script, call) and not _others_call(script, call, guard.test):
-            yield Finding(
-                f"{script.code(call.func)} is called by one rank alone, and waits for the others until it times out",
-                (script.seen(call, "a call on all ranks"), script.seen(guard.test)),
-                Fix("call it outside of this branch, so that all ranks do"),
-                script.place(call),
-            )
-
-
-def _is_group(node: ast.expr) -> bool:
-    return "group" in ast.unparse(node)
-
-
-def _others_call(script: Script, call: ast.Call, test: ast.expr) -> bool:
-    """Whether the ranks that the test keeps out call something instead, in which the collective can be."""
-    branch = script.tree.parents.get(test)
-    while branch is not None and not isinstance(branch, (ast.If, ast.stmt)):
-        branch = script.tree.parents.get(branch)
-    if not isinstance(branch, ast.If):
-        return False
-    around = [*script.tree.above(call)]
-    away = branch.orelse if any(each in branch.body for each in around) else branch.body
-    return any(isinstance(node, ast.Call) and script.resolve(node.func) != "print" for node in script.inside(*away))
-
-
-def _has_counterpart(script: Script, call: ast.Call) -> bool:
-    """Whether a collective stands where only the other ranks come, or one that they can be in at the same time.
-
-    One that all ranks reach later in the same function is no counterpart: the one rank calls it as well.
-    """
-    for other in script.calls(*COLLECTIVES):
-        if any(guard.who(script.tree) == OTHER_RANKS for guard in script.guards(other)):
-            return True
-        if script.one_rank_guard(other) is None and any(
-            guard.is_rankish(script.tree) for guard in script.guards(other)
-        ):
-            return True
-    return bool(script.function(call)) and any(
-        isinstance(node, (ast.Yield, ast.YieldFrom)) and script.function(node) is script.function(call)
-        for node in script.tree.nodes
-    )
-
-
-@lint
-def within_helpers(script: Script) -> Iterator[Finding]:
-    """Look for a call of a function of the project, by one rank alone, in which all ranks are to meet."""
-    for call in script.nodes(ast.Call) if script.joins else ():
-        inner = _meeting(script, call)
-        guard = script.one_rank_guard(call) if inner is not None and _is_only(script, call) else None
-        if guard is None or _others_call(script, call, guard.test) or _has_counterpart(script, call):
-            continue
+    for call, test in calls_of_one_rank(script):
         yield Finding(
-            f"{script.code(call.func)} is called by one rank alone, and calls {inner}: it waits for the others until "
-            "it times out",
-            (script.seen(call, "a call on all ranks"), script.seen(guard.test)),
+            f"{script.code(call.func)} is called by one rank alone, and waits for the others until it times out",
+            (script.seen(call, "a call on all ranks"), script.seen(test)),
             Fix("call it outside of this branch, so that all ranks do"),
             script.place(call),
         )
 
 
-def _is_only(script: Script, call: ast.Call) -> bool:
-    """Whether nothing else in the file calls the same function."""
-    code = ast.dump(call.func)
-    return sum(ast.dump(each.func) == code for each in script.nodes(ast.Call)) == 1
-
-
-def _meeting(script: Script, call: ast.Call) -> str | None:
-    """Return the collective that the function of a call comes to on each of its ways, where there is a group."""
-    found = script.defined(call.func)
-    if found is None or not isinstance(found[1], ast.FunctionDef) or found[1].decorator_list:
-        return None
-    tree, function = found
-    for node in tree.of(ast.Call):
-        path = script.names_in(tree, node.func)
-        if path not in COLLECTIVES or tree.function(node) is not function or keyword(node, "group") is not None:
-            continue
-        tests = [ast.unparse(each.test) for each in script.guards_in(tree, node)]
-        if all(re.fullmatch(ALWAYS, each) for each in tests) and not any(map(_is_group, node.args)):
-            return ast.unparse(node.func)
-    return None
-
-
-ALWAYS = r"(?:not )?(?:\w+\.)*(?:is_initialized|is_available)\(\)"
-"""Tests that are the same on all ranks: whether there is a group at all."""
+@lint
+def within_helpers(script: Script) -> Iterator[Finding]:
+    """Look for a call of a function of the project, by one rank alone, in which all ranks are to meet."""
+    for call, test, inner in helpers_of_one_rank(script):
+        yield Finding(
+            f"{script.code(call.func)} is called by one rank alone, and calls {inner}: it waits for the others until "
+            "it times out",
+            (script.seen(call, "a call on all ranks"), script.seen(test)),
+            Fix("call it outside of this branch, so that all ranks do"),
+            script.place(call),
+        )
 
 
 @lint

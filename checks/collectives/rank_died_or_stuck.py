@@ -200,11 +200,15 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     lost = (gone or event.doing(Doing.STANDING))[0]
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
-    keeps = _keeps(lost)
+    keeps = _keeps(lost, event)
+    awaits = lost.awaited
     yield Finding(
         f"rank {lost.rank} {where(lost)}{keeps}; {_who_waits(event)}",
         (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *_lines(lost)),
-        Fix(f"mend what keeps rank {lost.rank}", command=REVIVE[lost.doing].format(pid=lost.pid)),
+        Fix(
+            (awaits and awaits.mend) or f"mend what keeps rank {lost.rank}",
+            command=(awaits and awaits.command) or REVIVE[lost.doing].format(pid=lost.pid),
+        ),
         place((failed[-1] if failed else lost).site, rank=lost.rank),
         table=table(event),
     )
@@ -218,15 +222,26 @@ def _who_waits(event: Stalled) -> str:
     return "no rank waits for it" + (", all stand still" if len(event.ranks) > 1 else "")
 
 
-def _keeps(lost: Position) -> str:
-    """Return what a rank that stands waits for, where its own worker processes stand as well."""
-    stands = next((each for each in lost.workers), None)
-    return f": its worker process {stands.pid} stands still at {short(stands.site)}" if stands else ""
+def _keeps(lost: Position, event: Stalled) -> str:
+    """Return what a rank that stands waits for: a worker process of its own, which stands as well, or anything else."""
+    stands = next(iter(lost.workers), None)
+    at = f": its worker process {stands.pid} stands still at {short(stands.site)}" if stands else ""
+    awaited = (stands or lost).awaited
+    if awaited is None:
+        return at
+    whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
+    return f"{at}, and waits for {awaited.what}{whom}"
 
 
 def _lines(lost: Position) -> Iterator[Evidence]:
     """Yield the source of the lines at which a rank and its workers stand, where it is read from outside."""
-    for site, source in ((lost.site, f"rank {lost.rank}"), *((each.site, f"PID {each.pid}") for each in lost.workers)):
+    if lost.awaited is not None and lost.awaited.thread and not lost.threads:
+        yield Evidence("no other thread of it runs the script's code", "", f"rank {lost.rank}")
+    for site, source in (
+        (lost.site, f"rank {lost.rank}"),
+        *((each, f"rank {lost.rank}, thread {name}") for name, each in lost.threads),
+        *((each.site, f"PID {each.pid}") for each in lost.workers),
+    ):
         if lost.stack and site is not None and (text := getline(site.file, site.line).strip()):
             yield Evidence(text, "", f"{source}, {short(site)}")
 

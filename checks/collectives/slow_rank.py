@@ -36,6 +36,7 @@ from ddpdoctor.check import (
     Ailment,
     Ambiguity,
     Doing,
+    Evidence,
     Finding,
     Fix,
     Log,
@@ -51,7 +52,7 @@ from ._watchdog import Timeout, named, on_timeout, story_of
 
 AILMENT = Ailment("DDP711", Severity.ERROR)
 SHOWN = 8  # ranks
-WATCH = "ddpdoctor run -- torchrun --nnodes=2 ... train.py   # on each host"
+WATCH = "ddpdoctor stuck   # on each of the other hosts, while it hangs"
 ELSEWHERE = "ddpdoctor stuck --report HOST.json   # on each host\nddpdoctor stuck HOST.json HOST2.json"
 FIX = Fix(
     "prepare the data before the training, or give the group more time",
@@ -113,9 +114,16 @@ def elsewhere(event: Stalled) -> Iterator[Finding]:
         f"all ranks of this host wait, rank {waiting.rank} in {waiting.operation} at {short(waiting.site)}; "
         f"{named(others[:SHOWN])}{' and more' if others[SHOWN:] else ''}, which this host does not see, "
         f"{'have' if others[1:] else 'has'} not come",
-        seen(event),
+        (
+            *seen(event),
+            *(
+                Evidence("all that was sent to it is acknowledged", "", f"{each.peer}, the kernel's account")
+                for each in event.peers[:SHOWN]
+                if not each.unacked
+            ),
+        ),
         Fix(
-            "see what the ranks of the other hosts do: start the same command on each host with the watch",
+            "see what the ranks of the other hosts do: `ddpdoctor run` says it there, where they run under it",
             command=WATCH,
         )
         if not event.outside

@@ -15,13 +15,18 @@ not what a rank that ends leaves behind: the network broke, or the host is down.
 
 The log of that rank ends before this message. If it goes on, the network between the hosts broke.
 
+Before anybody gives up, a rank waits in silence, over gloo for 15 minutes. `ddpdoctor run` looks at what the kernel
+knows then: whether the interface is down, and what was sent and never acknowledged, however often. A host
+whose processes are busy or stopped acknowledges all the same, so that it is not taken for one that is gone.
+
 ## How to mend it
 
 Mend the first error of that rank.
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13. Source: NCCL, src/misc/socket.cc and ncclGetErrorString; gloo, transport/tcp/pair.cc.
+Holds for torch 2.2 to 2.13. Source: NCCL, src/misc/socket.cc and ncclGetErrorString; gloo, transport/tcp/pair.cc;
+Linux, Documentation/networking/proc_net_tcp.rst.
 """
 
 from __future__ import annotations
@@ -29,8 +34,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Role, Severity, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Role,
+    Severity,
+    Stalled,
+    log_pattern,
+    place,
+)
 
+from ..collectives._hangs import Hang, on_hang, seen, short
 from ._peers import BOOTSTRAP, name
 
 AILMENT = Ailment("DDP343", Severity.ERROR)
@@ -77,5 +96,39 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ambiguity=Ambiguity(
             causes[::-1] if broke else causes,
             "ddpdoctor explain LOGS_OF_ALL_RANKS",
+        ),
+    )
+
+
+@on_hang(Hang.CUT)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield the interface that is down, or the host that acknowledges nothing, and who waits for it."""
+    gone = event.silent[0]
+    waiting = event.ranks[0]
+    waits = f"rank {waiting.rank} waits in {waiting.operation} at {short(waiting.site)}"
+    if gone.down:
+        yield Finding(
+            f"{gone.interface}, the interface of this host at {gone.local}, is down: {gone.peer} is out of reach; "
+            f"{waits}",
+            (Evidence(f"{gone.interface} is down", "it is up, and its cable plugged in", gone.local), *seen(event)),
+            Fix(f"bring {gone.interface} up again, and start anew", command=f"ip link show {gone.interface}"),
+            place(waiting.site, rank=waiting.rank),
+        )
+        return
+    yield Finding(
+        f"{gone.peer} has stopped answering: its kernel acknowledges nothing of what this host sends; {waits}",
+        (
+            Evidence(
+                f"{gone.unacked} bytes to {gone.peer}, sent again {gone.tries} times",
+                "acknowledged at once, however busy the processes there are",
+                f"from {gone.local}",
+            ),
+            *seen(event),
+        ),
+        Fix(f"see to the host {gone.peer} and the network to it, and start anew", command=f"ping -c 3 {gone.peer}"),
+        place(waiting.site, rank=waiting.rank),
+        ambiguity=Ambiguity(
+            (f"the host {gone.peer} is down or frozen", "the network to it broke", "large packets are lost (MTU)"),
+            f"ping -c 3 {gone.peer}; ping -c 3 -M do -s 1472 {gone.peer}",
         ),
     )

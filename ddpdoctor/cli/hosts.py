@@ -18,7 +18,8 @@ from ddpdoctor.cluster.code import hashes
 from ddpdoctor.cluster.host import as_data, describe
 from ddpdoctor.cluster.joint import DEADLINE, add_up, free_port
 from ddpdoctor.cluster.launch import Launch, read_launch
-from ddpdoctor.cluster.meeting import Board, Invitation, Meeting, meet
+from ddpdoctor.cluster.meet import meet
+from ddpdoctor.cluster.meeting import Board, Invitation, Meeting
 from ddpdoctor.cluster.reported import as_data as findings_data
 from ddpdoctor.cluster.reported import with_reported
 from ddpdoctor.cluster.server import listening

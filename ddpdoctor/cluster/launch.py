@@ -1,9 +1,9 @@
 """What a launcher tells this process: which host of how many, and where the master is.
 
 Sources: torch/distributed/elastic/agent/server/local_elastic_agent.py; srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Open
-MPI's FAQ, "What environment variables are set"; hydra's proxy of MPICH 4; PMIx 4; bsub and jsrun of LSF; kubeflow's
-training operator, pkg/controller.v1/pytorch/envvar.go; sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md; AzureML's
-"distributed GPU training"; deepspeed/launcher/launch.py; horovod/runner/gloo_run.py.
+MPI's FAQ, "What environment variables are set"; hydra's proxy of MPICH 4 (4.0.2 was run: it names no job); PMIx 4; bsub
+and jsrun of LSF; kubeflow's training operator, pytorch/envvar.go; sagemaker-training-toolkit,
+ENVIRONMENT_VARIABLES.md; AzureML's "distributed GPU training"; deepspeed, launch.py; horovod/runner/gloo_run.py.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LAUNCHERS = (
     ),
     Launcher(
         "MPICH", ("PMI_RANK", "MPI_LOCALNRANKS"), "", "", "PMI_RANK", "PMI_SIZE",
-        "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ("PMI_ID",),
+        "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
     ),
     Launcher("by hand", ("WORLD_SIZE", "RANK")),
 )  # fmt: skip

@@ -26,6 +26,12 @@ class Rank:
         """The process's number."""
         return self.process.pid
 
+    @property
+    def store(self) -> int:
+        """The port at which the ranks' store listens; 0 where nothing was said of it."""
+        port = self.process.environ.get("MASTER_PORT", "")
+        return int(port) if port.isdecimal() else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

@@ -8,6 +8,10 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import psutil
+
+from ddpdoctor.host.awaited import awaited
+from ddpdoctor.host.connections import peers
 from ddpdoctor.source.iterations import loop_counters
 from ddpdoctor.stuck.processes import identities
 from ddpdoctor.stuck.sighting import Sighted, Sighting
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.look import Seen
     from ddpdoctor.stuck.spy import Stack
 
+BLOCKED = 120.0  # seconds in one disk wait, after which Linux itself says so (kernel.hung_task_timeout_secs)
 LOADER = "torch/utils/data/dataloader.py"
 
 
@@ -40,7 +45,8 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     gone = [Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds) for rank in job.ended_here(identities())]
     missing = [Sighted(each, host) for each in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
-    return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time())
+    others = peers(each.pid for each in job.ranks)
+    return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time(), others)
 
 
 def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
@@ -65,6 +71,8 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         stack=sites,
         counters=tuple(_counters(seen.stack)),
         workers=below,
+        threads=tuple((name, Site(each.file, each.line, each.function)) for name, each in seen.stack.others),
+        awaited=awaited(rank.pid, frames, rank.store) if doing is Doing.STANDING and not below else None,
     )
 
 
@@ -87,10 +95,10 @@ def _moved(seen: Seen) -> str:
 
 def _doing(seen: Seen, operation: str, backends: tuple[str, ...]) -> Doing:
     """Decide what a rank does; one that joins asks the store all the time, one that waits for its GPU computes."""
-    if seen.gone:
-        return Doing.DIED
-    if seen.stopped:
-        return Doing.STOPPED
+    if seen.gone or seen.stopped:
+        return Doing.DIED if seen.gone else Doing.STOPPED
+    if seen.state == psutil.STATUS_DISK_SLEEP and (seen.rested or 0.0) > BLOCKED and not seen.moves:
+        return Doing.STANDING
     if operation and (operation == JOINING or "nccl" in backends):
         return Doing.WORKING if seen.moves else Doing.WAITING
     if seen.moves or seen.works(alone=bool(operation)):

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.host.awaited import Awaited
+from ddpdoctor.host.connections import Peer
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker
 from ddpdoctor.watch.monitor.operation import JOINING
 from ddpdoctor.watch.training import Training
@@ -38,7 +40,8 @@ class Sighted:
 class Sighting:
     """All ranks that were seen, in their order; ``at`` is when that was, in seconds since the epoch.
 
-    ``address`` is where they meet, ``run`` the launcher's name of this start; both are empty where unknown.
+    ``address`` is where they meet, ``run`` the launcher's name of this start; both are empty where unknown. ``peers``
+    are the other ends of the ranks' connections.
     """
 
     ranks: tuple[Sighted, ...]
@@ -46,6 +49,7 @@ class Sighting:
     address: str
     run: str
     at: float
+    peers: tuple[Peer, ...] = ()
 
     @property
     def positions(self) -> tuple[Position, ...]:
@@ -59,7 +63,9 @@ class Sighting:
 
     def stalled(self) -> Stalled:
         """Return the event that the watch's checks of hangs are shown."""
-        return Stalled(pid=0, time=self.at, ranks=self.positions, world_size=self.world_size, outside=True)
+        return Stalled(
+            pid=0, time=self.at, ranks=self.positions, world_size=self.world_size, outside=True, peers=self.peers
+        )
 
     def told(self) -> Training:
         """Return what the ranks would have told a watch: which have come to their process group, and where."""
@@ -93,7 +99,19 @@ def as_data(sighting: Sighting) -> dict[str, Any]:
     return {**asdict(replace(sighting, ranks=())), "kind": KIND, "ranks": ranks}
 
 
-WRITTEN = ("rank", "pid", "seconds", "site", "operation", "function", "stack", "counters", "workers")
+WRITTEN = (
+    "rank",
+    "pid",
+    "seconds",
+    "site",
+    "operation",
+    "function",
+    "stack",
+    "counters",
+    "workers",
+    "threads",
+    "awaited",
+)
 
 
 def read_sighting(name: str, data: object) -> Sighting | None:
@@ -111,7 +129,7 @@ def read_sighting(name: str, data: object) -> Sighting | None:
             raise BadTarget(f"{name}: written by another version of ddpdoctor ({found['kind']}, and this reads {KIND})")
         sighting = Sighting(
             tuple(map(_sighted, found["ranks"])), int(found["world_size"]), str(found["address"]), str(found["run"]),
-            float(found["at"]),
+            float(found["at"]), tuple(_peer(each) for each in found.get("peers", ())),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
         raise BadTarget(f"{name}: this report of ddpdoctor stuck is damaged ({type(exc).__name__})") from None
@@ -133,10 +151,28 @@ def _sighted(data: Any) -> Sighted:
         recent=(Communication(0, 0.0, operation, "", "", site),) if operation not in {"", JOINING} else (),
         stack=tuple(map(_site, found["stack"])),
         counters=tuple((str(name), int(value)) for name, value in found["counters"]),
-        workers=tuple(Worker(int(each["pid"]), _site(each["site"])) for each in found["workers"]),
+        workers=tuple(
+            Worker(int(each["pid"]), _site(each["site"]), _awaited(each.get("awaited"))) for each in found["workers"]
+        ),
+        threads=tuple((str(name), _site(each)) for name, each in found.get("threads", ())),
+        awaited=_awaited(found.get("awaited")),
     )  # fmt: skip
     backends = tuple(map(str, data["backends"]))
     return Sighted(position, str(data["host"]), backends, int(data["local_size"]), str(data["moved"]))
+
+
+def _peer(data: Any) -> Peer:
+    return Peer(
+        str(data["local"]), str(data["peer"]), int(data["unacked"]), int(data["tries"]), str(data["interface"]),
+        bool(data["down"]),
+    )  # fmt: skip
+
+
+def _awaited(data: Any) -> Awaited | None:
+    if data is None:
+        return None
+    what, mend, command, process, thread = data
+    return Awaited(str(what), str(mend), str(command), int(process), bool(thread))
 
 
 def _site(data: Any) -> Site:
@@ -166,7 +202,8 @@ def merged(named: Sequence[tuple[str, Sighting]]) -> Sighting:
                 raise BadTarget(f"rank {rank.rank} is in {owners[rank.rank]} and in {name}: two processes are one rank")
             owners[rank.rank] = name
     ranks = sorted((rank for _, each in named for rank in each.ranks), key=lambda each: each.position.rank)
-    return replace(first, ranks=tuple(ranks), at=max(each.at for _, each in named))
+    peers = tuple(peer for _, each in named for peer in each.peers)
+    return replace(first, ranks=tuple(ranks), at=max(each.at for _, each in named), peers=peers)
 
 
 def apart(sightings: Iterable[Sighting]) -> str:

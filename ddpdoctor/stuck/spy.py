@@ -14,7 +14,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,14 @@ RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os err
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The thread of a process that trains: its frames, innermost first, and by frame its integer variables."""
+    """The thread of a process that trains: its frames, innermost first, and by frame its integer variables.
+
+    ``others`` are the lines of the user's code that other threads are at, by the thread's name.
+    """
 
     frames: tuple[Frame, ...] = ()
     values: tuple[tuple[tuple[str, int], ...], ...] = ()
+    others: tuple[tuple[str, Frame], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +93,43 @@ def parse(text: str, pid: int) -> Stack | None:
         main = _that_trains(threads, pid)
         if main is None:
             return None
+        main, *others = [
+            {**each, "frames": _absolute(each["frames"], pid)} for each in (main, *_besides(threads, main))
+        ]
         frames = [each for each in main["frames"] if not each.get("is_shim_entry") or each["name"]]
         return Stack(
-            tuple(Frame(str(each["filename"]), int(each["line"]), str(each["name"])) for each in frames),
+            tuple(map(_frame, frames)),
             tuple(tuple(_integers(each.get("locals") or ())) for each in frames),
+            tuple(_elsewhere(others)),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _elsewhere(threads: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Frame]]:
+    for thread in threads:
+        for each in thread["frames"]:
+            if is_users(str(each["filename"])):
+                yield str(thread.get("thread_name") or "?"), _frame(each)
+                break
+
+
+def _besides(threads: list[dict[str, Any]], main: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (each for each in threads if each is not main)
+
+
+def _absolute(frames: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
+    """Name files as seen from anywhere: some are named from the process's folder."""
+    if all(str(each["filename"]).startswith(("/", "<")) for each in frames):
+        return frames
+    with suppress(OSError):
+        folder = Path(f"/proc/{pid}/cwd").readlink()
+        return [{**each, "filename": str(folder / str(each["filename"]))} for each in frames]
+    return frames
+
+
+def _frame(each: dict[str, Any]) -> Frame:
+    return Frame(str(each["filename"]), int(each["line"]), str(each["name"]))
 
 
 def _that_trains(threads: list[dict[str, Any]], pid: int) -> dict[str, Any] | None:

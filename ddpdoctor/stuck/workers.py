@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ddpdoctor.host.awaited import awaited
 from ddpdoctor.stuck.spy import stacks
 from ddpdoctor.watch.events import Site, Worker
 from ddpdoctor.watch.user_frames import is_users
@@ -29,7 +30,7 @@ def workers(pid: int) -> tuple[Worker, ...]:
     for each, stack in stacks(below).read.items() if below else ():
         site = _site(stack)
         if site is not None:
-            found.append(Worker(each, site))
+            found.append(Worker(each, site, awaited(each, stack.frames)))
     return tuple(found)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.findings import Severity
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import forwarding
+from ddpdoctor.watch.monitor.launcher import end_those_without_ranks
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.reporting import summary
 from ddpdoctor.watch.stale_sessions import held
@@ -56,7 +57,7 @@ def watched(
             while process.poll() is None:
                 monitor.poll()
                 monitor.look_at_launcher(process.pid)
-                _end_the_deaf(monitor, received.interrupted)
+                _end_the_deaf(monitor, received.interrupted, process.pid)
                 if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
                     ended_by_us = True
                     _end(process, monitor)
@@ -81,15 +82,19 @@ def _without_the_watch() -> Iterator[None]:
         )
 
 
-def _end_the_deaf(monitor: Monitor, interrupted: list[float]) -> None:
+def _end_the_deaf(monitor: Monitor, interrupted: list[float], pid: int) -> None:
     """After Ctrl-C, end ranks that cannot hear it: a rank in a collective that hangs does not come back to Python.
 
-    torchrun waits 30 seconds for them. Nothing is done where a rank still works, on its last checkpoint say.
+    torchrun waits 30 seconds for them. Nothing is done where a rank still works, on its last checkpoint say. Of several
+    nodes, torchrun itself is deaf while it waits for the others; one that has no rank is ended.
     """
     waited = time.monotonic() - interrupted[0] if interrupted else 0.0
+    number = signal.SIGTERM if waited < 2 * PATIENCE else signal.SIGKILL
     if waited > PATIENCE:
         for rank in monitor.deaf():
-            rank.send(signal.SIGTERM if waited < 2 * PATIENCE else signal.SIGKILL)
+            rank.send(number)
+        if not monitor.alive():
+            end_those_without_ranks(pid, number)
 
 
 def watched_environ(settings: Settings) -> Mapping[str, str]:

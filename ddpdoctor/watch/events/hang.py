@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.events.base import Communication, Event, Site
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.awaited import Awaited
+    from ddpdoctor.host.connections import Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +29,11 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A process that a rank has started, such as a data loader's, that stands still at a line."""
+    """A process that a rank has started, such as a data loader's, that stands still at a line, and what it awaits."""
 
     pid: int
     site: Site
+    awaited: Awaited | None = None
 
 
 class Doing(enum.Enum):
@@ -59,7 +65,8 @@ class Position:
     complete. ``stack`` are the lines of the user's code, innermost first.
     ``seconds``: since its counters last moved, or since it is gone.
     ``counters`` are what counts the loops around these lines, as ``train.epoch``; ``workers`` are processes that the
-    rank has started and that stand still as it does. Both are known only where a process was looked into from outside.
+    rank has started and that stand still as it does; ``threads`` are its other threads in the user's code, by name.
+    These are known only where a process was looked into from outside. ``awaited`` is what one that stands waits for.
     """
 
     rank: int
@@ -77,6 +84,8 @@ class Position:
     stack: tuple[Site, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
     workers: tuple[Worker, ...] = ()
+    threads: tuple[tuple[str, Site], ...] = ()
+    awaited: Awaited | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +102,19 @@ class Stalled(Event):
 
     ``siblings`` are looked for where fewer ranks are known than the world has. ``outside``: the ranks were never
     watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
+    ``peers`` are the other ends of their connections.
     """
 
     ranks: tuple[Position, ...]
     world_size: int
     siblings: tuple[Sibling, ...] = ()
     outside: bool = False
+    peers: tuple[Peer, ...] = ()
+
+    @property
+    def silent(self) -> tuple[Peer, ...]:
+        """The hosts that do not answer any more, those first that this host cannot reach."""
+        return tuple(sorted((each for each in self.peers if each.silent), key=lambda each: not each.down))
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""

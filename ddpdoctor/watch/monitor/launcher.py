@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,14 +19,33 @@ def launcher_waits(pid: int, after: float) -> LauncherWaits | None:
 
     While it imports torch it has no socket, and once it has started ranks it has children.
     """
+    for process, nodes in _without_ranks(pid):
+        with suppress(psutil.Error):
+            seconds = time.time() - process.create_time()
+            if seconds > after and process.net_connections("tcp"):
+                return LauncherWaits(pid=process.pid, time=time.time(), nodes=nodes, seconds=seconds)
+    return None
+
+
+def end_those_without_ranks(pid: int, number: int) -> None:
+    """Send a signal to each torchrun of several nodes below a process that has no rank: nothing is lost with it.
+
+    With static rendezvous it waits for the store in native code, and comes back to Python for no Ctrl-C.
+    """
+    for process, _ in _without_ranks(pid):
+        with suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def _without_ranks(pid: int) -> Iterator[tuple[psutil.Process, int]]:
+    """Yield each torchrun of several nodes, from a process on down, that has no child; and how many nodes."""
     with suppress(psutil.Error):
         root = psutil.Process(pid)
         for process in (root, *root.children(recursive=True)):
-            nodes = nodes_of(process.cmdline())
-            seconds = time.time() - process.create_time()
-            if nodes > 1 and seconds > after and not process.children() and process.net_connections("tcp"):
-                return LauncherWaits(pid=process.pid, time=time.time(), nodes=nodes, seconds=seconds)
-    return None
+            with suppress(psutil.Error):
+                nodes = nodes_of(process.cmdline())
+                if nodes > 1 and not process.children():
+                    yield process, nodes
 
 
 def nodes_of(command: Sequence[str]) -> int:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ddpdoctor.host.awaited import awaited
+from ddpdoctor.host.connections import peers
 from ddpdoctor.host.stack import read_stack
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.event_log import STACK
@@ -121,14 +123,18 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
         return None
     look = _look([each for each in ranks if each.alive and _gone(each.reader.pid, training) is None], training, after)
     doings = [_gone(each.reader.pid, training) or _doing(each, look, after) for each in ranks]
-    found = [_position(each, look, doing, now) for each, doing in zip(ranks, doings, strict=True)]
+    store = _store(training)
+    found = [_position(each, look, doing, (now, store)) for each, doing in zip(ranks, doings, strict=True)]
     if not any(each.doing is Doing.WAITING and each.seconds >= after for each in found):
         return None
     if any(each.doing is Doing.RESTING for each in found):
         return None
     size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
-    others = siblings(each.pid for each in found) if len(found) < size else ()
-    return Stalled(pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others)
+    pids = [each.pid for each in found]
+    others = siblings(pids) if len(pids) < size else ()
+    return Stalled(
+        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids)
+    )  # fmt: skip
 
 
 def deaf(ranks: Iterable[Rank]) -> list[Rank]:
@@ -158,7 +164,14 @@ def _look(asked: list[Rank], training: Training, after: float) -> Look:
     return Look(first, second, flights, any(event.backend == "gloo" for event in training.of(Joined)))
 
 
-def _position(each: Rank, look: Look, doing: Doing, now: float) -> Position:
+def _store(training: Training) -> int:
+    """Return the port at which the ranks met; 0 where they did not tell."""
+    ports = (each.address.rpartition(":")[2] for each in training.of(Joining))
+    return next((int(port) for port in ports if port.isdecimal()), 0)
+
+
+def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) -> Position:
+    now, store = known
     pid = each.reader.pid
     frames, flight = look.second.get(pid, ()), look.flights.get(pid, ())
     stack = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
@@ -176,6 +189,7 @@ def _position(each: Rank, look: Look, doing: Doing, now: float) -> Position:
         recent=each.reader.communications(),
         pending=flight,
         stack=stack,
+        awaited=awaited(pid, frames, store) if doing is Doing.STANDING else None,
     )
 
 

@@ -1,0 +1,108 @@
+"""The host that the others come to: waits for them, tells each who is there, and hears whom each reaches."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddpdoctor.cluster.cluster import Cluster
+from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
+from ddpdoctor.cluster.matrix import row, row_from
+from ddpdoctor.cluster.meeting import ROW, Meeting, still
+
+if TYPE_CHECKING:
+    from ddpdoctor.cluster.meeting import Invitation
+    from ddpdoctor.cluster.server import Guest, Server
+
+EVERY = 10.0  # seconds between two lines that say who is absent
+LATECOMERS = 2.0  # seconds
+
+
+def serve(invitation: Invitation, server: Server) -> Meeting:
+    """Wait for the hosts that are expected, as long as they may take; return the meeting of those that came."""
+    started = time.monotonic()
+    guests = _wait_for_all(invitation, server, started)
+    hosts, came, skews = [invitation.host], [""], [0.0]
+    present = []
+    for guest in guests:
+        try:
+            hosts.append(host_from(guest.said["hello"].get("host")))
+        except ProtocolError:
+            continue
+        skews.append(_number(guest.said["hello"].get("skew")))
+        came.append(guest.address)
+        present.append(guest)
+    came[0] = present[0].ours if present else ""
+    order = sorted(range(len(hosts)), key=lambda each: _by_number(hosts[each]))
+    listed = tuple(hosts[each] for each in order)
+    here = order.index(0)
+    seats = {order.index(number + 1): guest for number, guest in enumerate(present)}
+    cluster = Cluster(
+        listed,
+        invitation.expected,
+        skews=tuple(skews[each] for each in order),
+        strangers=tuple(server.strangers),
+        waited=time.monotonic() - started,
+    )
+    came_in_order = tuple(came[each] for each in order)
+    meeting = Meeting(cluster, here, server, None, seats)
+    roster = [as_data(_essence(host)) for host in listed]
+    for seat, guest in seats.items():
+        server.announce({"roster": roster, "came": came_in_order, "seat": seat}, [guest])
+    links = list(row(here, listed, came_in_order))
+    server.collect("row", lambda have: len(have) >= still(present, "row"), time.monotonic() + ROW)
+    for seat, guest in seats.items():
+        with contextlib.suppress(ProtocolError):
+            links += row_from(guest.said.get("row", {}).get("links"), seat, len(listed))
+    in_order = sorted(links, key=lambda link: (link.source, link.target, link.use))
+    meeting.cluster = replace(cluster, links=tuple(in_order))
+    return meeting
+
+
+def _by_number(host: Host) -> tuple[bool, int, str]:
+    return host.node is None, host.node or 0, host.name
+
+
+def _essence(host: Host) -> Host:
+    """Return what the others need to know of a host."""
+    return replace(host, addresses={}, versions={}, variables={}, code={})
+
+
+def _wait_for_all(invitation: Invitation, server: Server, started: float) -> list[Guest]:
+    until = started + invitation.wait
+    while True:
+        now = time.monotonic()
+        turn = min(until, now + EVERY)
+        guests = server.collect("hello", lambda have: len(have) >= invitation.expected - 1, turn)
+        if len(guests) >= invitation.expected - 1:
+            return _latecomers(invitation, server, guests)
+        if time.monotonic() >= until:
+            return guests
+        invitation.say(_absent(invitation, guests, time.monotonic() - started))
+
+
+def _latecomers(invitation: Invitation, server: Server, guests: list[Guest]) -> list[Guest]:
+    """Wait a moment for hosts beyond those that are counted, where the numbers of the ones that came are odd."""
+    wanted = set(range(invitation.expected))
+    if _nodes(invitation, guests) == wanted:
+        return guests
+    return server.collect("hello", lambda have: _nodes(invitation, have) >= wanted, time.monotonic() + LATECOMERS)
+
+
+def _nodes(invitation: Invitation, guests: list[Guest]) -> set[object]:
+    said = (guest.said["hello"].get("host") for guest in guests)
+    return {invitation.host.node} | {host.get("node") for host in said if isinstance(host, dict)}
+
+
+def _absent(invitation: Invitation, guests: list[Guest], seconds: float) -> str:
+    nodes = _nodes(invitation, guests)
+    missing = [str(node) for node in range(invitation.expected) if node not in nodes]
+    said = f"host {', '.join(missing[:20])}" if len(missing) == invitation.expected - len(guests) - 1 else "the others"
+    return f"{len(guests) + 1} of {invitation.expected} hosts are here; {said} did not come for {seconds:.0f} s"
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0

@@ -1,0 +1,96 @@
+"""Connections of a process whose other end does not answer, as this host's kernel counts it: nobody is asked.
+
+A peer's kernel acknowledges what comes, whatever its processes do: one that is busy or stopped is not taken for one
+that is gone. Source: proc_net_tcp.txt of Linux's documentation; net/ipv4/tcp_ipv4.c, ``get_tcp4_sock``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ESTABLISHED = "01"
+RESENDS = "01"  # the timer that runs: data waits to be sent again
+TRIES = 4  # in a row without an answer, with twice the time each: three seconds at least, minutes where it is cut
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A host that has not acknowledged ``unacked`` bytes, which were sent again ``tries`` times.
+
+    ``local`` is the address here, ``interface`` has it; ``down`` tells that this interface is, whatever was sent.
+    """
+
+    local: str
+    peer: str
+    unacked: int
+    tries: int
+    interface: str = ""
+    down: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing goes there and comes back any more."""
+        return self.down or (self.unacked > 0 and self.tries >= TRIES)
+
+
+def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
+    """Return the other ends of these processes' connections, each by the worst of them; none where that is not told."""
+    links = _interfaces()
+    found: dict[str, Peer] = {}
+    for pid in pids:
+        for local, peer, unacked, tries in _connections(pid):
+            name, up = links.get(local, ("", True))
+            new = Peer(local, peer, unacked, tries, name, not up)
+            before = found.get(peer, new)
+            found[peer] = max(before, new, key=lambda each: (each.down, each.tries, each.unacked))
+    return tuple(found[peer] for peer in sorted(found))
+
+
+def _interfaces() -> dict[str, tuple[str, bool]]:
+    """Return by address the interface that has it, and whether that is up."""
+    import psutil
+
+    states = psutil.net_if_stats()
+    return {
+        each.address.partition("%")[0]: (name, states[name].isup)
+        for name, addresses in psutil.net_if_addrs().items()
+        for each in addresses
+        if each.family in {socket.AF_INET, socket.AF_INET6} and name in states
+    }
+
+
+def _connections(pid: int) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the addresses, unacknowledged bytes and tries of a process's connections."""
+    own = set(_sockets(pid))
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] != ESTABLISHED or words[9] not in own:
+                    continue
+                local, peer = (_address(each.partition(":")[0]) for each in words[1:3])
+                waits = words[5].partition(":")[0] == RESENDS
+                yield local, peer, int(words[4].partition(":")[0], 16), int(words[6], 16) if waits else 0
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    """Yield the inodes of the sockets that a process has."""
+    with suppress(OSError):
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                kind, _, inode = str(each.readlink()).partition(":")
+                if kind == "socket":
+                    yield inode.strip("[]")
+
+
+def _address(text: str) -> str:
+    """Read an address as the kernel prints it: words of 32 bits, each in this machine's order."""
+    words = b"".join(bytes.fromhex(text[start : start + 8])[::-1] for start in range(0, len(text), 8))
+    found = ipaddress.ip_address(words)
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)

@@ -1,0 +1,154 @@
+"""What a process that rests waits for, read from the kernel: real processes, each in one call."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.host.awaited import Awaited, awaited
+from ddpdoctor.host.stack import Frame
+
+PATIENCE = 30.0
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/syscall").exists() or platform.machine() not in {"x86_64", "aarch64"},
+    reason="this kernel does not tell the system calls of processes",
+)
+BEGIN = "import fcntl, os, select, signal, socket, subprocess, sys, threading, time\n"
+
+
+class Waiting:
+    """Starts processes that wait, and ends them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, code: str, *args: str) -> int:
+        """Start a process that comes to wait for something; return its number."""
+        process = subprocess.Popen(
+            (sys.executable, "-S", "-c", BEGIN + code, *args), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.started.append(process)
+        return process.pid
+
+    def seen(self, code: str, *args: str, store: int = 0, words: str = "") -> Awaited:
+        """Return what is told of such a process as soon as it waits for that."""
+        return until(self.start(code, *args), words, store)
+
+
+def until(pid: int, words: str, store: int = 0) -> Awaited:
+    """Look until a process waits for what these words say."""
+    last, ends = None, time.monotonic() + PATIENCE
+    while time.monotonic() < ends:
+        last = awaited(pid, store=store)
+        if last is not None and words in last.what:
+            return last
+        time.sleep(0.01)
+    raise AssertionError(f"{words!r} is not what was told: {last}")
+
+
+@pytest.fixture
+def waiting() -> Iterator[Waiting]:
+    """Yield a starter of processes; none is left."""
+    made = Waiting()
+    yield made
+    for each in made.started:
+        each.kill()
+        each.communicate()
+
+
+def test_a_question(waiting: Waiting) -> None:
+    """A rank that asks on its standard input, which no one types into."""
+    assert "ask no question" in waiting.seen("input()", words="to type on its standard input").mend
+
+
+def test_a_lock_and_who_holds_it(waiting: Waiting, tmp_path: Path) -> None:
+    """Of flock and of fcntl, by the process that has it."""
+    for name, lock in (("flock", "fcntl.flock(f, fcntl.LOCK_EX)"), ("lockf", "fcntl.lockf(f, fcntl.LOCK_EX)")):
+        path = tmp_path / name
+        holder = waiting.start(
+            f"f = open(sys.argv[1], 'w'); {lock}; f.write('x'); f.flush(); time.sleep(600)", str(path)
+        )
+        ends = time.monotonic() + PATIENCE
+        while not (path.exists() and path.stat().st_size) and time.monotonic() < ends:
+            time.sleep(0.01)
+        found = waiting.seen(f"f = open(sys.argv[1], 'a'); {lock}", str(path), words=f"the lock of {path}")
+        assert f"process {holder} " in found.what
+        assert (found.process, found.command) == (holder, f"ps -fp {holder}")
+
+
+def test_a_child_and_its_command(waiting: Waiting) -> None:
+    """What a rank has started, by wait() and by the end of its output."""
+    found = waiting.seen("subprocess.Popen(['sleep', '600']).wait()", words="the end of process")
+    os.kill(found.process, 9)
+    assert "(sleep 600), which it has started" in found.what
+    piped = "subprocess.run(['sleep', '600'], stdout=subprocess.PIPE, stderr=subprocess.PIPE)"
+    found = waiting.seen(piped, words="data from a pipe that process")
+    os.kill(found.process, 9)
+    assert "(sleep 600) writes into" in found.what
+
+
+def test_a_named_pipe(waiting: Waiting, tmp_path: Path) -> None:
+    """That nobody opens at the other end."""
+    os.mkfifo(tmp_path / "pipe")
+    waiting.seen("open(sys.argv[1])", str(tmp_path / "pipe"), words=f"the other end of the named pipe {tmp_path}/pipe")
+
+
+def test_a_pipe_without_writers(waiting: Waiting) -> None:
+    """Whoever was to write is gone, and the reader itself keeps it open."""
+    waiting.seen("r, w = os.pipe(); os.read(r, 1)", words="a pipe that no other process writes into")
+
+
+def test_an_output_that_nobody_reads(waiting: Waiting) -> None:
+    """The process behind the pipe that a rank prints to does not read."""
+    found = waiting.seen("\nwhile True: os.write(1, b'x' * 4096)", words="to read its standard output, which is full")
+    assert found.process == os.getpid()
+
+
+def test_connections(waiting: Waiting) -> None:
+    """An answer of a server, of the ranks' store, a peer that does not connect."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ask = f"s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"
+        assert waiting.seen(ask, words=f"an answer of 127.0.0.1:{port}").command.startswith("ss -tnpi")
+        timed = f"s = socket.create_connection(('127.0.0.1', {port}), 600); s.recv(1)"
+        waiting.seen(timed, words=f"an answer of 127.0.0.1:{port}")
+        waiting.seen(ask, words="the ranks' store", store=port)
+    waiting.seen("s = socket.create_server(('127.0.0.1', 0)); s.accept()", words="somebody to connect to its port")
+
+
+def test_a_thread(waiting: Waiting) -> None:
+    """Of a lock between threads the kernel knows no more."""
+    assert waiting.seen("threading.Event().wait()", words="a lock, a queue or a thread").thread
+
+
+def test_what_is_no_wait_is_not_told(waiting: Waiting) -> None:
+    """A process that computes, that sleeps, or that is gone."""
+    pid = waiting.start("os.write(1, b'x')\nwhile True: pass")
+    stdout = waiting.started[-1].stdout
+    assert stdout is not None
+    assert stdout.read(1) == b"x"
+    assert awaited(pid) is None
+    sleeping = waiting.start("os.write(1, b'x'); time.sleep(600)")
+    stdout = waiting.started[-1].stdout
+    assert stdout is not None
+    assert stdout.read(1) == b"x"
+    assert awaited(sleeping) is None
+    assert awaited(1 << 22) is None
+
+
+def test_a_debugger_is_told_by_its_frames() -> None:
+    """Wherever it reads from."""
+    found = awaited(
+        os.getpid(), (Frame("/usr/lib/python3.11/cmd.py", 1, "cmdloop"), Frame("/usr/lib/python3.11/pdb.py", 2, "x"))
+    )
+    assert found is not None
+    assert "prompt of a debugger" in found.what
