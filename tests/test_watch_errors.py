@@ -58,6 +58,109 @@ SCRIPTS = {
         dist.init_process_group("gloo")  # guilty
         """,
     ),
+    "an error before a barrier in finally": (
+        "one-rank-failed",
+        "rank 1 failed first: KeyError: 'label'",
+        "KeyError",
+        """
+        from datetime import timedelta
+        dist.init_process_group("gloo", timeout=timedelta(seconds=3))
+        model = DDP(nn.Linear(4, 4))
+        try:
+            if RANK == 1:
+                {}["label"]  # guilty
+            model(torch.randn(2, 4)).sum().backward()
+        finally:
+            dist.barrier()
+        """,
+    ),
+    "a time-out of a second": (
+        "group-timeout-too-short",
+        "the group's time-out, which is 1 s",
+        "",
+        """
+        from datetime import timedelta
+        dist.init_process_group("gloo", timeout=timedelta(seconds=1))
+        if RANK == 0:
+            dist.barrier()  # guilty
+        time.sleep(4)
+        """,
+    ),
+    "a number for device_ids": (
+        "device-ids-not-a-list",
+        "of type int",
+        "",
+        """
+        dist.init_process_group("gloo")
+        DDP(nn.Linear(4, 4), device_ids=RANK)  # guilty
+        """,
+    ),
+    "a number for map_location": (
+        "map-location-is-number",
+        "of type int",
+        "",
+        """
+        dist.init_process_group("gloo")
+        torch.save({"w": torch.ones(2)}, f"{RANK}.pt")
+        torch.load(f"{RANK}.pt", map_location=RANK)  # guilty
+        """,
+    ),
+    "a number for the time-out": (
+        "init-arguments-refused",
+        "timeout=60",
+        "",
+        """
+        dist.init_process_group("gloo", timeout=60)  # guilty
+        """,
+    ),
+    "an operation as text": (
+        "collective-on-number",
+        "op='sum'",
+        "",
+        """
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(2), op="sum")  # guilty
+        """,
+    ),
+    "no list for objects": (
+        "collective-on-number",
+        "all_gather_object is given None",
+        "",
+        """
+        dist.init_process_group("gloo")
+        dist.all_gather_object(None, {"loss": 1.0})  # guilty
+        """,
+    ),
+    "an object that cannot be sent": (
+        "spawn-unpicklable-object",
+        "is handed to the other ranks",
+        "",
+        """
+        dist.init_process_group("gloo")
+        def told():
+            dist.all_gather_object([None, None], lambda: 1)  # guilty
+        told()
+        """,
+    ),
+    "a root that is no rank": (
+        "group-beyond-world-size",
+        "rank 2 as its src",
+        "",
+        """
+        dist.init_process_group("gloo")
+        dist.broadcast(torch.ones(2), src=2)  # guilty
+        """,
+    ),
+    "text for a rank": (
+        "rank-option-is-text",
+        "DistributedSampler",
+        "",
+        """
+        from torch.utils.data.distributed import DistributedSampler
+        dist.init_process_group("gloo")
+        DistributedSampler(range(8), num_replicas=os.environ["WORLD_SIZE"], rank=RANK)  # guilty
+        """,
+    ),
     "no process group": (
         "process-group-not-initialized",
         "init_process_group",
