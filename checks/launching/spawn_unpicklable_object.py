@@ -72,7 +72,8 @@ def _whereto(record: Record) -> str:
 
 
 @log_pattern(
-    r"PicklingError: Can't pickle <?(?:(?:function|class|method) )?'?([\w.<>]+)[^\n:]*: (?:attribute lookup|it's not )",
+    r"PicklingError: Can't pickle <?(?:(?:function|class|method) )?'?([\w.<>]+)[^\n:]*: "
+    r"(?:attribute lookup|it's not |import of module )",
     context=(STARTING,),
 )
 def of_a_shadowed_object(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
