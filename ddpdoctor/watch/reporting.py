@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 BY = "ddpdoctor: "
 """Says who speaks, between the lines of a training."""
+WELL = {0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))}
+"""The exit statuses of commands that failed of nothing: somebody ended them."""
 NOT_SHOWN = "the training came to nothing that this check watches for"
 
 
@@ -72,14 +75,14 @@ def watched_text(monitor: Monitor, status: int, style: Style = PLAIN) -> str:
         seen = f"{watched} {compared_text(monitor.trainings)}".rstrip()
     else:
         seen = "No process of this command joined a process group: there was no rank to watch."
-    said = f"{_verdict(monitor, status)} " if monitor.joined or monitor.found or status else ""
+    said = f"{_verdict(monitor, status)} " if monitor.joined or monitor.found or status not in WELL else ""
     return "\n".join(style.wrap(f"{BY}{said}{seen}", MARGIN, ""))
 
 
 def _verdict(monitor: Monitor, status: int) -> str:
     """Return the verdict; of a command that failed of what no check knows, what it failed of."""
     report = Report(found_results(monitor))
-    if not status or report.findings(Severity.WARNING):
+    if status in WELL or report.findings(Severity.WARNING):
         return verdict(report)
     failed = printable(redact(monitor.first_failure()))
     of = f", of an error that no check knows: {failed}." if failed else ", and no check says of what."
