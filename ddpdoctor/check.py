@@ -84,12 +84,12 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.outcome import Died, Outcome, Raised, Returned, Stuck
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.lint.examine import Around
-    from ddpdoctor.source.exits import LoopLeft, loop_left
-    from ddpdoctor.source.launch_script import LaunchScript
-    from ddpdoctor.source.launchers import Launch
+    from ddpdoctor.source.launching.launch_script import LaunchScript
+    from ddpdoctor.source.launching.launchers import Launch
     from ddpdoctor.source.lines import attribute_set_at, called_at, calls_at, logged_at, withs_around
-    from ddpdoctor.source.rank_facts import OTHER_RANKS, Fact
-    from ddpdoctor.source.ranks import (
+    from ddpdoctor.source.reach.exits import LoopLeft, loop_left
+    from ddpdoctor.source.reach.rank_facts import OTHER_RANKS, Fact
+    from ddpdoctor.source.reach.ranks import (
         RankBlock,
         are_alternatives,
         condition_of_callers,
@@ -379,12 +379,12 @@ ROOMS = {
     "jobs.outcome": "Died Outcome Raised Returned Stuck",
     "jobs.pool": "Jobs",
     "lint.examine": "Around",
-    "source.launch_script": "LaunchScript",
-    "source.launchers": "Launch",
+    "source.launching.launch_script": "LaunchScript",
+    "source.launching.launchers": "Launch",
     "source.lines": "attribute_set_at called_at calls_at logged_at withs_around",
-    "source.rank_facts": "OTHER_RANKS Fact",
-    "source.exits": "LoopLeft loop_left",
-    "source.ranks": (
+    "source.reach.rank_facts": "OTHER_RANKS Fact",
+    "source.reach.exits": "LoopLeft loop_left",
+    "source.reach.ranks": (
         "RankBlock are_alternatives condition_of_callers is_about_rank one_rank_only other_ranks_only "
         "rank_block rank_condition"
     ),

@@ -512,8 +512,8 @@ def test_two_hundred_thousand_tensors_are_within_the_bounds(tmp_path: Path) -> N
     """The bounds do not refuse what people really have: a tenth of it takes a tenth of the steps."""
     import torch
 
-    from ddpdoctor.checkpoint.opcodes import interpret
-    from ddpdoctor.checkpoint.pickle_vm import MOST_STEPS
+    from ddpdoctor.checkpoint.pickles.opcodes import interpret
+    from ddpdoctor.checkpoint.pickles.pickle_vm import MOST_STEPS
 
     torch.save({f"layers.{index}.weight": torch.zeros(1) for index in range(2000)}, tmp_path / "a.pt")
     with zipfile.ZipFile(tmp_path / "a.pt") as archive:
@@ -526,9 +526,9 @@ def test_two_hundred_thousand_tensors_are_within_the_bounds(tmp_path: Path) -> N
 
 def _told_by(data: bytes, *, quick: bool) -> Any:
     """Say all that is made of a pickle: state dicts with the places of their names, storages, fetches; or the error."""
-    from ddpdoctor.checkpoint.opcodes import interpret
+    from ddpdoctor.checkpoint.pickles.opcodes import interpret
+    from ddpdoctor.checkpoint.pickles.values import UnreadableError
     from ddpdoctor.checkpoint.survey import survey
-    from ddpdoctor.checkpoint.values import UnreadableError
 
     try:
         root, machine = interpret(data, quick=quick)
@@ -568,7 +568,7 @@ def test_the_shortcut_is_taken(tmp_path: Path) -> None:
     """A usual state dict is read by it: half of the steps, and less, are left out of the memo."""
     import torch
 
-    from ddpdoctor.checkpoint.opcodes import interpret
+    from ddpdoctor.checkpoint.pickles.opcodes import interpret
 
     torch.save({f"layer.{index}": torch.zeros(2, 2) for index in range(200)}, tmp_path / "a.pt")
     with zipfile.ZipFile(tmp_path / "a.pt") as archive:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ddpdoctor.checkpoint import CheckpointFile, inspect
-from ddpdoctor.checkpoint.allowed import is_allowed
+from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.cli import cli
 
 Saved = dict[str, Path]

@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from helpers import Script
 
-from ddpdoctor.source.exits import Line, LoopLeft, loop_left
+from ddpdoctor.source.reach.exits import Line, LoopLeft, loop_left
 
 SOURCES = {
     "a return": """

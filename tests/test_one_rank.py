@@ -9,7 +9,7 @@ import pytest
 from ddpdoctor.checks.collectives._hangs import Hang, hang_of
 from ddpdoctor.checks.collectives._one_rank import alone
 from ddpdoctor.source.lines import called_at
-from ddpdoctor.source.ranks import one_rank_only
+from ddpdoctor.source.reach.ranks import one_rank_only
 from ddpdoctor.watch.events import Communication, Doing, Position, Site, Stalled
 from ddpdoctor.watch.training import Training
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpdoctor import BadTarget, checkpoint
-from ddpdoctor.checkpoint.dangerous import harm_of
+from ddpdoctor.checkpoint.pickles.dangerous import harm_of
 from ddpdoctor.checkpoint.rename import journal
 from ddpdoctor.checkpoint.rename.files import write
 from ddpdoctor.cli import cli

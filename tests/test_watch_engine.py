@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ddpdoctor.checks.collectives._hangs import Hang, hang_of
 from ddpdoctor.facets import Ailment, Check, Instrument, watch
 from ddpdoctor.findings import Evidence, Finding, Fix, Place, Severity, Status
-from ddpdoctor.source.ranks import rank_condition
+from ddpdoctor.source.reach.ranks import rank_condition
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (

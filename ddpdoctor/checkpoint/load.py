@@ -125,7 +125,7 @@ def _read(path: str) -> Any:
     import torch
 
     from ddpdoctor.checkpoint import Format, inspect
-    from ddpdoctor.checkpoint.allowed import is_allowed
+    from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 
     file = inspect(path)
     if file.damage:

@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ddpdoctor.checkpoint import safetensors, torchfile
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location, StateDict
-from ddpdoctor.checkpoint.distributed import METADATA, Metadata, read_distributed, whole_of
-from ddpdoctor.checkpoint.folders import folder_of, part_of
-from ddpdoctor.checkpoint.foreign import foreign
-from ddpdoctor.checkpoint.legacy import magic_end, read_legacy
+from ddpdoctor.checkpoint.formats import safetensors, torchfile
+from ddpdoctor.checkpoint.formats.distributed import METADATA, Metadata, read_distributed, whole_of
+from ddpdoctor.checkpoint.formats.folders import folder_of, part_of
+from ddpdoctor.checkpoint.formats.foreign import foreign
+from ddpdoctor.checkpoint.formats.legacy import magic_end, read_legacy
 from ddpdoctor.checkpoint.lines import one_line
-from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.values import UnreadableError
 from ddpdoctor.checkpoint.steps import was_killed
-from ddpdoctor.checkpoint.values import UnreadableError
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import why_no_file
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.safetensors import Header
-    from ddpdoctor.checkpoint.torchfile import Pickled
+    from ddpdoctor.checkpoint.formats.safetensors import Header
+    from ddpdoctor.checkpoint.formats.torchfile import Pickled
 
 HEAD = 4096
 INDEX = ".index.json"  # of safetensors and of pickled shards

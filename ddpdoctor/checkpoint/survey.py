@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.checkpoint.contents import Entry, Item, Location, Optimizer, PickledModule, StateDict
+from ddpdoctor.checkpoint.pickles.tensors import tensor_of
+from ddpdoctor.checkpoint.pickles.values import (
+    Name,
+    Object,
+    Reference,
+    Tensor,
+    UnreadableError,
+    attributes_of,
+    pairs_of,
+)
 from ddpdoctor.checkpoint.recognise import of_models
-from ddpdoctor.checkpoint.tensors import tensor_of
-from ddpdoctor.checkpoint.values import Name, Object, Reference, Tensor, UnreadableError, attributes_of, pairs_of
 
 DEEPEST = 100
 MOST_PLACES = 2_000_000

@@ -15,7 +15,7 @@ from ddpdoctor.source.script import Script, starts_ranks
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.findings import Finding
-    from ddpdoctor.source.launch_script import LaunchScript
+    from ddpdoctor.source.launching.launch_script import LaunchScript
     from ddpdoctor.source.project import Project
 
     Source = Script | LaunchScript

@@ -9,7 +9,7 @@ import tokenize
 import warnings
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.launch_script import DOCKERFILE, SHELL, YAML, LaunchScript
+from ddpdoctor.source.launching.launch_script import DOCKERFILE, SHELL, YAML, LaunchScript
 from ddpdoctor.source.notebook import read_notebook
 from ddpdoctor.source.script import Script
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
-from ddpdoctor.checkpoint.allowed import is_allowed
 from ddpdoctor.checkpoint.beside import LONGEST
-from ddpdoctor.checkpoint.dangerous import harm_of
 from ddpdoctor.checkpoint.keys import Strip, assumed_strip, common_front, is_averaged, is_flat
-from ddpdoctor.checkpoint.tensors import ITEM_SIZES
+from ddpdoctor.checkpoint.pickles.allowed import is_allowed
+from ddpdoctor.checkpoint.pickles.dangerous import harm_of
+from ddpdoctor.checkpoint.pickles.tensors import ITEM_SIZES
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
 from ddpdoctor.shell import shell_join

@@ -10,16 +10,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
-from ddpdoctor.source import calls, guards, names, rank_facts, wrapped
-from ddpdoctor.source.sites import SPAWN, call_sites
+from ddpdoctor.source import names, wrapped
+from ddpdoctor.source.reach import calls, guards, rank_facts
+from ddpdoctor.source.reach.sites import SPAWN, call_sites
 from ddpdoctor.source.tree import FUNCTIONS, Function, Kind, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.source.guards import Guard
     from ddpdoctor.source.notebook import Cells
-    from ddpdoctor.source.rank_facts import Fact
+    from ddpdoctor.source.reach.guards import Guard
+    from ddpdoctor.source.reach.rank_facts import Fact
     from ddpdoctor.source.wrapped import Wrap
 
 INIT = "torch.distributed.init_process_group"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.rank_facts import values
-from ddpdoctor.source.sites import passed
+from ddpdoctor.source.reach.rank_facts import values
+from ddpdoctor.source.reach.sites import passed
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.checkpoint import archive
-from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats.safetensors import DTYPES
+from ddpdoctor.checkpoint.formats.torchfile import Pickled
+from ddpdoctor.checkpoint.pickles.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.tensors import ITEM_SIZES, tensor_of
+from ddpdoctor.checkpoint.pickles.values import Object, Reference, pairs_of
 from ddpdoctor.checkpoint.reader import opened
 from ddpdoctor.checkpoint.rename.files import copy_range, write_at
-from ddpdoctor.checkpoint.safetensors import DTYPES
-from ddpdoctor.checkpoint.tensors import ITEM_SIZES, tensor_of
-from ddpdoctor.checkpoint.torchfile import Pickled
-from ddpdoctor.checkpoint.values import Object, Reference, pairs_of
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddpdoctor.checkpoint.contents import Format
-from ddpdoctor.checkpoint.distributed import Metadata
+from ddpdoctor.checkpoint.formats.distributed import Metadata
+from ddpdoctor.checkpoint.formats.safetensors import PREFIX, Header
+from ddpdoctor.checkpoint.formats.torchfile import Pickled
+from ddpdoctor.checkpoint.pickles.values import Text, UnreadableError
 from ddpdoctor.checkpoint.reader import Opened, Shards
 from ddpdoctor.checkpoint.rename import pickles, zips
 from ddpdoctor.checkpoint.rename.headers import annotated, packed
 from ddpdoctor.checkpoint.rename.plan import Renamed
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
-from ddpdoctor.checkpoint.safetensors import PREFIX, Header
-from ddpdoctor.checkpoint.torchfile import Pickled
-from ddpdoctor.checkpoint.values import Text, UnreadableError
 
 Plan = tuple[Renamed, ...]
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ddpdoctor.checkpoint.formats.safetensors import NOTES, PREFIX, Header
+from ddpdoctor.checkpoint.pickles.values import UnreadableError
 from ddpdoctor.checkpoint.rename.plan import modules, moved
-from ddpdoctor.checkpoint.safetensors import NOTES, PREFIX, Header
-from ddpdoctor.checkpoint.values import UnreadableError
 
 LONGEST = 100_000_000  # bytes of a header that the library reads
 ALIGNED = 8  # the library pads the header to a multiple

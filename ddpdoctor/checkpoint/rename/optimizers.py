@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Location, Optimizer, subscript
 from ddpdoctor.checkpoint.keys import WRAPPER_NAMES, Strip, front_of, is_averaged, wrappers_in
+from ddpdoctor.checkpoint.pickles.values import UnreadableError
 from ddpdoctor.checkpoint.survey import FLAT_OPTIMIZER
-from ddpdoctor.checkpoint.values import UnreadableError
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.rename.plan import Renamed

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.keys import WRAPPER_NAMES, Strip, has_wrappers
-from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.values import Text, UnreadableError
 from ddpdoctor.checkpoint.rename.optimizers import followed
 from ddpdoctor.checkpoint.rename.plan import Renamed, modules, moved, names_of
-from ddpdoctor.checkpoint.values import Text, UnreadableError
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.contents import CheckpointFile
-    from ddpdoctor.checkpoint.pickle_vm import Machine
+    from ddpdoctor.checkpoint.pickles.pickle_vm import Machine
 
 LINES = b"SV"  # strings that end with their line
 LENGTHS = {ord("T"): "<i", ord("U"): "<B", ord("X"): "<I", 0x8C: "<B", 0x8D: "<Q"}

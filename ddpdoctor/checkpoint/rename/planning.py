@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import Location, StateDict, subscript
-from ddpdoctor.checkpoint.distributed import Metadata
+from ddpdoctor.checkpoint.formats.distributed import Metadata
 from ddpdoctor.checkpoint.places import at_places, offered
 from ddpdoctor.checkpoint.rename.fit import FEW, NoMatch, fitted, in_the_way
 from ddpdoctor.checkpoint.rename.optimizers import left_behind

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ddpdoctor.checkpoint import archive_reach
+from ddpdoctor.checkpoint.formats import archive_reach
+from ddpdoctor.checkpoint.formats.torchfile import Pickled
+from ddpdoctor.checkpoint.pickles.values import DamagedError
 from ddpdoctor.checkpoint.reader import Opened, Shards, opened
-from ddpdoctor.checkpoint.torchfile import Pickled
-from ddpdoctor.checkpoint.values import DamagedError
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.checkpoint.contents import Format
-from ddpdoctor.checkpoint.distributed import Metadata
+from ddpdoctor.checkpoint.formats.distributed import Metadata
 from ddpdoctor.checkpoint.lines import one_line
+from ddpdoctor.checkpoint.pickles.values import UnreadableError
 from ddpdoctor.checkpoint.reader import SUFFIXES, Opened, Shards, index_of, stamp
 from ddpdoctor.checkpoint.rename import guard, journal
 from ddpdoctor.checkpoint.rename.convert import fill_from, refuse_conversion
@@ -16,7 +17,6 @@ from ddpdoctor.checkpoint.rename.edits import changes, files_of
 from ddpdoctor.checkpoint.rename.files import copied, unchanged, write, write_folder
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 from ddpdoctor.checkpoint.rename.verify import verify
-from ddpdoctor.checkpoint.values import UnreadableError
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:

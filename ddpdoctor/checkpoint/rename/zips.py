@@ -11,12 +11,12 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
-from ddpdoctor.checkpoint import archive
-from ddpdoctor.checkpoint.archive_end import END, END64, END_SIZE, FULL, LOCATOR64, LOCATOR_SIZE, MOST_RECORDS
+from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats.archive_end import END, END64, END_SIZE, FULL, LOCATOR64, LOCATOR_SIZE, MOST_RECORDS
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.archive import Directory, Record
+    from ddpdoctor.checkpoint.formats.archive import Directory, Record
 
 PAGE = 4096
 ENDING = LOCATOR_SIZE + END_SIZE

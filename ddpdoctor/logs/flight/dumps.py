@@ -121,8 +121,8 @@ def _json(data: bytes) -> Any:
 
 
 def _pickle(name: str, data: bytes) -> Any:
-    from ddpdoctor.checkpoint.opcodes import interpret
-    from ddpdoctor.checkpoint.values import UnreadableError
+    from ddpdoctor.checkpoint.pickles.opcodes import interpret
+    from ddpdoctor.checkpoint.pickles.values import UnreadableError
 
     try:
         return _plain(interpret(data, quick=False)[0], DEEPEST)
@@ -132,7 +132,7 @@ def _pickle(name: str, data: bytes) -> Any:
 
 def _plain(value: Any, depth: int) -> Any:
     """Turn dicts of text into real ones; what is no plain data, such as a call, is refused."""
-    from ddpdoctor.checkpoint.values import Dict, UnreadableError
+    from ddpdoctor.checkpoint.pickles.values import Dict, UnreadableError
 
     if not depth:
         raise UnreadableError("its pickle is nested too deeply")

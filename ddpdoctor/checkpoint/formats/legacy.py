@@ -6,15 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ddpdoctor.checkpoint.archive import MOST_RECORD
-from ddpdoctor.checkpoint.opcodes import interpret
-from ddpdoctor.checkpoint.tensors import storage_bytes
-from ddpdoctor.checkpoint.torchfile import Pickled, described
-from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
+from ddpdoctor.checkpoint.formats.archive import MOST_RECORD
+from ddpdoctor.checkpoint.formats.torchfile import Pickled, described
+from ddpdoctor.checkpoint.pickles.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.tensors import storage_bytes
+from ddpdoctor.checkpoint.pickles.values import DamagedError, UnreadableError
 
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.contents import CheckpointFile, Location
-    from ddpdoctor.checkpoint.pickle_vm import Machine
+    from ddpdoctor.checkpoint.pickles.pickle_vm import Machine
 
 MAGICS = (
     bytes.fromhex("8a0a6cfc9c46f9206aa850192e"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import BinaryIO
 
-from ddpdoctor.checkpoint.values import DamagedError
+from ddpdoctor.checkpoint.pickles.values import DamagedError
 
 END = b"PK\x05\x06"
 END64 = b"PK\x06\x06"

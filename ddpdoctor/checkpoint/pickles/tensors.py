@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from ddpdoctor.checkpoint.values import Name, Object, Reference, Tensor
+from ddpdoctor.checkpoint.pickles.values import Name, Object, Reference, Tensor
 
 STORAGES = {
     "BFloat16Storage": ("bfloat16", 2),

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
-from ddpdoctor.source import dockerfile, yaml_lines
-from ddpdoctor.source.launchers import Launch, launches, scheduler_options
-from ddpdoctor.source.shell import ASSIGNMENT, Command, Shell, ShellError, Word, read_shell
+from ddpdoctor.source.launching import dockerfile, yaml_lines
+from ddpdoctor.source.launching.launchers import Launch, launches, scheduler_options
+from ddpdoctor.source.launching.shell import ASSIGNMENT, Command, Shell, ShellError, Word, read_shell
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.yaml_lines import Item
+    from ddpdoctor.source.launching.yaml_lines import Item
 
 SHELL, DOCKERFILE, YAML = "shell", "Dockerfile", "YAML"
 SBATCH = re.compile(r"#SBATCH\s+(?P<options>[^#\n]*)")

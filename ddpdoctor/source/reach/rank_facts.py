@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.sites import passed
+from ddpdoctor.source.reach.sites import passed
 from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
 
 if TYPE_CHECKING:

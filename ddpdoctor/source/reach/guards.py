@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.rank_facts import is_rankish, other, who
+from ddpdoctor.source.reach.rank_facts import is_rankish, other, who
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from bisect import bisect, bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddpdoctor.checkpoint.values import DamagedError, Name, Text, UnreadableError, named, text
+from ddpdoctor.checkpoint.pickles.values import DamagedError, Name, Text, UnreadableError, named, text
 
 MOST_STEPS = 20_000_000
 CONTAINER_COST = 4  # steps that a new container counts in addition: it takes memory

@@ -15,9 +15,9 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
-from ddpdoctor.checkpoint.tensors import STORAGES
-from ddpdoctor.checkpoint.values import Dict, Name, Tensor, Text
+from ddpdoctor.checkpoint.pickles.pickle_vm import Machine, NotQuickError
+from ddpdoctor.checkpoint.pickles.tensors import STORAGES
+from ddpdoctor.checkpoint.pickles.values import Dict, Name, Tensor, Text
 
 REBUILD = "torch._utils._rebuild_tensor_v2"
 ORDERED = "collections.OrderedDict"

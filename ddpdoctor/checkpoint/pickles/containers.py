@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.checkpoint.pickle_vm import NotQuickError
-from ddpdoctor.checkpoint.values import Dict, Object, Reference, UnreadableError
+from ddpdoctor.checkpoint.pickles.pickle_vm import NotQuickError
+from ddpdoctor.checkpoint.pickles.values import Dict, Object, Reference, UnreadableError
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.pickle_vm import Machine
+    from ddpdoctor.checkpoint.pickles.pickle_vm import Machine
 
 
 def refer(machine: Machine, target: Any) -> None:

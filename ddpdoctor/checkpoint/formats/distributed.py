@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, Note, StateDict
-from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.formats.torchfile import Pickled
+from ddpdoctor.checkpoint.pickles.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.tensors import dtype_of, shape_of
+from ddpdoctor.checkpoint.pickles.values import DamagedError, Object, UnreadableError, attributes_of, pairs_of
 from ddpdoctor.checkpoint.recognise import EXTRA_STATE, of_models
 from ddpdoctor.checkpoint.survey import OPTIMIZER
-from ddpdoctor.checkpoint.tensors import dtype_of, shape_of
-from ddpdoctor.checkpoint.torchfile import Pickled
-from ddpdoctor.checkpoint.values import DamagedError, Object, UnreadableError, attributes_of, pairs_of
 
 METADATA = ".metadata"
 MOST_METADATA = 1 << 29

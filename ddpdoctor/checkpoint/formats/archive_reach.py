@@ -7,8 +7,8 @@ import struct
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from ddpdoctor.checkpoint.archive import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE, Directory
-from ddpdoctor.checkpoint.values import DamagedError
+from ddpdoctor.checkpoint.formats.archive import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE, Directory
+from ddpdoctor.checkpoint.pickles.values import DamagedError
 
 PAGE = 4096
 NEAR = 1 << 16  # bytes that are read at once where records are small

@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ddpdoctor.checkpoint import archive
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location
-from ddpdoctor.checkpoint.opcodes import interpret
+from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.pickles.opcodes import interpret
+from ddpdoctor.checkpoint.pickles.tensors import storage_bytes
+from ddpdoctor.checkpoint.pickles.values import DamagedError, UnreadableError
 from ddpdoctor.checkpoint.survey import items_of, kind_of, survey
-from ddpdoctor.checkpoint.tensors import storage_bytes
-from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.pickle_vm import Machine
+    from ddpdoctor.checkpoint.pickles.pickle_vm import Machine
 
 SHOWN = 64  # bytes of a record that is wrong
 VERSIONS = range(1, 11)  # caffe2/serialize/versions.h: kMin- and kMaxSupportedFileFormatVersion

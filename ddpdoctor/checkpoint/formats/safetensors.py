@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Item, StateDict
-from ddpdoctor.checkpoint.tensors import ITEM_SIZES
-from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
+from ddpdoctor.checkpoint.pickles.tensors import ITEM_SIZES
+from ddpdoctor.checkpoint.pickles.values import DamagedError, UnreadableError
 
 NOTES = "__metadata__"
 PREFIX = 8  # the length of the header, little endian

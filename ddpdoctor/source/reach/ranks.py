@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from ddpdoctor.source.guards import guards
 from ddpdoctor.source.lines import statement_at, tree_of
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.rank_facts import DECORATORS, ONE_RANK, OTHER_RANKS
-from ddpdoctor.source.sites import bare
+from ddpdoctor.source.reach.guards import guards
+from ddpdoctor.source.reach.rank_facts import DECORATORS, ONE_RANK, OTHER_RANKS
+from ddpdoctor.source.reach.sites import bare
 from ddpdoctor.source.syntax import parsed
 from ddpdoctor.source.tree import FUNCTIONS, Tree
 

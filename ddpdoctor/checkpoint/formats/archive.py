@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from ddpdoctor.checkpoint.archive_end import END_SIZE, FULL, end_of
-from ddpdoctor.checkpoint.values import DamagedError, UnreadableError
+from ddpdoctor.checkpoint.formats.archive_end import END_SIZE, FULL, end_of
+from ddpdoctor.checkpoint.pickles.values import DamagedError, UnreadableError
 
 LOCAL = b"PK\x03\x04"
 CENTRAL = b"PK\x01\x02"

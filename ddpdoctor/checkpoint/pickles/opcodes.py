@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ddpdoctor.checkpoint.containers import append, build, extended, pair, reduce, refer, set_items
-from ddpdoctor.checkpoint.fast_tensors import named_tensors, versions
-from ddpdoctor.checkpoint.pickle_vm import Machine, NotQuickError
-from ddpdoctor.checkpoint.values import Dict, Object, UnreadableError
+from ddpdoctor.checkpoint.pickles.containers import append, build, extended, pair, reduce, refer, set_items
+from ddpdoctor.checkpoint.pickles.fast_tensors import named_tensors, versions
+from ddpdoctor.checkpoint.pickles.pickle_vm import Machine, NotQuickError
+from ddpdoctor.checkpoint.pickles.values import Dict, Object, UnreadableError
 
 LONGEST_NUMBER = 1000  # decimal digits; their conversion takes quadratic time
 

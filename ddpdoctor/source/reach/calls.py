@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.guards import guards
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.rank_facts import is_rankish
-from ddpdoctor.source.sites import SPAWN, call_sites
+from ddpdoctor.source.reach.guards import guards
+from ddpdoctor.source.reach.rank_facts import is_rankish
+from ddpdoctor.source.reach.sites import SPAWN, call_sites
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What a pickle describes, read without running it."""
