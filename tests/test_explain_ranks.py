@@ -236,6 +236,8 @@ class TestLeapDays:
 
 LATE = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
 
+LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5864"
+
 
 def waited(rank: int, handled: str = "") -> str:
     """Write the traceback of a rank that waited in vain, within `finally` where it had an exception."""
@@ -261,10 +263,12 @@ def waited(rank: int, handled: str = "") -> str:
 
 
 @pytest.mark.parametrize("handled", ["KeyError: 'label'", "acme.data.BrokenShard: shard 17 is empty"])
+@pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
-def test_what_a_rank_handled_when_it_began_to_wait(handled: str, *, turned: bool) -> None:
-    """It comes before the time-outs that followed, whichever rank stands first."""
-    logs = [waited(0), waited(1, handled)]
+def test_what_a_rank_handled_when_it_began_to_wait(handled: str, *, turned: bool, lost: bool) -> None:
+    """It comes before the time-outs and lost connections that followed, whichever rank stands first."""
+    late = waited(1, handled)
+    logs = [waited(0), late.replace(LATE, LOST) if lost else late]
     answer = answered("".join(reversed(logs) if turned else logs))
 
     assert answer.cause is None

@@ -14,6 +14,9 @@ import pytest
 from helpers import CHECKS, FIXTURES, Command, Port, Run, Script
 
 from ddpdoctor.selftest.trainings import watched
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.failure_explainer import Explainer
 
 if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
@@ -56,22 +59,6 @@ SCRIPTS = {
         """
         del os.environ["MASTER_ADDR"]
         dist.init_process_group("gloo")  # guilty
-        """,
-    ),
-    "an error before a barrier in finally": (
-        "one-rank-failed",
-        "rank 1 failed first: KeyError: 'label'",
-        "KeyError",
-        """
-        from datetime import timedelta
-        dist.init_process_group("gloo", timeout=timedelta(seconds=3))
-        model = DDP(nn.Linear(4, 4))
-        try:
-            if RANK == 1:
-                {}["label"]  # guilty
-            model(torch.randn(2, 4)).sum().backward()
-        finally:
-            dist.barrier()
         """,
     ),
     "a time-out of a second": (
@@ -209,6 +196,39 @@ def test_errors_of_scripts_are_explained(name: str, tmp_path: Path, jobs: Jobs) 
     assert message in finding.message
     assert any(seen in each.seen for each in finding.evidence)
     assert finding.place.line == line_of("# guilty", script)
+
+
+LATE = (
+    "RuntimeError: [/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
+)
+WAITED = f"""Traceback (most recent call last):
+  File "/home/u/train.py", line 28, in main
+    dist.barrier()
+{LATE}
+"""
+IN_FINALLY = f"""Traceback (most recent call last):
+  File "/home/u/train.py", line 18, in train
+    use(batch["label"])
+KeyError: 'label'
+
+During handling of the above exception, another exception occurred:
+
+{WAITED}"""
+
+
+def test_an_error_before_a_barrier_in_finally() -> None:
+    """The error of rank 1 comes first, at its own line, though both ranks end of a time-out, rank 0 before rank 1."""
+    failures = [
+        Failed(pid=10 + rank, time=rank, rank=rank, site=None, error="RuntimeError", text=text)
+        for rank, text in enumerate((WAITED, IN_FINALLY))
+    ]
+    found = Explainer(CHECKS).explain(failures, Dispatcher(CHECKS))
+
+    assert [each.check.slug for each in found] == ["one-rank-failed"]
+    finding = found[0].finding
+    assert finding.message == "rank 1 failed first: KeyError: 'label'"
+    assert (finding.place.file, finding.place.line, finding.place.rank) == ("/home/u/train.py", 18, 1)
+    assert [each.source for each in finding.evidence] == ["rank 1", "rank 0, -1.0 s later"]
 
 
 COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")

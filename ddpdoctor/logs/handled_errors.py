@@ -64,5 +64,6 @@ def handled_before(record: Record, position: int) -> Record | None:
     text = record.text[:end].rstrip()
     frames = frames_in(text)
     raised = [match["type"] for line in text.splitlines() if (match := ERROR.match(line))]
-    first = replace(record, text=text, error=raised[-1] if raised else "", frames=frames)
+    # The time of a live record is that of the exception that left the process.
+    first = replace(record, text=text, error=raised[-1] if raised else "", frames=frames, time=None)
     return first if first.error and first.users else None

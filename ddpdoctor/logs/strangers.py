@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ENDED = re.compile(
     r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
 )
+FOLLOWS = (Role.GENERIC, Role.CONSEQUENCE)
 Placed = tuple[int, "Record"]
 
 
@@ -62,9 +63,9 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
 def _before_a_wait(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None:
     """Return the exception that a rank was handling when it began to wait, as in `finally: dist.barrier()`.
 
-    Another rank waits that had none of its kind: what all ranks go through is no cause.
+    Another rank waits, or was lost, that had none of its kind: what all ranks go through is no cause.
     """
-    waiting = [each for each in suspects if each.log_pattern.waits or each.role is Role.GENERIC]
+    waiting = [each for each in suspects if each.log_pattern.waits or each.role in FOLLOWS]
     ranks = set(ranks_of(each.record for each in waiting))
     known = {(each.position, each.match.start()) for each in suspects}
     handled = [(each, first) for each in waiting if (first := handled_before(each.record, each.match.start()))]
