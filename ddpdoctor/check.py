@@ -86,7 +86,14 @@ if TYPE_CHECKING:
     from ddpdoctor.lint.examine import Around
     from ddpdoctor.source.launching.launch_script import LaunchScript
     from ddpdoctor.source.launching.launchers import Launch
-    from ddpdoctor.source.lines import attribute_set_at, called_at, calls_at, logged_at, withs_around
+    from ddpdoctor.source.lines import (
+        attribute_set_at,
+        called_at,
+        calls_at,
+        is_cut_to_length,
+        logged_at,
+        withs_around,
+    )
     from ddpdoctor.source.reach.exits import LoopLeft, loop_left
     from ddpdoctor.source.reach.rank_facts import OTHER_RANKS, Fact
     from ddpdoctor.source.reach.ranks import (
@@ -132,6 +139,7 @@ if TYPE_CHECKING:
         Monitored,
         OptimizerSeen,
         OrderSeen,
+        PaddingGathered,
         ParametersHeld,
         PeerLost,
         Position,
@@ -140,6 +148,7 @@ if TYPE_CHECKING:
         RankSteps,
         Sampler,
         ScaledClipped,
+        ScheduleEnded,
         Sharded,
         ShardedTwice,
         ShardsClipped,
@@ -250,6 +259,7 @@ __all__ = [
     "Order",
     "OrderSeen",
     "Outcome",
+    "PaddingGathered",
     "Parameter",
     "ParametersHeld",
     "PeerLost",
@@ -267,6 +277,7 @@ __all__ = [
     "Role",
     "Sampler",
     "ScaledClipped",
+    "ScheduleEnded",
     "Script",
     "Severity",
     "Sharded",
@@ -311,6 +322,7 @@ __all__ = [
     "in_backward",
     "is_about_rank",
     "is_averaged",
+    "is_cut_to_length",
     "is_expanded",
     "is_flat",
     "is_loopback",
@@ -381,7 +393,7 @@ ROOMS = {
     "lint.examine": "Around",
     "source.launching.launch_script": "LaunchScript",
     "source.launching.launchers": "Launch",
-    "source.lines": "attribute_set_at called_at calls_at logged_at withs_around",
+    "source.lines": "attribute_set_at called_at calls_at is_cut_to_length logged_at withs_around",
     "source.reach.rank_facts": "OTHER_RANKS Fact",
     "source.reach.exits": "LoopLeft loop_left",
     "source.reach.ranks": (
@@ -391,7 +403,8 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
-        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored SteppedUnsynced ShardedTwice "
+        "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
+        "SteppedUnsynced ShardedTwice "
         "AsyncWorkDropped BuildLockLeft Bypassed Communication DataSeen Doing Ended EpochEnded EpochSet EpochStarted "
         "ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
         "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "

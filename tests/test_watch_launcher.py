@@ -1,4 +1,4 @@
-"""A launcher that waits for other nodes, and has started no rank."""
+"""Launchers of their own kinds: one that waits for other nodes, one that is itself a rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers import TORCHRUN, Port, Script
+from helpers import TORCHRUN, Port, Run, Script
 
 from ddpdoctor.watch.monitor.launcher import nodes_of
 
@@ -47,3 +47,30 @@ def test_the_wait_is_told_while_it_lasts(free_port: Port, script: Script, tmp_pa
 
     assert len(told) == 1, said.read_text()
     assert "torchrun has waited" in told[0]
+
+
+ITS_OWN = """
+import os, subprocess, sys
+import torch
+import torch.distributed as dist
+
+if "LOCAL_RANK" not in os.environ:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT={port!r}, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
+    subprocess.Popen([sys.executable, os.path.realpath(__file__)], env=os.environ | {{"RANK": "1", "LOCAL_RANK": "1"}})
+dist.init_process_group("gloo")
+torch.save({{"w": torch.ones(2)}}, "last.pt")  # guilty
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_one_line_is_one_line_however_the_script_was_named(
+    ddpdoctor: Run, python: str, script: Script, free_port: Port, tmp_path: Path
+) -> None:
+    """Lightning starts the other ranks by the script's full name, and rank 0 as ``folder/../train.py``."""
+    (tmp_path / "folder").mkdir()
+    script(ITS_OWN.format(port=str(free_port())))
+
+    done = ddpdoctor("run", "--", python, f"{tmp_path}/folder/../train.py", cwd=tmp_path)
+
+    assert "error DDP851 checkpoint-written-by-several-ranks" in done.stderr

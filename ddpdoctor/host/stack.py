@@ -59,4 +59,4 @@ def ask_main_thread(pid: int, number: int) -> None:
 
 def read_stack(dump: str) -> tuple[Frame, ...]:
     """Read the frames, innermost first, of what a process has written."""
-    return tuple(Frame(file, int(line), function) for file, line, function in FRAME.findall(dump))
+    return tuple(Frame(os.path.normpath(file), int(line), function) for file, line, function in FRAME.findall(dump))

@@ -70,3 +70,11 @@ def attribute_set_at(file: str, owner: str, method: str, name: str) -> int:
                 case ast.Attribute(value=ast.Name(id="self"), attr=attribute, ctx=ast.Store()) if attribute == name:
                     return node.lineno
     return 0
+
+
+def is_cut_to_length(file: str) -> bool:
+    """Whether a file cuts something to a length that is computed: ``predictions[:len(dataset)]``."""
+    return any(
+        each.lower is None and each.upper is not None and not isinstance(each.upper, ast.Constant)
+        for each in tree_of(file).of(ast.Slice)
+    )

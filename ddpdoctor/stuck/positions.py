@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     below = workers(rank.pid) if doing in {Doing.STANDING, Doing.ASKING} else ()
     if below and any(frame.file.endswith(LOADER) for frame in frames):
         doing = Doing.STANDING  # a loader looks after its workers each five seconds, whether they do anything or not
-    sites = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
+    sites = tuple(Site(os.path.normpath(each.file), each.line, each.function) for each in frames if is_users(each.file))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
     return Position(

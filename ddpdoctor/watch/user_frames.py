@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os.path
 import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 from ddpdoctor.watch.events import Site
 
@@ -42,14 +43,27 @@ def frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def file_of(code: CodeType) -> str:
+    """Return the file of a code object by one name on all ranks.
+
+    Where ``python ./train.py`` starts rank 0 and a framework the others, its own is ``/folder/./train.py``.
+    """
+    return _normal(code.co_filename)
+
+
 def site_of(frame: FrameType) -> Site:
     """Return the line that a frame is at."""
-    return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return Site(file_of(frame.f_code), frame.f_lineno, frame.f_code.co_name)
 
 
 def user_site() -> Site | None:
     """Return the innermost line of the user's code that is being executed in this thread; None where there is none."""
     return next((site_of(frame) for frame in frames() if is_users(frame.f_code.co_filename)), None)
+
+
+@functools.cache
+def _normal(file: str) -> str:
+    return os.path.normpath(file)
 
 
 def calling_package() -> str:

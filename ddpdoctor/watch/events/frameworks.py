@@ -58,6 +58,30 @@ class Monitored(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaddingGathered(Event):
+    """An evaluation gathered the last batch of all ranks, ``rows``, of which the first ``kept`` are new.
+
+    ``samples`` is the length of the data set.
+    """
+
+    rows: int
+    kept: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleEnded(Event):
+    """The learning rates of a schedule have been 0 for the last ``idle`` of ``calls`` to its ``step``.
+
+    Each call makes as many steps of the schedule as there are ``ranks``.
+    """
+
+    calls: int
+    idle: int
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedTwice(Event):
     """A loader whose ``sampler`` has a share for each of ``ranks`` is iterated through ``shards`` of a framework's."""
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.frameworks import ACCELERATE, LIGHTNING, Framework, by_module
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import AccumulationUnused, BackwardBypassed, FrameworkSeen, ShardedTwice, SteppedUnsynced
+from ddpdoctor.watch.rank.accelerated import Accelerated
 from ddpdoctor.watch.rank.metrics import Metrics
 from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.user_frames import frames, is_users
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.rank.model.models import Models
-    from ddpdoctor.watch.rank.process import Process
+    from ddpdoctor.watch.rank.model.models import Models, ProcessWithModels
 
 ROUNDS = 2  # of accumulation, after which it is clear that none is done
 
@@ -26,7 +26,7 @@ ROUNDS = 2  # of accumulation, after which it is clear that none is done
 class Frameworks:
     """What is known of the frameworks in use, and what was told of them; ``backwards`` are Accelerate's own."""
 
-    recorder: Process
+    recorder: ProcessWithModels
     wrapping: Framework | None = None
     told: set[str] = field(default_factory=set)
     hooked: set[str] = field(default_factory=set)
@@ -34,16 +34,19 @@ class Frameworks:
     backwards: int = 0
     before: int = 0
     metrics: Metrics = field(init=False)
+    accelerated: Accelerated = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with no metric told."""
+        """Begin with nothing told."""
         self.metrics = Metrics(self.recorder)
+        self.accelerated = Accelerated(self.recorder)
 
     def forget(self) -> None:
         """Begin anew in a child that was forked; what is hooked is so there as well."""
         self.wrapping, self.accumulates, self.backwards = None, False, 0
         self.told.clear()
         self.metrics.told.clear()
+        self.accelerated.forget()
 
     def seen(self, *, wraps: bool) -> None:
         """Take note of who makes a process group, or wraps a model, right now."""
@@ -97,6 +100,7 @@ class Frameworks:
             (f"{accelerator}._do_sync", self._accumulating),
             (f"{accelerator}.no_sync", self._accumulating),
             *self.metrics.hooks(),
+            *self.accelerated.hooks(),
         ):
             path, _, method = name.rpartition(".")
             module, _, kind = path.rpartition(".")

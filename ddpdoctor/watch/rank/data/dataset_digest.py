@@ -11,7 +11,7 @@ from typing import Any
 
 from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.rank.data.generators import kinds
-from ddpdoctor.watch.user_frames import is_users
+from ddpdoctor.watch.user_frames import file_of, is_users
 
 LOOKS = 16  # elements of a list, rows of an array
 VALUES = 64  # numbers of a row
@@ -60,7 +60,7 @@ def reader(dataset: Any, *, iterable: bool) -> Site | None:
     code = getattr(getattr(type(dataset), "__iter__" if iterable else "__getitem__", None), "__code__", None)
     if code is None or not is_users(code.co_filename):
         return None
-    return Site(code.co_filename, code.co_firstlineno, code.co_name)
+    return Site(file_of(code), code.co_firstlineno, code.co_name)
 
 
 def _reads_its_index(dataset: Any) -> bool:
