@@ -232,3 +232,65 @@ class TestLeapDays:
     def test_a_day_that_no_year_has_is_no_date(self, said: str) -> None:
         """The line is read as it stands."""
         assert find_moment(f"{said} boom") is None
+
+
+LATE = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
+
+LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5864"
+
+
+def waited(rank: int, handled: str = "") -> str:
+    """Write the traceback of a rank that waited in vain, within `finally` where it had an exception."""
+    lines = ["Traceback (most recent call last):"]
+    if handled:
+        lines += [
+            '  File "/home/u/train.py", line 18, in train',
+            "    use(batch)",
+            handled,
+            "",
+            "During handling of the above exception, another exception occurred:",
+            "",
+            "Traceback (most recent call last):",
+        ]
+    lines += [
+        '  File "/home/u/train.py", line 28, in main',
+        "    dist.barrier()",
+        '  File "/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 5356, in barrier',
+        "    work.wait()",
+        LATE,
+    ]
+    return "".join(f"[rank{rank}]: {line}".rstrip() + "\n" for line in lines)
+
+
+@pytest.mark.parametrize("handled", ["KeyError: 'label'", "acme.data.BrokenShard: shard 17 is empty"])
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_a_rank_handled_when_it_began_to_wait(handled: str, *, turned: bool, lost: bool) -> None:
+    """It comes before the time-outs and lost connections that followed, whichever rank stands first."""
+    late = waited(1, handled)
+    logs = [waited(0), late.replace(LATE, LOST) if lost else late]
+    answer = answered("".join(reversed(logs) if turned else logs))
+
+    assert answer.cause is None
+    assert answer.unknown is not None
+    assert answer.unknown.record.error == handled.partition(":")[0]
+    assert (answer.unknown.ranks, answer.unknown.frames[-1].line) == ((1,), 18)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        waited(0, "KeyError: 'label'") + waited(1, "KeyError: 'label'"),
+        waited(0) + waited(1),
+        waited(1, "KeyError: 'label'"),
+        waited(0) + waited(1, LATE),
+    ],
+    ids=["all ranks", "no rank", "one log", "a time-out"],
+)
+def test_what_is_handled_everywhere_is_no_cause(log: str) -> None:
+    """Nor is it where no other rank waits without it."""
+    answer = answered(log)
+
+    assert answer.unknown is None
+    assert answer.first is not None
+    assert answer.first.check.slug == "collective-timeout"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import psutil
@@ -121,6 +122,33 @@ class TestRun:
         assert "there was no rank to watch" in loud.stderr
         assert "Nothing wrong" not in loud.stderr
         assert quiet.stderr == ""
+
+    def test_a_command_that_fails_is_not_called_healthy(self, ddpdoctor: Run) -> None:
+        """It says the status; of one that a signal ended it says nothing of the kind."""
+        failed, ended = (ddpdoctor("run", "--", "sh", "-c", each) for each in ("exit 3", "kill -TERM $$"))
+
+        assert failed.returncode == 3
+        assert "The command failed with status 3, and no check says of what." in failed.stderr
+        assert ended.returncode == 143
+        assert "failed" not in ended.stderr
+
+    def test_an_error_that_no_check_knows_is_named_at_the_end(
+        self, python: str, ddpdoctor: Run, script: Script
+    ) -> None:
+        """The first rank's exception, with its line; all ranks raise it, so that nobody lost another one."""
+        alone = """
+            import os, torch.distributed as dist
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+            dist.init_process_group("gloo")
+            {"model": 1}["model_state_dict"]
+        """
+        path = script(dedent(alone))
+        done = ddpdoctor("run", "--", python, path)
+
+        said = " ".join(done.stderr.rpartition("ddpdoctor: ")[2].split())
+        assert done.returncode == 1
+        assert said.startswith("The command failed with status 1, of an error that no check knows: rank 0: KeyError:")
+        assert f"{path}:5" in said
 
     def test_a_silent_fault_is_told_with_its_line_and_in_the_report(
         self, python: str, ddpdoctor: Run, script: Script, tmp_path: Path

@@ -14,6 +14,9 @@ import pytest
 from helpers import CHECKS, FIXTURES, Command, Port, Run, Script
 
 from ddpdoctor.selftest.trainings import watched
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import Failed
+from ddpdoctor.watch.failure_explainer import Explainer
 
 if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
@@ -56,6 +59,93 @@ SCRIPTS = {
         """
         del os.environ["MASTER_ADDR"]
         dist.init_process_group("gloo")  # guilty
+        """,
+    ),
+    "a time-out of a second": (
+        "group-timeout-too-short",
+        "the group's time-out, which is 1 s",
+        "",
+        """
+        from datetime import timedelta
+        dist.init_process_group("gloo", timeout=timedelta(seconds=1))
+        if RANK == 0:
+            dist.barrier()  # guilty
+        time.sleep(4)
+        """,
+    ),
+    "a number for device_ids": (
+        "device-ids-not-a-list",
+        "of type int",
+        "",
+        """
+        dist.init_process_group("gloo")
+        DDP(nn.Linear(4, 4), device_ids=RANK)  # guilty
+        """,
+    ),
+    "a number for map_location": (
+        "map-location-is-number",
+        "of type int",
+        "",
+        """
+        dist.init_process_group("gloo")
+        torch.save({"w": torch.ones(2)}, f"{RANK}.pt")
+        torch.load(f"{RANK}.pt", map_location=RANK)  # guilty
+        """,
+    ),
+    "a number for the time-out": (
+        "init-arguments-refused",
+        "timeout=60",
+        "",
+        """
+        dist.init_process_group("gloo", timeout=60)  # guilty
+        """,
+    ),
+    "an operation as text": (
+        "collective-on-number",
+        "op='sum'",
+        "",
+        """
+        dist.init_process_group("gloo")
+        dist.all_reduce(torch.ones(2), op="sum")  # guilty
+        """,
+    ),
+    "no list for objects": (
+        "collective-on-number",
+        "all_gather_object is given None",
+        "",
+        """
+        dist.init_process_group("gloo")
+        dist.all_gather_object(None, {"loss": 1.0})  # guilty
+        """,
+    ),
+    "an object that cannot be sent": (
+        "spawn-unpicklable-object",
+        "is handed to the other ranks",
+        "",
+        """
+        dist.init_process_group("gloo")
+        def told():
+            dist.all_gather_object([None, None], lambda: 1)  # guilty
+        told()
+        """,
+    ),
+    "a root that is no rank": (
+        "group-beyond-world-size",
+        "rank 2 as its src",
+        "",
+        """
+        dist.init_process_group("gloo")
+        dist.broadcast(torch.ones(2), src=2)  # guilty
+        """,
+    ),
+    "text for a rank": (
+        "rank-option-is-text",
+        "DistributedSampler",
+        "",
+        """
+        from torch.utils.data.distributed import DistributedSampler
+        dist.init_process_group("gloo")
+        DistributedSampler(range(8), num_replicas=os.environ["WORLD_SIZE"], rank=RANK)  # guilty
         """,
     ),
     "no process group": (
@@ -106,6 +196,39 @@ def test_errors_of_scripts_are_explained(name: str, tmp_path: Path, jobs: Jobs) 
     assert message in finding.message
     assert any(seen in each.seen for each in finding.evidence)
     assert finding.place.line == line_of("# guilty", script)
+
+
+LATE = (
+    "RuntimeError: [/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 20000ms for recv operation to complete"
+)
+WAITED = f"""Traceback (most recent call last):
+  File "/home/u/train.py", line 28, in main
+    dist.barrier()
+{LATE}
+"""
+IN_FINALLY = f"""Traceback (most recent call last):
+  File "/home/u/train.py", line 18, in train
+    use(batch["label"])
+KeyError: 'label'
+
+During handling of the above exception, another exception occurred:
+
+{WAITED}"""
+
+
+def test_an_error_before_a_barrier_in_finally() -> None:
+    """The error of rank 1 comes first, at its own line, though both ranks end of a time-out, rank 0 before rank 1."""
+    failures = [
+        Failed(pid=10 + rank, time=rank, rank=rank, site=None, error="RuntimeError", text=text)
+        for rank, text in enumerate((WAITED, IN_FINALLY))
+    ]
+    found = Explainer(CHECKS).explain(failures, Dispatcher(CHECKS))
+
+    assert [each.check.slug for each in found] == ["one-rank-failed"]
+    finding = found[0].finding
+    assert finding.message == "rank 1 failed first: KeyError: 'label'"
+    assert (finding.place.file, finding.place.line, finding.place.rank) == ("/home/u/train.py", 18, 1)
+    assert [each.source for each in finding.evidence] == ["rank 1", "rank 0, -1.0 s later"]
 
 
 COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")

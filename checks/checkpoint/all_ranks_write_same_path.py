@@ -83,6 +83,21 @@ def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterat
     )
 
 
+@log_pattern(r"Failed to open local file '(?P<path>[^'\n]*\.incomplete[^'\n]*)'\. Detail: \[errno 2\]")
+def renamed_by_another(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Take the folder that `datasets` writes to, and renames when it is done."""
+    yield Finding(
+        f"{match['path']} is gone while it is written: another process prepares the same data set, and was done first",
+        (record.proof(match, "one process prepares the data set"),),
+        Fix(
+            "let rank 0 prepare the data set first, and the others wait; jobs of one user need caches of their own",
+            diff="+if rank == 0:\n+    load_dataset(name)\n+torch.distributed.barrier()\n data = load_dataset(name)",
+            command="export HF_DATASETS_CACHE=/path/of/this/job",
+        ),
+        record.place,
+    )
+
+
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a folder that every rank makes after it has seen that it is not there."""

@@ -1,9 +1,11 @@
-"""A collective is given a number, or its result is used where there is none.
+"""A collective is given what is no tensor, list or operation, or its result is used where there is none.
 
 ## What happens
 
 `dist.all_reduce(loss.item())` is a TypeError: collectives work on tensors, in place. And `total =
-dist.all_reduce(total)` makes total None: what a collective computes stands in the tensor that it was given.
+dist.all_reduce(total)` makes total None: what a collective computes stands in the tensor that it was given. The
+operation is one of `dist.ReduceOp`, not its name as text; `all_gather_object` fills a list that it is given, with a
+place for each rank; `new_group` takes a list of ranks.
 
 ## How to be sure
 
@@ -122,3 +124,56 @@ WRAPPED = Fix(
     "put the value into a tensor on this rank's device, and read it back afterwards",
     diff="-dist.all_reduce(loss.item())\n+total = loss.detach().clone()\n+dist.all_reduce(total)",
 )
+
+
+@log_pattern(
+    r"reduceOp = [^\n]*\n(?:[ ~^]*\n)?TypeError: [^\n]*incompatible function arguments"
+    r"(?:(?:[^\n]*\n){1,5}Invoked with: <[^>\n]*>, (?P<op>[^\n]{1,60}))?"
+)
+def of_the_operation(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote the operation, which torch binds to a type of its own."""
+    given = match["op"] or "..."
+    word = given.strip("'\"").upper()
+    name = word if word in OPERATIONS else "SUM"
+    yield Finding(
+        f"a collective is given {f'op={given}' if match['op'] else 'an op'}, which is no dist.ReduceOp",
+        (record.proof(None, f"op=dist.ReduceOp.{name}"),),
+        Fix("name the operation by its constant", diff=f"-op={given}\n+op=dist.ReduceOp.{name}"),
+        record.place,
+    )
+
+
+OPERATIONS = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"}
+
+
+@log_pattern(
+    r"in (?P<name>all_gather_object|gather_object)\n[^\n]*object\w*\[\w+\] = [^\n]*\n(?:[ ~^]*\n)?"
+    r"(?:TypeError: '(?P<kind>\w+)' object does not support item assignment"
+    r"|IndexError: list assignment index out of range)"
+)
+def of_the_objects(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find the list that is none, or is too short."""
+    name, kind = match["name"], match["kind"]
+    given = {"NoneType": "None", None: "a list that has not a place for each rank"}.get(kind, f"a {kind}")
+    yield Finding(
+        f"{name} is given {given} to put the objects into",
+        (record.proof(None, "a list with a place for each rank"),),
+        Fix(
+            "make the list first",
+            diff=f"+objects = [None] * dist.get_world_size()\n dist.{name}(objects, mine)",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"in _new_group_with_tag\n[^\n]*sorted\(ranks\)\n(?:[ ~^]*\n)?TypeError: '(?P<kind>\w+)' object is not iterable"
+)
+def of_the_ranks(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find the number that was to be a list."""
+    yield Finding(
+        f"new_group is given an object of type {match['kind']}, and takes a list of ranks",
+        (record.proof(None, "a list of ranks"),),
+        Fix("make it a list", diff="-group = dist.new_group(0)\n+group = dist.new_group([0])"),
+        record.place,
+    )

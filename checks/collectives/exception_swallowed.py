@@ -5,7 +5,8 @@
 A training step in `try: ... except Exception: continue` (a corrupt sample, CUDA out of memory, a shape that does not
 fit) is skipped by the rank that meets the error, and by no other. That rank averages no gradients in this step: the
 others wait for it, or what they average next is paired with another step of its, and at the end of the epoch one rank
-is a step behind. Over gloo a collective of another size then ends a process (exit code -6), over NCCL all wait until
+is a step behind. A barrier in `except` or `finally` is the same: one rank calls it, and the others are elsewhere. Over
+gloo a collective of another size then ends a process (exit code -6), over NCCL all wait until
 the time-out, and the numbers in between are wrong without a word.
 
 ## How to be sure
@@ -78,14 +79,22 @@ def _finding(found: Swallowed, proof: tuple[Evidence, ...], **rest: object) -> F
     error, times = found.error, f"{found.times} times" if found.times > 1 else "once"
     said = f"{error.error}: {error.text}"
     return Finding(
-        f"rank {found.rank} swallowed {error.error} at {short(error.site)} and went on, {times}: it skipped steps that "
-        f"rank {found.other} did not skip",
+        f"rank {found.rank} raised {error.error} at {short(error.site)}, and calls collectives while it handles it; "
+        f"rank {found.other} had no such error"
+        if error.handled
+        else f"rank {found.rank} swallowed {error.error} at {short(error.site)} and went on, {times}: it skipped steps "
+        f"that rank {found.other} did not skip",
         (
             Evidence(said, "an error ends the rank, or all ranks skip the step", f"rank {found.rank}"),
             Evidence(f"caught {times}", f"{found.others} times on rank {found.other}", f"rank {found.rank}"),
             *proof,
         ),
         Fix(
+            "mend this error, and wait for no rank where it is handled: a barrier there meets other ranks' collectives",
+            diff=" finally:\n-    dist.barrier()\n     dist.destroy_process_group()",
+        )
+        if error.handled
+        else Fix(
             "let the error end the training, or skip the step on all ranks",
             diff="-except Exception:\n-    continue\n+except Exception:\n+    raise",
         ),

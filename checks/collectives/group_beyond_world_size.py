@@ -53,3 +53,21 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
     )
+
+
+@log_pattern(r"ProcessGroup\w+::(?P<name>\w+): invalid root rank: (?P<rank>\d+)")
+def of_the_root(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the rank that a collective of all ranks goes to, or comes from."""
+    yield Finding(
+        f"{match['name']} is told rank {match['rank']} as its {'src' if match['name'] in SENDERS else 'dst'}, and the "
+        "group has no such rank",
+        (record.proof(match, "a rank below the size of the group"),),
+        Fix(
+            "name a rank that is there: 0, or the last one",
+            diff=f"-src={match['rank']}\n+src=dist.get_world_size() - 1",
+        ),
+        record.place,
+    )
+
+
+SENDERS = {"broadcast", "scatter"}

@@ -5,7 +5,8 @@
 In a model with parts that only some batches use (a vision tower and a text-only batch, experts, auxiliary heads), a
 rank whose batch skips a part reduces other buckets than the rest. The collectives have the same number and operation,
 and very different sizes: ALLREDUCE of 195812480 elements on one rank, 51123456 on another. Without
-TORCH_DISTRIBUTED_DEBUG=DETAIL it is a hang in backward.
+TORCH_DISTRIBUTED_DEBUG=DETAIL it is a hang in backward. DeepSpeed's ZeRO-3 compares the order of modules itself:
+"disagreement between rank0 and rank7".
 
 ## How to be sure
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ._mismatch import Mismatch, on_mismatch, sides
 
@@ -44,6 +45,24 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix(
             "let every batch touch every part of the model",
             diff="+loss = loss + 0.0 * sum(p.sum() for p in model.module.vision.parameters())\n loss.backward()",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"RuntimeError: disagreement between rank0 and rank(?P<rank>\d+): rank0: \[(?P<zero>[^\]\n]*)")
+def of_deepspeed(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read ZeRO-3's comparison of the modules that were used, where it is one of modules."""
+    if "record_parameters" not in record.text and "record_module" not in record.text:
+        return
+    yield Finding(
+        f"rank {match['rank']} used other modules of the model than rank 0, or in another order: ZeRO-3 gathers "
+        "parameters in one order on all ranks",
+        (record.proof(match, "the same modules in the same order on all ranks"),),
+        Fix(
+            "let every batch go through every part of the model",
+            diff="+if images is None:\n+    images = torch.zeros(1, 3, size, size, device=device)\n"
+            " features = model.vision(images)",
         ),
         record.place,
     )

@@ -33,6 +33,28 @@ from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, 
 AILMENT = Ailment("DDP224", Severity.ERROR)
 
 
+@log_pattern(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED")
+def of_the_count(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """CUDA shows fewer devices than torch has counted before."""
+    yield Finding(
+        "torch has counted more GPUs than CUDA shows this process when it is initialised",
+        (record.proof(match, "the same number of GPUs before and after"),),
+        Fix(
+            "set CUDA_VISIBLE_DEVICES outside of the script, before Python starts",
+            diff='-os.environ["CUDA_VISIBLE_DEVICES"] = gpus   # after torch has looked',
+            command="CUDA_VISIBLE_DEVICES=0,1 torchrun --standalone --nproc_per_node=2 train.py",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the script sets CUDA_VISIBLE_DEVICES after `import torch` has looked for GPUs",
+                "a GPU has failed, or has fallen off the bus, or is hidden by MIG",
+            ),
+            "grep -rn CUDA_VISIBLE_DEVICES --include=*.py .; nvidia-smi -L",
+        ),
+    )
+
+
 @log_pattern(
     r"RuntimeError: (?:CUDA unknown error - this may be due to an incorrectly set up environment"
     r"|CUDA driver initialization failed, you might not have a CUDA gpu"

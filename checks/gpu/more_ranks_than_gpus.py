@@ -114,6 +114,17 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+@log_pattern(r"assert num_gpus_per_machine <= torch\.cuda\.device_count\(\)")
+def of_detectron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read detectron2's own comparison, in the process that it has started."""
+    yield Finding(
+        "detectron2's launch is told more GPUs for each machine than this process sees",
+        (record.proof(match, "--num-gpus is at most what nvidia-smi -L lists"),),
+        Fix("say as many as there are", command="python train_net.py --num-gpus $(nvidia-smi -L | wc -l) ..."),
+        record.place,
+    )
+
+
 @lint
 def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
     """Compare the ranks of each launcher with the GPUs that it is shown, or that Slurm is asked for."""

@@ -1,9 +1,12 @@
-"""A rank is read from the command line as text.
+"""A rank is text: read from the command line or the environment, and not converted.
 
 ## What happens
 
 `add_argument("--local_rank")` without `type=int` gives the text "1". `args.local_rank == 0` is then never true, so that
 nobody prints or saves; `init_process_group(rank="1")` raises a RuntimeError, and so does `set_device("1")`.
+
+A variable of the environment is text as well: `os.environ["RANK"]` given to DistributedSampler or to
+`torch.device("cuda", ...)` is a TypeError.
 
 ## How to be sure
 
@@ -22,10 +25,11 @@ Source: argparse documentation, "type". Holds for torch 2.2 to 2.13.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import INIT, Ailment, Finding, Fix, Severity, keyword, lint
+from ddpdoctor.check import INIT, Ailment, Finding, Fix, Record, Severity, keyword, lint, log_pattern
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Edit, Script
@@ -48,6 +52,31 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("let the parser convert it", edits=_typed(script, option)),
                 script.place(option),
             )
+
+
+@log_pattern(
+    r"`(?P<name>rank|world_size)` must be an integer\. (?P<value>\d+)\s*$"
+    r"|device\(\): argument 'index' \(position 2\) must be int, not str"
+    r"|RuntimeError: Invalid device string: '(?P<device>\d+)'"
+    r"|data[/\\]distributed\.py\", line \d+, in __init__\n[^\n]*num_replicas[^\n]*\n(?:[ ~^]*\n)?"
+    r"TypeError: '(?:<|>=)' not supported between instances of '(?:str|int)' and '(?:str|int)'"
+    r"|rootRank = [^\n]*\n(?:[ ~^]*\n)?TypeError: [^\n]*incompatible function arguments"
+    r"(?:(?:[^\n]*\n){1,5}Invoked with: <[^>\n]*>, '(?P<root>\d+)')?"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Find where torch got text for a number."""
+    name, value = match["name"], match["value"] or match["device"] or match["root"]
+    sampler = "not supported" in match[0]
+    given = f"{name}={value!r}" if name else f"the number {value!r}" if value else "a rank or a number of ranks"
+    yield Finding(
+        f"{'DistributedSampler is' if sampler else 'torch is'} given {given} as text",
+        (record.proof(None if sampler else match, "a whole number: int(...)"),),
+        Fix(
+            "convert it where it is read",
+            diff='-rank = os.environ["RANK"]\n+rank = int(os.environ["RANK"])',
+        ),
+        record.place,
+    )
 
 
 def _typed(script: Script, option: ast.Call) -> tuple[Edit, ...]:

@@ -1,4 +1,4 @@
-"""An object that cannot be pickled is handed to a new process.
+"""An object that cannot be pickled is handed to a new process, or to other ranks.
 
 ## What happens
 
@@ -6,6 +6,9 @@ mp.spawn, and data loader workers where processes are spawned (Windows, macOS, `
 3.14 with forkserver), pickle everything that the new process needs. A lambda, a function inside of a function, an open
 file, a lock or a generator cannot be pickled: "Can't pickle local object 'main.<locals>.<lambda>'", "cannot pickle
 '_thread.lock' object", in the parent, before the first rank has run a line. On Linux with fork the same script works.
+
+`all_gather_object`, `gather_object`, `broadcast_object_list` and `scatter_object_list` pickle as well, on the rank that
+sends: the frame is `_object_to_tensor`.
 
 ## How to be sure
 
@@ -36,17 +39,18 @@ RESOURCE = (
     r"TypeError: (?:cannot|can't) pickle '?([\w.]+)'? objects?"
     r"|(?:TypeError|ValueError): (\w+) objects (?:containing pointers )?cannot be pickled"
 )
-SAVING = r"torch[/\\]serialization\.py"
+SENDING = r"in _object_to_tensor\b"
 
 
 @log_pattern(LOCAL)
 def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Yield the name of the object, unless it was torch.save that refused it."""
-    if re.search(SAVING, record.text) and not re.search(STARTING, record.text):
+    """Yield the name of the object; not where something else pickles, as torch.save does."""
+    whereto = _whereto(record)
+    if not whereto and record.frames:
         return
-    name = match[1] or match[2]
     yield Finding(
-        f"{name} is handed to a new process, and what is defined inside of a function cannot be pickled",
+        f"{match[1] or match[2]} is handed to {whereto or NEW}, and what is defined inside of a function cannot be "
+        "pickled",
         (record.proof(match, "a function or class at the top level of a module"),),
         Fix(
             "move it to the top level of its module",
@@ -57,8 +61,19 @@ def of_a_local_object(record: Record, match: re.Match[str]) -> Iterator[Finding]
     )
 
 
+NEW = "a new process"
+
+
+def _whereto(record: Record) -> str:
+    """Return who is to get what is pickled; empty where the frames do not tell."""
+    if re.search(SENDING, record.text):
+        return "the other ranks"
+    return NEW if re.search(STARTING, record.text) else ""
+
+
 @log_pattern(
-    r"PicklingError: Can't pickle <?(?:(?:function|class|method) )?'?([\w.<>]+)[^\n:]*: (?:attribute lookup|it's not )",
+    r"PicklingError: Can't pickle <?(?:(?:function|class|method) )?'?([\w.<>]+)[^\n:]*: "
+    r"(?:attribute lookup|it's not |import of module )",
     context=(STARTING,),
 )
 def of_a_shadowed_object(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
@@ -78,15 +93,23 @@ def of_a_shadowed_object(record: Record, match: re.Match[str], log: Log) -> Iter
 
 @log_pattern(RESOURCE, context=(STARTING,))
 def of_a_resource(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Yield the name of the type, where a process is being started."""
-    if not (re.search(STARTING, record.text) or (not record.frames and log.first(STARTING))):
+    """Yield the name of the type, where a process is being started, or objects are sent to ranks."""
+    whereto = _whereto(record) or (NEW if not record.frames and log.first(STARTING) else "")
+    if not whereto:
         return
+    is_new = whereto == NEW
     yield Finding(
-        f"an object of type {match[1] or match[2]} is handed to a new process, and cannot be pickled",
+        f"an object of type {match[1] or match[2]} is handed to {whereto}, and cannot be pickled",
         (record.proof(match, "arguments that can be pickled"),),
         Fix(
             "make it in the new process: in its function, in the data set's __getitem__, or in worker_init_fn",
             diff="-        self.file = open(path)\n+        self.path, self.file = path, None   # opened at first use",
+        )
+        if is_new
+        else Fix(
+            "send what it is made of: numbers, names, tensors on the CPU",
+            diff="-dist.all_gather_object(objects, loader)\n"
+            "+dist.all_gather_object(objects, {'path': path, 'rows': rows})",
         ),
         record.place,
     )

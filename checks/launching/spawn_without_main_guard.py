@@ -31,7 +31,10 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 AILMENT = Ailment("DDP417", Severity.ERROR)
 
 
-@log_pattern(r"An attempt has been made to start a new process before the")
+@log_pattern(
+    r"An attempt has been made to start a new process before the"
+    r"|in _fixup_main_from_path\n(?s:.)*?RuntimeError: context has already been set"
+)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read what multiprocessing says in the process that was started."""
     yield Finding(

@@ -32,7 +32,9 @@ AILMENT = Ailment("DDP444", Severity.ERROR)
 
 @log_pattern(r"RuntimeError: context has already been set\s*$")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Quote the refusal."""
+    """Quote the refusal; not where a new process runs the script again, whose launch has no main guard."""
+    if "in _fixup_main_from_path" in record.text:
+        return
     yield Finding(
         "set_start_method is called, and the start method was set before",
         (record.proof(match, "one call in a process, under the main guard"),),

@@ -79,12 +79,19 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
         return
 
 
+SHARDED = (
+    r"(?i:deepspeed|fsdp|fully_shard|tensor_parallel|dtensor|pipeline_parallel|sequence_parallel|context_parallel)"
+)
+
+
 @log_pattern(
     r"mat1 and mat2 shapes cannot be multiplied \((?P<one>\d+x\d+) and (?P<two>\d+x\d+)\)"
     r"|The size of tensor a \((?P<a>\d+)\) must match the size of tensor b \((?P<b>\d+)\)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The shapes of the model or of its input are wrong, and that has nothing to do with the number of ranks."""
+    if re.search(SHARDED, record.text) or "0" in {match["a"], match["b"]}:
+        return  # a parameter, or its gradient, that another rank holds has no size here
     one, two = (match["one"], match["two"]) if match["one"] else (match["a"], match["b"])
     yield Finding(
         f"the model's own step fails, with or without DDP: {one} does not fit {two}",

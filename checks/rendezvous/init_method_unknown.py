@@ -1,10 +1,10 @@
-"""init_method names a way to meet that torch does not have.
+"""init_method names a way to meet that torch does not have, or leaves out the host or the port.
 
 ## What happens
 
 `init_method` is a URL: `env://`, `tcp://host:port` or `file:///path`. Another scheme, or a path or address without
 one, has no handler: "No rendezvous handler for tcps://". A Windows path makes its drive the scheme ("No rendezvous
-handler for c://").
+handler for c://"). `tcp://` needs a host and a port: "hostname cannot be None", "port number missing".
 
 ## How to be sure
 
@@ -42,6 +42,25 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix(
             "leave init_method out under torchrun; else name host and port",
             diff="-dist.init_process_group(backend, init_method=url)\n+dist.init_process_group(backend)",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"tcp:// rendezvous: (?P<port>port number) missing|AssertionError: hostname cannot be None"
+    r"|assert result\.hostname is not None"
+)
+def in_part(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the part that is missing."""
+    what = "port" if match["port"] else "host"
+    yield Finding(
+        f"the address that init_process_group is told has no {what}",
+        (record.proof(match, "tcp://HOST:PORT"),),
+        Fix(
+            "leave init_method out under torchrun; else name host and port",
+            diff="-dist.init_process_group(backend, init_method=url, rank=rank, world_size=world_size)\n"
+            '+dist.init_process_group(backend, init_method="tcp://127.0.0.1:29500", rank=rank, world_size=world_size)',
         ),
         record.place,
     )

@@ -56,6 +56,22 @@ def in_the_command(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"rank < size\. (?P<rank>\d+) vs (?P<size>\d+)")
+def in_the_group(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read gloo's own comparison, when the group is made."""
+    rank, size = match["rank"], match["size"]
+    yield Finding(
+        f"rank {rank} joins a group of world size {size}: ranks count from 0 to {int(size) - 1}",
+        (record.proof(match, f"a rank below {size}"),),
+        Fix(
+            "start as many processes as world_size says: nprocs of mp.spawn is the world size on one host",
+            diff="-mp.spawn(train, args=(world_size,), nprocs=3)\n"
+            "+mp.spawn(train, args=(world_size,), nprocs=world_size)",
+        ),
+        record.place,
+    )
+
+
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for the local rank where the process group wants the global one."""

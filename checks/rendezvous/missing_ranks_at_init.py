@@ -127,17 +127,30 @@ def at_the_rendezvous(record: Record, match: re.Match[str], log: Log) -> Iterato
 
 @log_pattern(r"wait timeout after (\d+)ms, keys: /default_pg/\d+//cpu//\d+/(\d+)\b", role=Role.GENERIC)
 def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Gloo's ranks leave their addresses in the store, under their rank, when init_process_group makes the group."""
+    """Gloo's ranks leave their addresses in the store, under their rank, when init_process_group makes the group.
+
+    Rank 0 leaves its own once all ranks have reached its store: where that one is missing, it can be any rank.
+    """
+    rank, seconds = match[2], int(match[1]) / 1000
+    is_first = rank == "0"
     yield Finding(
-        f"rank {match[2]} did not come to init_process_group within {int(match[1]) / 1000:g} s",
-        (record.proof(match, f"the address of rank {match[2]} in the store"),),
+        f"a rank did not come to init_process_group within {seconds:g} s: rank 0 left no address there, which it does "
+        "once all ranks have reached its store"
+        if is_first
+        else f"rank {rank} did not come to init_process_group within {seconds:g} s",
+        (record.proof(match, f"the address of rank {rank} in the store"),),
         Fix(
-            f"see what rank {match[2]} does before init_process_group: its own output comes first",
+            f"see what {'each rank' if is_first else f'rank {rank}'} does before init_process_group: its own output "
+            "comes first",
             command="ddpdoctor run -- torchrun ...   # names the line at which each rank stands",
         ),
         record.place,
         ambiguity=Ambiguity(
-            ("it never started, or died before", "it is slower than the time-out (download, data, model loading)"),
+            (
+                *(("fewer processes were started than world_size says",) if is_first else ()),
+                f"{'a rank' if is_first else 'it'} never started, or died before",
+                f"{'a rank' if is_first else 'it'} is slower than the time-out (download, data, model loading)",
+            ),
             "py-spy dump --pid PID   # of that rank; no process there: it died, and its own log says why",
         ),
     )

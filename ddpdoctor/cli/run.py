@@ -69,7 +69,7 @@ def run(  # noqa: PLR0913 - its options
         status, monitor, seconds = watched(command, settings, load_checks(), printer(on_finding))
         if report is not None:
             write_report(report, monitor, seconds)
-        ending = watched_text(monitor, style(sys.stderr))
+        ending = watched_text(monitor, status, style(sys.stderr))
         anatomy = steps_text(monitor, style(sys.stderr)) if profile else ""
     for crash in monitor.crashes:
         say(result_text(crash, style(sys.stderr), by=BY), err=True)

@@ -1,9 +1,12 @@
-"""Whether the process that printed a traceback went on: then its exception was handled."""
+"""Exceptions that were handled: the process that printed one went on, or another exception came meanwhile."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from ddpdoctor.logs.read.tracebacks import ERROR, frames_in
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.record_buffer import MatchedLog
@@ -15,6 +18,7 @@ LOGGED = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL)\b")
 HEAD = 60  # characters in which a line names its level
 GOES_ON = re.compile(r"\b(?:INFO|DEBUG)\b|(?i:\b(?:step|epoch|iter(?:ation)?|loss)\b\W{0,3}\d)")
 TRAINS = re.compile(r"(?i:\b(?:step|epoch|iter(?:ation)?)\b\W{0,3}\d)")
+CHAINED = "During handling of the above exception, another exception occurred"
 LAST_WORDS = re.compile(r"\bwandb\b|NCCL (?:INFO|WARN)|summary", re.IGNORECASE)
 
 
@@ -50,3 +54,16 @@ def has_gone_on(kept: MatchedLog, record: Record) -> bool:
     lines = [line for line in kept.endings[record.source] if line.rank == record.rank]
     after = [line.text for line in lines if line.number > record.numbers[-1]]
     return sum(TRAINS.search(text) is not None and LAST_WORDS.search(text) is None for text in after) >= SOME
+
+
+def handled_before(record: Record, position: int) -> Record | None:
+    """Return the first exception of a chain, of the user's own code, where the chain goes on before a position."""
+    end = record.text.find(CHAINED)
+    if not 0 <= end < position:
+        return None
+    text = record.text[:end].rstrip()
+    frames = frames_in(text)
+    raised = [match["type"] for line in text.splitlines() if (match := ERROR.match(line))]
+    # The time of a live record is that of the exception that left the process.
+    first = replace(record, text=text, error=raised[-1] if raised else "", frames=frames, time=None)
+    return first if first.error and first.users else None

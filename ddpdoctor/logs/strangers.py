@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Role
 from ddpdoctor.logs.answer import Unknown
-from ddpdoctor.logs.handled_errors import has_gone_on, lines_after, survived
+from ddpdoctor.logs.handled_errors import handled_before, has_gone_on, lines_after, survived
 from ddpdoctor.logs.read.tracebacks import IN_SUMMARY
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ENDED = re.compile(
     r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
 )
+FOLLOWS = (Role.GENERIC, Role.CONSEQUENCE)
 Placed = tuple[int, "Record"]
 
 
@@ -48,7 +49,7 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
         if not ENDED.search(pair[1].error) and pair[0] not in known and not has_gone_on(kept, pair[1])
     ]
     if not records:
-        return None
+        return _before_a_wait(kept, suspects)
     awaited = _awaited(kept, records, suspects)
     position, first = _first_in_summary(records) or (awaited or records)[0]
     alike = [record for _, record in records if record.error == first.error]
@@ -57,6 +58,24 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
         return None
     told = Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first))
     return Stranger(position, told, (position, first) in awaited)
+
+
+def _before_a_wait(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None:
+    """Return the exception that a rank was handling when it began to wait, as in `finally: dist.barrier()`.
+
+    Another rank waits, or was lost, that had none of its kind: what all ranks go through is no cause.
+    """
+    waiting = [each for each in suspects if each.log_pattern.waits or each.role in FOLLOWS]
+    ranks = set(ranks_of(each.record for each in waiting))
+    known = {(each.position, each.match.start()) for each in suspects}
+    handled = [(each, first) for each in waiting if (first := handled_before(each.record, each.match.start()))]
+    for each, first in handled:
+        alike = {own.record.rank for own, told in handled if told.error == first.error}
+        is_known = any(place == each.position and start < len(first.text) for place, start in known)
+        if alike < ranks and not is_known and not ENDED.search(first.error):
+            told = Unknown(first, len(alike), ranks_of([first]), lines_after(kept, first))
+            return Stranger(each.position, told, is_awaited=True)
+    return None
 
 
 def _awaited(kept: MatchedLog, records: Sequence[Placed], suspects: Sequence[Candidate]) -> list[Placed]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from ddpdoctor.facets import Check, Role
 from ddpdoctor.findings import Evidence, Finding
 from ddpdoctor.logs.examination import Examination, examination
-from ddpdoctor.logs.read.tracebacks import FRAME
+from ddpdoctor.logs.read.tracebacks import frames_in
 from ddpdoctor.logs.record_buffer import RecordBuffer
-from ddpdoctor.logs.records import Frame, Kind, Record
+from ddpdoctor.logs.records import Kind, Record
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Failed, PeerLost, Progress, Site
@@ -50,7 +50,7 @@ class Explainer:
         cause = answer.cause if answer.cause and answer.cause.role is not Role.CONSEQUENCE else None
         lost = {rank for named in _consequences(answer) for rank in named.ranks}
         first = _first(failures, records, cause, answer)
-        followed = [each for each in failures if each.rank in lost and each is not first]
+        followed = [each for each in failures if each.rank in lost and (first is None or each.pid != first.pid)]
         training = dispatcher.trainings.of(failures[0].pid)
         found = list(dispatcher.ask(first, training)) if first else []
         if first and not found and cause:
@@ -86,10 +86,7 @@ def _record(failure: Failed) -> Record:
         rank=failure.rank,
         time=failure.time,
         kind=Kind.TRACEBACK,
-        frames=tuple(
-            Frame(match["file"], int(match["line"]), match["function"] or "<module>")
-            for match in FRAME.finditer(failure.text)
-        ),
+        frames=frames_in(failure.text),
         error=failure.error,
         parameters=failure.parameters,
         path=failure.path,
@@ -104,11 +101,22 @@ def _consequences(answer: Answer) -> Iterator[Named]:
     yield from answer.followed
     if answer.cause and answer.cause.role is Role.CONSEQUENCE:
         yield answer.cause
+    if answer.unknown:
+        yield from (each for each in answer.others if each.role is Role.GENERIC)
 
 
 def _first(failures: list[Failed], records: list[Record], cause: Named | None, answer: Answer) -> Failed | None:
     told = cause.record if cause else answer.unknown.record if answer.unknown else None
-    return failures[records.index(told)] if told is not None else None
+    if told is None:
+        return None
+    failure = next(each for each, record in zip(failures, records, strict=True) if record.source == told.source)
+    return failure if told in records else _handled(failure, told)
+
+
+def _handled(failure: Failed, told: Record) -> Failed:
+    """Return the exception that a rank was handling when it failed of another one."""
+    stack = _stack(told)
+    return replace(failure, error=told.error, text=told.text, site=stack[0] if stack else failure.site)
 
 
 def _with(finding: Finding, first: Failed, followed: list[Failed]) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,10 @@ from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.page import as_page
-from ddpdoctor.report.redact import redacted
+from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.report.style import PLAIN, Style
-from ddpdoctor.report.text import MARGIN, result_text
+from ddpdoctor.report.text import MARGIN, printable, result_text
 from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
 from ddpdoctor.watch.anatomy import marks, profile_data, steps_data
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 BY = "ddpdoctor: "
 """Says who speaks, between the lines of a training."""
+WELL = {0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))}
+"""The exit statuses of commands that failed of nothing: somebody ended them."""
 NOT_SHOWN = "the training came to nothing that this check watches for"
 
 
@@ -63,8 +66,8 @@ def summary(monitor: Monitor) -> str:
     return "\n".join(finding_text(found, by="") for found in monitor.found)
 
 
-def watched_text(monitor: Monitor, style: Style = PLAIN) -> str:
-    """Return what a watch that ends has seen, for those who wonder whether anybody looked."""
+def watched_text(monitor: Monitor, status: int, style: Style = PLAIN) -> str:
+    """Return what a watch that ends has seen, and of what the command failed that ended with ``status``."""
     ranks = monitor.counts.values()
     if monitor.joined:
         steps = int(max(each["steps"] for each in ranks))
@@ -72,8 +75,18 @@ def watched_text(monitor: Monitor, style: Style = PLAIN) -> str:
         seen = f"{watched} {compared_text(monitor.trainings)}".rstrip()
     else:
         seen = "No process of this command joined a process group: there was no rank to watch."
-    said = f"{verdict(Report(found_results(monitor)))} " if monitor.joined or monitor.found else ""
+    said = f"{_verdict(monitor, status)} " if monitor.joined or monitor.found or status not in WELL else ""
     return "\n".join(style.wrap(f"{BY}{said}{seen}", MARGIN, ""))
+
+
+def _verdict(monitor: Monitor, status: int) -> str:
+    """Return the verdict; of a command that failed of what no check knows, what it failed of."""
+    report = Report(found_results(monitor))
+    if status in WELL or report.findings(Severity.WARNING):
+        return verdict(report)
+    failed = printable(redact(monitor.first_failure()))
+    of = f", of an error that no check knows: {failed}." if failed else ", and no check says of what."
+    return f"The command failed with status {status}{of}"
 
 
 def measured(monitor: Monitor) -> dict[str, dict[str, Any]]:

@@ -171,5 +171,10 @@ def _in_message(opened: Open, text: str) -> bool:
     return not opened.blank or text[0].isspace()
 
 
+def frames_in(text: str) -> tuple[Frame, ...]:
+    """Return the frames of a traceback that is at hand as a whole."""
+    return tuple(frame for match in FRAME.finditer(text) for frame in _frames(match))
+
+
 def _frames(match: re.Match[str]) -> list[Frame]:
     return [Frame(match["file"], int(match["line"]), match["function"] or "<module>")]

@@ -128,12 +128,14 @@ class PeerLost(Event):
 class ErrorSeen(Event):
     """An exception that torch, or a loader, raised into the user's code; whether it was caught is not known yet.
 
-    ``forwards`` are those that the rank had made then.
+    ``forwards`` are those that the rank had made then. ``handled``: the rank communicates while it handles it, or while
+    it is on its way through a `finally`; it can be one of the user's own.
     """
 
     error: str
     text: str
     forwards: int
+    handled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

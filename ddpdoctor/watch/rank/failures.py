@@ -20,7 +20,7 @@ from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed
 from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
 from ddpdoctor.watch.rank.ending import last_words
-from ddpdoctor.watch.rank.traceback_format import chain, hide_watch, printed, qualified
+from ddpdoctor.watch.rank.traceback_format import chain, hide_watch, printed, qualified, raised_at
 from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class Failures:
             if received:
                 self._tell(self._failure(exc, known, inside=True))
 
+    def handles(self, exc: BaseException | None) -> None:
+        """Tell of an exception that is being handled, or passes through `finally`, while the rank communicates."""
+        if isinstance(exc, Exception) and RAISED not in vars(exc) and not LOST.search(str(exc)):
+            self._tell_raised(exc, handled=True, site=raised_at(exc))
+
     def borne(self, exc: BaseException) -> None:
         """Tell of an exception that ends a training, and not its rehearsal."""
         self._tell(self._failure(exc, self._known(exc, None), inside=True))
@@ -98,14 +103,14 @@ class Failures:
             for text in filter(is_note, getattr(exc, "__notes__", ())):
                 sys.stderr.write(f"{text}\n")
 
-    def _tell_raised(self, exc: BaseException) -> None:
+    def _tell_raised(self, exc: BaseException, **told: Any) -> None:
         """Tell of it once: where it is caught, and the rank goes on, the others wait for what it skipped."""
         if self.recorder.is_rank and self._raised < MOST and RAISED not in vars(exc):
             vars(exc)[RAISED] = True
             self._raised += 1
             forwards = self.recorder.writer.counters[event_log.FORWARDS]
             said = (str(exc).strip().splitlines() or [""])[0][:QUOTED]
-            self.recorder.emit(ErrorSeen, error=qualified(exc), text=said, forwards=forwards)
+            self.recorder.emit(ErrorSeen, error=qualified(exc), text=said, forwards=forwards, **told)
 
     def _tell(self, failure: Failed) -> bool:
         if self.recorder.is_rank:

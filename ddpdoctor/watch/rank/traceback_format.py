@@ -27,6 +27,19 @@ def printed(exc: BaseException, *, inside: bool) -> tuple[str, Site | None]:
     return "".join(told.format()), site
 
 
+def raised_at(exc: BaseException) -> Site | None:
+    """Return the user's innermost line in the traceback of an exception."""
+    at = [(trace.tb_frame.f_code, line) for trace, line in _walked(exc) if is_users(trace.tb_frame.f_code.co_filename)]
+    return Site(at[-1][0].co_filename, at[-1][1], at[-1][0].co_name) if at else None
+
+
+def _walked(exc: BaseException) -> Iterator[tuple[TracebackType, int]]:
+    trace = exc.__traceback__
+    while trace is not None:
+        yield trace, trace.tb_lineno
+        trace = trace.tb_next
+
+
 def qualified(exc: BaseException) -> str:
     """Return the name of an exception's type as a traceback does."""
     kind = type(exc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,7 @@ def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...], site: Site | None) -> None:
+    recorder.failures.handles(sys.exc_info()[1])
     shapes = _shapes(args[0]) if args else ""
     if operation in {"send", "recv"} and len(args) > 1 and isinstance(args[1], int):
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
