@@ -193,6 +193,10 @@ def _first(script: Script, name: ast.Name) -> ast.expr | None:
 def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:
     """Yield the loops without gradients through what a name holds, with each sum that they keep."""
     for root in (script.module, *script.nodes(ast.FunctionDef)):
+        if isinstance(root, ast.FunctionDef) and name in {
+            each.arg for each in ast.walk(root.args) if isinstance(each, ast.arg)
+        }:
+            continue  # another thing of this name; what it is given is followed from the call
         loop = iterated(script, name, root)
         if loop is None or not is_evaluation(script, "", loop):
             continue

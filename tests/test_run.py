@@ -109,7 +109,7 @@ class TestRun:
         assert [line for line in done.stderr.splitlines() if "ddpdoctor" in line] == [
             (
                 "ddpdoctor: Nothing wrong was found. Watched 2 ranks, 24 steps of each. "
-                "Compared 4 steps, 2 parameters: gradients equal, weights equal; 3 passes over loaders, "
+                "Compared 7 steps, 2 parameters: gradients equal, weights equal; 3 passes over loaders, "
                 "random draws of 9 steps."
             )
         ]

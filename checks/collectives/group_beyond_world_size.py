@@ -55,7 +55,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(r"ProcessGroup\w+::(?P<name>\w+): invalid root rank: (?P<rank>\d+)")
+@log_pattern(r"ProcessGroup\w{1,20}::(?P<name>\w+): invalid root rank: (?P<rank>\d+)")
 def of_the_root(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the rank that a collective of all ranks goes to, or comes from."""
     yield Finding(

@@ -26,19 +26,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP705", Severity.ERROR)
 
 
-@log_pattern(
+WAITED = (
     r"Timed out waiting (?P<gloo>\d{1,4})ms for (?:recv|send) operation to complete"
-    r"|WorkNCCL\([^\n)]{0,200}Timeout\(ms\)=(?P<nccl>\d{1,4})\)",
-    waits=True,
+    r"|WorkNCCL\([^\n)]{0,200}Timeout\(ms\)=(?P<nccl>\d{1,4})\)"
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read a time-out below ten seconds, which ordinary work of one rank outlasts."""
+FEW = 5  # seconds: ordinary work of one rank takes as long
+
+
+@log_pattern(WAITED, waits=True)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read a time-out of a few seconds, where one rank waited: of several, the places where they did tell more."""
     seconds = int(match["gloo"] or match["nccl"]) / 1000
+    if seconds > FEW or len({each.rank for each, _ in log.find(WAITED)}) > 1:
+        return
     yield Finding(
         f"this rank waited for another one until the group's time-out, which is {seconds:g} s",
         (record.proof(match, "a time-out above what one rank can do alone: 30 minutes is gloo's own"),),

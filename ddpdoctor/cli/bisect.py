@@ -36,7 +36,7 @@ LEAST = 3.0  # seconds: no start is shorter
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def bisect(*, within: float, timeout: float, form: str, command: tuple[str, ...]) -> None:
-    """Find the change of NCCL or gloo settings that makes a start work.
+    """Find the change of settings that makes a start work.
 
     COMMAND (torchrun ..., python train.py) is run again and again on this host, up to its first steps, with variables
     of the environment taken away or set: the interface, IPv4, InfiniBand, peer access, shared memory, threads. Each run

@@ -30,7 +30,11 @@ def stamp(codes: Iterable[str], modules: Iterable[str]) -> str:
     """Return what decides about findings besides the files: these checks, their code, and Python's version."""
     folder = Path(__file__).parent.parent
     files = [each for room in ROOMS for each in (folder / room).rglob("*.py")]
-    files += [Path(file) for each in modules if (file := getattr(sys.modules.get(each), "__file__", None))]
+    checks = [Path(file) for each in modules if (file := getattr(sys.modules.get(each), "__file__", None))]
+    shared = {
+        folder for each in checks for folder in each.parents[:2]
+    }  # what checks of an area, or all, have in common
+    files += [*checks, *(each for folder in shared for each in folder.glob("_*.py"))]
     seen = [(str(each), each.stat().st_mtime_ns, each.stat().st_size) for each in sorted({*files})]
     return digest(repr((sys.version_info, sorted(codes), seen)).encode())
 
