@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os.path
 import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from ddpdoctor.watch.events import Site
 
@@ -17,6 +19,7 @@ LIBRARIES = tuple(
 )
 PACKAGE = f"{Path(__file__).parents[1]}/"
 WATCH = f"{PACKAGE}watch/"
+OF_NOBODY_ELSE = 3  # references: of a frame, a variable, and the argument of getrefcount
 PATIENTS = f"{PACKAGE}fixtures/"  # in an installed package they lie below it
 
 
@@ -64,6 +67,21 @@ def user_site() -> Site | None:
 @functools.cache
 def _normal(file: str) -> str:
     return os.path.normpath(file)
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """Return the variables of a frame, and leave the frame as it was.
+
+    Before Python 3.13 ``f_locals`` of a function stays in its frame, and what it names lives on: a model that the
+    script deletes before it destroys its process group would be freed after it, which can make torch hang. It is
+    emptied, unless somebody else has it, or a debugger would write it back.
+    """
+    held = frame.f_locals
+    found = dict(held)
+    is_a_copy = sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    if is_a_copy and sys.gettrace() is None and sys.getrefcount(held) <= OF_NOBODY_ELSE:
+        held.clear()
+    return found
 
 
 def calling_package() -> str:

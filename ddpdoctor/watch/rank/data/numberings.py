@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ddpdoctor.watch.events import Numbered
-from ddpdoctor.watch.user_frames import frames, is_users, site_of
+from ddpdoctor.watch.user_frames import frames, is_users, site_of, variables_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -59,7 +59,7 @@ def _hash(word: str) -> int:
 
 
 def _held_by(frame: FrameType, looked: set[int]) -> Iterator[tuple[str, dict[str, int]]]:
-    for name, value in [*frame.f_locals.items()]:
+    for name, value in variables_of(frame).items():
         if not name.startswith("__"):
             yield from _found(name, value, looked)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Bypassed, Site
-from ddpdoctor.watch.user_frames import frames, is_users, site_of
+from ddpdoctor.watch.user_frames import frames, is_users, site_of, variables_of
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.wrapped_model import Model
@@ -35,6 +35,6 @@ def spot(recorder: Process, model: Model) -> None:
 def _caller(parts: set[int]) -> Site | None:
     """Return the innermost line of the user's that is not one of the model's own methods."""
     for frame in frames():
-        if is_users(frame.f_code.co_filename) and id(frame.f_locals.get("self")) not in parts:
+        if is_users(frame.f_code.co_filename) and id(variables_of(frame).get("self")) not in parts:
             return site_of(frame)
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ddpdoctor.watch.user_frames import frames, is_users
+from ddpdoctor.watch.user_frames import frames, is_users, variables_of
 
 DEEPEST = 40  # frames that are looked at
 WIDEST = 400  # variables of a frame
@@ -16,10 +16,10 @@ def modules_in_sight() -> dict[str, Any]:
     found: dict[str, Any] = {}
     seen: set[int] = set()
     for frame in _users_frames():
-        for variables in (frame.f_locals, frame.f_globals):
+        for variables in (variables_of(frame), frame.f_globals):
             if id(variables) in seen:
                 continue
-            seen.add(id(variables))
+            seen.add(id(frame.f_globals))
             for name, value in list(variables.items())[:WIDEST]:
                 for path, module in _modules(name, value):
                     found.setdefault(path, module)

@@ -1,0 +1,63 @@
+"""The watch reads the frames of the user's functions, and leaves no trace in them."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+from ddpdoctor.watch.user_frames import variables_of
+
+
+class Thing:
+    """What a function holds for a while."""
+
+
+def test_what_a_function_deletes_is_gone() -> None:
+    """A model that is kept until its process group was destroyed can make torch 2.13 hang."""
+    thing = Thing()
+    gone = weakref.ref(thing)
+
+    assert variables_of(sys._getframe())["thing"] is thing
+    del thing
+
+    assert gone() is None
+
+
+def test_what_the_function_asked_for_itself_stays_its_own() -> None:
+    """locals() is one dict for each call of a function, which a script can keep."""
+    number = 3
+    mine = locals()
+    variables_of(sys._getframe())
+
+    assert mine["number"] == number
+
+
+def test_a_debugger_writes_the_same_variables_back() -> None:
+    """While a function is traced, its variables are written back from that dict after each line."""
+
+    def traced(frame: Any, _: str, __: Any) -> Any:
+        variables_of(frame)
+        return traced
+
+    def function() -> int:
+        number = 3
+        number += 1
+        return number
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        assert function() == 4
+    finally:
+        sys.settrace(before)
+
+
+def test_a_class_keeps_what_its_body_has_set() -> None:
+    """There the variables are the namespace itself, as they are in a module."""
+
+    class Built:
+        number = 3
+        variables_of(sys._getframe())
+
+    assert Built.number == 3
