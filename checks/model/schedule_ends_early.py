@@ -45,7 +45,7 @@ def while_training(event: ScheduleEnded) -> Iterator[Finding]:
             "steps of the schedule",
             (
                 Evidence(
-                    f"0 in the last {event.idle} of {event.calls} calls",
+                    f"0 in the last {event.idle} of {event.made} calls",
                     "0 at the end of the training at the earliest",
                     "scheduler.get_last_lr()",
                 ),

@@ -43,6 +43,7 @@ from ddpdoctor.check import (
     Fix,
     Joined,
     NeverStepped,
+    OrderSeen,
     ParametersHeld,
     Severity,
     Site,
@@ -71,7 +72,7 @@ FIX = Fix(
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Compare at which point of the training the ranks have made the same step."""
     ranks, held = of_one_model(event, training), built(event, training)
-    if not ranks or held is None or not counts_differ(ranks):
+    if not ranks or held is None or not counts_differ(ranks) or _joins(training):
         return
     if any(map(counts_differ, earlier(event, training))):
         return
@@ -106,12 +107,17 @@ def without_a_step_at_all(training: Training) -> Iterator[Finding]:
     yield from _never(training)
 
 
+def _joins(training: Training) -> bool:
+    """Whether ranks have batches of different numbers on purpose, within Join: a rank without one makes no step."""
+    return bool(training.of(OrderSeen, joins=True))
+
+
 def _never(training: Training) -> Iterator[Finding]:
     idle = training.by_rank(NeverStepped)
     least = min((each.clock for each in idle.values()), default=0)
     steps = [each for each in training.of(StepFingerprinted) if each.rank not in idle and 0 < each.clock <= least]
     last = max(steps, key=lambda each: each.number, default=None)
-    if last is None or last.number < SOME or last.subgroups:
+    if last is None or last.number < SOME or last.subgroups or _joins(training):
         return
     yield Finding(
         f"the optimizer steps on some ranks only: none of {listed([f'rank {rank}' for rank in idle], 4)} has stepped",
@@ -137,7 +143,7 @@ def at_the_end(event: StepsAtEnd, training: Training) -> Iterator[Finding]:
     steps = training.of(StepFingerprinted, optimizer=event.optimizer)
     alike = len({(each.clock, each.backwards) for each in ranks.values()}) == 1 and event.clock
     counts = {rank: each.number for rank, each in sorted(ranks.items())}
-    if not alike or len(set(counts.values())) == 1 or any(each.subgroups for each in steps):
+    if not alike or len(set(counts.values())) == 1 or _joins(training) or any(each.subgroups for each in steps):
         return
     if len({each.rank for each in training.of(ParametersHeld)}) < len(ranks) or _others(event, training):
         return

@@ -71,12 +71,12 @@ class PaddingGathered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleEnded(Event):
-    """The learning rates of a schedule have been 0 for the last ``idle`` of ``calls`` to its ``step``.
+    """The learning rates of a schedule have been 0 for the last ``idle`` of the calls that were ``made`` of ``step``.
 
     Each call makes as many steps of the schedule as there are ``ranks``.
     """
 
-    calls: int
+    made: int
     idle: int
     ranks: int
 

@@ -87,7 +87,7 @@ class Accelerated:
         seen.idle = seen.idle + 1 if ended and seen.rose else 0
         if seen.idle > max(IDLE, PART * seen.calls):
             self.told.add("schedule")
-            self.recorder.emit(ScheduleEnded, calls=seen.calls, idle=seen.idle, ranks=ranks)
+            self.recorder.emit(ScheduleEnded, made=seen.calls, idle=seen.idle, ranks=ranks)
 
 
 def _loader_at_its_end() -> Any:
