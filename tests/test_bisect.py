@@ -261,10 +261,11 @@ def test_ctrl_c_leaves_nothing(script: Script, number: int) -> None:
 
 
 @pytest.mark.usefixtures("no_process_left")
-def test_the_command_ends_when_ddpdoctor_is_killed(script: Script) -> None:
-    """It is told to: torchrun, say, then ends its ranks."""
+@pytest.mark.parametrize("tried", ["bisect", "check"])
+def test_the_command_ends_when_ddpdoctor_is_killed(tried: str, script: Script) -> None:
+    """What is tried out, or rehearsed, is told to: torchrun, say, then ends its ranks."""
     file = script("import sys, time\nif sys.argv[1:]:\n    time.sleep(300)\n")
-    command = [sys.executable, "-m", "ddpdoctor", "bisect", "--", sys.executable, file, "child"]
+    command = [sys.executable, "-m", "ddpdoctor", tried, "--", sys.executable, file, "child"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         while process.poll() is None and not (there := _children(file)):
             pass
@@ -289,7 +290,7 @@ def _children(file: str) -> list[int]:
     found = []
     for each in psutil.process_iter():
         with suppress(psutil.Error):
-            if each.cmdline()[-2:] == [file, "child"] and each.status() != psutil.STATUS_ZOMBIE:
+            if each.cmdline()[1:] == [file, "child"] and each.status() != psutil.STATUS_ZOMBIE:
                 found.append(each.pid)
     return found
 

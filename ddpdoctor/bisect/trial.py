@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 import re
-import signal
 import statistics
 import subprocess
 import time
@@ -20,7 +19,7 @@ import psutil
 from ddpdoctor.areas import shows_network
 from ddpdoctor.bisect.changes import Change, applied
 from ddpdoctor.findings import Severity
-from ddpdoctor.jobs.rank import PR_SET_PDEATHSIG, prctl
+from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
 from ddpdoctor.logs.examination import quick_examination
@@ -135,7 +134,12 @@ def try_out(
         with output.open("wb") as file:
             there = applied(watched_environ(settings), changes)
             process = start(
-                command, there, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_end_with_us
+                command,
+                there,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
             )
             try:
                 late = _follow(process, monitor, clock, began + seconds, progress)
@@ -146,11 +150,6 @@ def try_out(
                     undo(Path(folder))
         monitor.end(status or 0, asked=status is None)
         return _trial(changes, monitor, clock, output, status, time.monotonic() - began, late=late)
-
-
-def _end_with_us() -> None:
-    """Let the command be told to end when this process is killed, and can do nothing about it any more."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(

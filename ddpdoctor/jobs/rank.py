@@ -35,6 +35,11 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
+def end_with_parent() -> None:
+    """Have a command, right before it begins, be told to end when this process is killed and can tell it nothing."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def be_a_rank(job: Job, rank: int, directory: Path, server: int) -> None:
     """Run the job's function or script as ``rank`` and write the outcome; never returns."""
     os.setsid()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ddpdoctor.findings import Rehearsed, Result
+from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
 from ddpdoctor.watch.events import EpochEnded, Joined, Joining
@@ -67,7 +68,12 @@ def rehearse(
         output = Path(folder) / "output"
         with output.open("wb") as file:
             process = start(
-                command, watched_environ(settings), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                watched_environ(settings),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
             )
             try:
                 late = _follow(process, monitor, ends_at - GRACE, progress)
