@@ -6,6 +6,9 @@ import sys
 import weakref
 from typing import Any
 
+import pytest
+
+from ddpdoctor.watch.rank.model.parameter_names import modules_in_sight
 from ddpdoctor.watch.user_frames import variables_of
 
 
@@ -61,3 +64,15 @@ def test_a_class_keeps_what_its_body_has_set() -> None:
         variables_of(sys._getframe())
 
     assert Built.number == 3
+
+
+def test_modules_of_the_function_and_of_its_file_are_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script's model is a variable of its function, or of its module."""
+    import torch
+
+    of_the_file, own = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    monkeypatch.setitem(globals(), "shared", of_the_file)
+    seen = modules_in_sight()
+
+    assert seen["shared"] is of_the_file
+    assert seen["own"] is own

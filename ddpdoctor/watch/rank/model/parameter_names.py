@@ -16,10 +16,11 @@ def modules_in_sight() -> dict[str, Any]:
     found: dict[str, Any] = {}
     seen: set[int] = set()
     for frame in _users_frames():
-        for variables in (variables_of(frame), frame.f_globals):
-            if id(variables) in seen:
-                continue
+        scopes = [variables_of(frame)]
+        if id(frame.f_globals) not in seen:
             seen.add(id(frame.f_globals))
+            scopes.append(frame.f_globals)
+        for variables in scopes:
             for name, value in list(variables.items())[:WIDEST]:
                 for path, module in _modules(name, value):
                     found.setdefault(path, module)
