@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import PaddingGathered, ScheduleEnded
-from ddpdoctor.watch.user_frames import frames, is_users
+from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
@@ -65,7 +65,7 @@ class Accelerated:
     def _gathered(self, gathered: Any, _: Any, given: Any) -> None:
         """Look whether a last batch of an evaluation was gathered with what fills it up."""
         loader = _loader_at_its_end()
-        if loader is None or self.recorder.models.training() or not _is_called_by_the_user():
+        if loader is None or self.recorder.models.training() or calling_package():
             return
         whole, kept = loader.total_batch_size, loader.remainder
         rows, come = _rows(given), _rows(gathered)
@@ -109,13 +109,3 @@ def _rows(given: Any) -> int:
         return given.shape[0] if given.dim() else 0
     parts = given.values() if isinstance(given, dict) else given if isinstance(given, list | tuple) else ()
     return next((rows for rows in map(_rows, parts) if rows), 0)
-
-
-def _is_called_by_the_user() -> bool:
-    """Whether the user's code called the method itself, and not another one of Accelerate's."""
-    for frame in frames():
-        if is_users(frame.f_code.co_filename):
-            return True
-        if str(frame.f_globals.get("__name__", "")).startswith("accelerate."):
-            return False
-    return False
