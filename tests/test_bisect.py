@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from ddpdoctor.bisect.answer import answer_data, answer_text
 from ddpdoctor.bisect.changes import Change, Situation, applied, offers, taken_back
+from ddpdoctor.bisect.reason import Ending, communicates
 from ddpdoctor.bisect.search import Answer, Changes, Kind, OutOfTimeError, bisect, smallest
-from ddpdoctor.bisect.trial import Ending, Trial, communicates
+from ddpdoctor.bisect.trial import Trial
 from ddpdoctor.host.network import Interface, Network, Resolution
 from ddpdoctor.watch.events import Failed
 

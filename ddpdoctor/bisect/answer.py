@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.bisect.reason import Ending
 from ddpdoctor.bisect.search import Answer, Kind, measured
-from ddpdoctor.bisect.trial import Ending
 from ddpdoctor.report.bench import time_text
 from ddpdoctor.report.redact import redact
 from ddpdoctor.report.style import PLAIN, Style

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpdoctor.bench.spread import Spread, spread
-from ddpdoctor.bisect.trial import Ending, Trial
+from ddpdoctor.bisect.reason import Ending
+from ddpdoctor.bisect.trial import Trial
 
 if TYPE_CHECKING:
     from ddpdoctor.bisect.changes import Change

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import enum
 import os
-import re
 import statistics
 import subprocess
 import time
@@ -16,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ddpdoctor.areas import shows_network
 from ddpdoctor.bisect.changes import Change, applied
-from ddpdoctor.findings import Severity
+from ddpdoctor.bisect.clock import STEPS, Clock, is_complete
+from ddpdoctor.bisect.reason import Ending, is_of_the_program, reason
 from ddpdoctor.jobs.rank import end_with_parent
 from ddpdoctor.launch.command import start, wait
 from ddpdoctor.launch.signals import deferred
-from ddpdoctor.logs.examination import quick_examination
-from ddpdoctor.logs.read.sources import Origin
-from ddpdoctor.watch.events import Failed, Joined, Joining
+from ddpdoctor.watch.events import Joining
 from ddpdoctor.watch.monitor.monitor import Monitor
 from ddpdoctor.watch.rehearsal.file_journal import undo
 from ddpdoctor.watch.run import session, watched_environ
@@ -32,32 +28,11 @@ from ddpdoctor.watch.settings import Rehearsal, Settings
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
-    from ddpdoctor.watch.dispatcher import Found
 
 POLL = 0.05  # seconds
-STEPS = 200  # that are measured, at most
-MEASURE = 5.0  # seconds of steps that are measured, at most
 FEWEST = 5  # steps, with fewer of which nothing is measured
 GRACE = 3.0  # seconds for the ranks to end at their next step
 DEAD = 10.0  # seconds for killed processes to be gone
-OF_THE_PROGRAM = {"checkpoint", "collectives", "data", "model"}
-"""Areas of checks whose faults no setting of the communication mends."""
-GENERIC = {"collective-timeout", "gloo-collectives-fail", "nccl-collectives-fail", "rank-died-or-stuck", "slow-rank"}
-"""Checks of these areas that say what follows from a broken link as well."""
-COMMUNICATES = re.compile(
-    r"gloo|nccl|tcpstore|socket|connect|resolve|timed? ?out|address|c10d|rendezvous|libuv", re.IGNORECASE
-)
-IN_TORCH = re.compile(r'File "[^"]*[/\\]torch[/\\][^"]*", line \d+')
-
-
-class Ending(enum.Enum):
-    """How a run ended, as far as its start goes."""
-
-    STARTED = "starts"
-    FAILED = "fails"
-    LATE = "does not start in time"
-    PROGRAM = "fails for a reason of its own"
-    NO_RANK = "starts no rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +57,6 @@ class Trial:
     def works(self) -> bool:
         """Whether the training started."""
         return self.ending is Ending.STARTED
-
-
-@dataclass(slots=True)
-class Clock:
-    """When all ranks had made their first step, and how many they have made since."""
-
-    first: float = 0.0
-    steps: int = 0
-    last: float = 0.0
-    moved: float = 0.0
-    counts: tuple[int, ...] = ()
-
-    def look(self, monitor: Monitor) -> bool:
-        """Look at the counters; return whether enough was measured."""
-        ranks, now = monitor.counts.values(), time.time()
-        counts = tuple(int(each[name]) for each in ranks for name in ("steps", "forwards", "communications", "batches"))
-        if counts != self.counts:
-            self.counts, self.moved = counts, now
-        if not is_complete(monitor) or not (least := min((int(each["steps"]) for each in ranks), default=0)):
-            return False
-        if not self.first:
-            self.first, self.last, self.steps = now, now, 0
-            self._before = least
-        elif least - self._before > self.steps:
-            self.steps, self.last = least - self._before, now
-        return self.steps >= STEPS or (now - self.first > MEASURE and self.steps >= 1)
-
-    _before: int = 0
 
 
 def try_out(
@@ -198,13 +145,6 @@ def _is_of(process: psutil.Process, folder: str) -> bool:
     return folder in process.environ().get("DDPDOCTOR_WATCH", "")
 
 
-def is_complete(monitor: Monitor) -> bool:
-    """Whether all ranks that this host is to have are there and have joined."""
-    joining, joined = monitor.training.of(Joining), monitor.training.by_rank(Joined)
-    wanted = max((each.local_size or each.world_size for each in joining), default=0)
-    return len(joined) >= max(1, wanted)
-
-
 def _trial(  # noqa: PLR0913, PLR0917 - what is known at the end of a run
     changes: tuple[Change, ...],
     monitor: Monitor,
@@ -227,7 +167,7 @@ def _trial(  # noqa: PLR0913, PLR0917 - what is known at the end of a run
         begun = min((each.time for each in joining), default=0.0)
         start = clock.first - begun if clock.first else None
         return Trial(changes, Ending.STARTED, seconds, start, _step(monitor, clock), "", *about)
-    ending, said = _why(monitor, status, lines, late=late)
+    ending, said = reason(monitor, status, lines, late=late)
     return Trial(changes, ending, seconds, None, None, said, *about)
 
 
@@ -241,79 +181,3 @@ def _step(monitor: Monitor, clock: Clock) -> float | None:
 def _moves(monitor: Monitor, clock: Clock) -> bool:
     """Whether all ranks are there and got on in the end: a training that makes no steps, or slow ones."""
     return is_complete(monitor) and time.time() - clock.moved < GRACE
-
-
-def _why(monitor: Monitor, status: int | None, lines: list[str], *, late: bool) -> tuple[Ending, str]:
-    """Return why a run did not start: what the checks say of it, else the first exception, else how it ended."""
-    failed = sorted(monitor.training.of(Failed), key=lambda each: each.time)
-    own = [each for each in failed if not communicates(each)]
-    found = next(filter(is_of_the_program, monitor.found), None)
-    if own or found:
-        return Ending.PROGRAM, _told(found) if found else _failure(own[0])
-    if failed:
-        network = next((each for each in monitor.found if each.finding.severity is Severity.ERROR), None)
-        return Ending.FAILED, _told(network) if network else _failure(failed[0])
-    if late:
-        return (Ending.LATE if monitor.training.of(Joining) else Ending.NO_RANK), _waits(monitor)
-    if not monitor.training.of(Joining):
-        return _of_output(lines, status)
-    return Ending.FAILED, _signal(lines) or (lines[-1] if lines else f"it ended with status {status}")
-
-
-def _of_output(lines: list[str], status: int | None) -> tuple[Ending, str]:
-    """Return why no rank came as far as init_process_group: what the output says of it."""
-    if not status:
-        return Ending.NO_RANK, "no process of it calls init_process_group"
-    examined = quick_examination()
-    examined.read(Origin("its output"), ["\n".join(lines).encode()])
-    answer = examined.answer()
-    if (cause := answer.cause) is not None:
-        ending = Ending.FAILED if shows_network(cause.check.area) else Ending.PROGRAM
-        return ending, f"{cause.check.code} {cause.check.slug}: {cause.finding.message}"
-    said = answer.unknown.record.proof().seen if answer.unknown else next(reversed(lines), "it printed nothing")
-    ending = Ending.FAILED if answer.unknown and COMMUNICATES.search(said) else Ending.PROGRAM
-    return ending, f"it ended with status {status}: {said}"
-
-
-def communicates(failure: Failed) -> bool:
-    """Whether an exception is torch's own, about communication: not one of the user's code, or of a model."""
-    if re.search(r"Dist\w*Error$|RendezvousConnectionError$|RendezvousTimeoutError$", failure.error):
-        return True
-    frames = [line for line in failure.text.splitlines() if line.lstrip().startswith('File "')]
-    return bool(frames and IN_TORCH.search(frames[-1]) and COMMUNICATES.search(failure.said))
-
-
-def is_of_the_program(found: Found) -> bool:
-    """Whether a finding is about the training itself, so that no setting mends it."""
-    check = found.check
-    return check.area in OF_THE_PROGRAM and check.slug not in GENERIC and found.finding.severity is Severity.ERROR
-
-
-def _told(found: Found) -> str:
-    return f"{found.check.code} {found.check.slug}: {found.finding.message}"
-
-
-def _failure(failure: Failed) -> str:
-    where = f" ({failure.site})" if failure.site else ""
-    return f"rank {failure.rank}: {failure.said}{where}"
-
-
-def _signal(lines: list[str]) -> str:
-    """Return what torchrun says of a rank that was killed by a signal."""
-    found = next(
-        (match for line in lines if (match := re.search(r"Signal \d+ \(\w+\) received by PID \d+", line))), None
-    )
-    return found[0] if found else ""
-
-
-def _waits(monitor: Monitor) -> str:
-    joining, joined = monitor.training.of(Joining), monitor.training.of(Joined)
-    if not joining:
-        return (
-            "in that time no process of it has called init_process_group: give it longer (--within), or look whether "
-            "its launcher waits for other nodes"
-        )
-    where = joining[0].address and f" at {joining[0].address}"
-    if len(joined) < len(joining):
-        return f"{len(joining) - len(joined)} of {len(joining)} ranks wait in init_process_group{where}"
-    return f"all {len(joined)} ranks have joined, and not all of them have made a step"
