@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -13,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpdoctor.findings import Report
+from ddpdoctor.report.curves import LINE, MOST, add_curves
 from ddpdoctor.report.page import as_page
 from ddpdoctor.report.pictures import COLUMNS, LEFT, ROWS, WIDTH, add_pictures, rows
 from ddpdoctor.report.steps import PARTS
 from ddpdoctor.watch.anatomy import steps_data
 from ddpdoctor.watch.blocks import Block
 from ddpdoctor.watch.events import RankSteps
+from ddpdoctor.watch.norms import distances
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,3 +119,46 @@ def test_a_browser_draws_all_bars(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.count("<rect") == 2 * len(PARTS)
     assert "Refused" not in done.stderr
+
+
+def norms(ranks: dict[int, list[float]], *equal: str) -> dict[str, Any]:
+    """Return figures of one optimizer, the same for gradients and weights, of these ranks."""
+    steps = list(range(1, 1 + max(map(len, ranks.values()))))
+    figures = {str(rank): {"gradients": curve, "weights": curve} for rank, curve in ranks.items()}
+    return {"steps": steps, "equal": list(equal), "ranks": figures}
+
+
+@given(st.lists(st.lists(st.floats(0) | st.just(math.nan), min_size=4, max_size=4), min_size=1, max_size=12))
+def test_curves_lie_within_their_picture(ranks: list[list[float]]) -> None:
+    """Whatever the figures are, each point and each name lies in the frame, no two names on one line."""
+    root = ET.Element("main")
+    add_curves(root, [norms(dict(enumerate(ranks)), "weights")])
+    (svg,) = root.iter("svg")
+    _, _, width, height = map(float, svg.attrib["viewBox"].split())
+    for point in svg.iter("circle"):
+        assert 0 <= float(point.attrib["cx"]) <= width
+        assert 0 <= float(point.attrib["cy"]) <= height
+    names = [float(each.attrib["y"]) for each in svg.iter("text") if (each.text or "").startswith("rank ")]
+    assert len(names) <= MOST
+    assert all(0 <= each <= height for each in names)
+    assert all(after - before >= LINE - 0.2 for before, after in pairwise(sorted(names)))
+
+
+def test_what_is_equal_is_not_drawn_and_of_many_ranks_those_that_went_apart() -> None:
+    """No picture where nothing differs; of a thousand ranks the one that left is drawn, and all in figures."""
+    root = ET.Element("main")
+    add_curves(root, [norms({0: [1.0], 1: [1.0]}, "gradients", "weights")])
+    assert len(root) == 0
+    add_curves(root, [norms({rank: [1.0, 5.0 if rank == 777 else 1.0] for rank in range(1024)}, "weights")])
+    (svg,) = root.iter("svg")
+    assert "rank 777" in [each.text for each in svg.iter("text")]
+    assert len(list(root.iter("tr"))) == 1 + 1024
+
+
+@given(st.lists(st.floats(-100, 100), min_size=3, max_size=3), st.integers(0, 2), st.floats(1, 9))
+def test_the_rank_that_went_away_lies_furthest_from_the_mean(point: list[float], rank: int, by: float) -> None:
+    """A rank that holds other weights than the two that agree lies twice as far from the mean of all as they do."""
+    prints: list[Any] = [((*point, 1.0),)] * 3
+    prints[rank] = ((*(each + by for each in point), 1.0),)
+    found = [each for each in distances(prints) if each is not None]
+    assert found[rank] == pytest.approx(2 * min(found), rel=1e-3)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
+from ddpdoctor.report.markup import add_figures, add_key, add_picture, add_text
+
 ROWS = 48  # of a picture; more members are put together
 WIDEST = 26  # units of a cell
 WIDTH, LEFT, TOP = 640, 170, 24
@@ -48,33 +50,28 @@ def add_heat(  # noqa: PLR0913, PLR0917 - what a picture needs
     ``key`` says what the levels mean.
     """
     section = ET.SubElement(parent, "section", {"class": "heat"})
-    _element(section, "h2", title)
-    _element(section, "p", told)
-    legend = ET.SubElement(section, "p", {"class": "key"})
-    for level, words in key.items():
-        ET.SubElement(legend, "span", {"class": f"part level{level}", "aria-hidden": "true"})
-        _element(legend, "span", words)
+    add_text(section, "h2", title)
+    add_text(section, "p", told)
+    add_key(section, {f"level{level}": words for level, words in key.items()})
     group = max(1, math.ceil(len(names) / ROWS))
     count = math.ceil(len(names) / group)
     size = min(WIDEST, WIDTH / count)
-    whole = f"0 0 {LEFT + WIDTH} {TOP + count * size:.0f}"
-    svg = ET.SubElement(ET.SubElement(section, "div", {"class": "wide"}), "svg", {"viewBox": whole, "role": "img"})
-    _element(svg, "title", title)
-    _element(svg, "desc", "The figures are in the table below. Rows are the senders, columns the receivers.")
+    senders = " Rows are the senders, columns the receivers."
+    svg = add_picture(section, LEFT + WIDTH, TOP + count * size, title, senders)
     for row in range(count):
         members = range(row * group, min(len(names), (row + 1) * group))
         y = TOP + row * size
-        _element(svg, "text", _label(names, members), {"x": "0", "y": f"{y + size - 4:.1f}"})
+        add_text(svg, "text", _label(names, members), {"x": "0", "y": f"{y + size - 4:.1f}"})
         if count * 3 <= WIDTH / 8 or row % 8 == 0:
-            _element(svg, "text", str(members[0]), {"x": f"{LEFT + row * size:.1f}", "y": "14"})
+            add_text(svg, "text", str(members[0]), {"x": f"{LEFT + row * size:.1f}", "y": "14"})
         for column in range(count):
             others = range(column * group, min(len(names), (column + 1) * group))
             cell = max((cells[a][b] for a in members for b in others), key=lambda each: each.level)
             if cell.level >= 0:
                 box = {"x": f"{LEFT + column * size:.1f}", "y": f"{y:.1f}", "width": f"{size - 1:.1f}"}
                 rect = ET.SubElement(svg, "rect", {**box, "height": f"{size - 1:.1f}", "class": f"level{cell.level}"})
-                _element(rect, "title", f"{_label(names, members)} to {_label(names, others)}: {cell.text}")
-    _table(section, names, cells)
+                add_text(rect, "title", f"{_label(names, members)} to {_label(names, others)}: {cell.text}")
+    _figures(section, names, cells)
 
 
 def _label(names: Sequence[str], members: range) -> str:
@@ -82,22 +79,9 @@ def _label(names: Sequence[str], members: range) -> str:
     return first if len(members) == 1 else f"{first} to {last}"
 
 
-def _table(section: ET.Element, names: Sequence[str], cells: Sequence[Sequence[Cell]]) -> None:
+def _figures(section: ET.Element, names: Sequence[str], cells: Sequence[Sequence[Cell]]) -> None:
     found = [(cell, a, b) for a, row in enumerate(cells) for b, cell in enumerate(row) if cell.level >= 0]
     worst = sorted(found, key=lambda each: -each[0].level)[:LISTED]
-    details = ET.SubElement(section, "details")
     rest = "" if len(worst) == len(found) else f", the {len(worst)} worst of {len(found)}"
-    _element(details, "summary", f"The figures{rest}")
-    table = ET.SubElement(ET.SubElement(details, "div", {"class": "wide"}), "table")
-    top = ET.SubElement(ET.SubElement(table, "thead"), "tr")
-    for name in ("from", "to", "measured"):
-        _element(top, "th", name, {"scope": "col"})
-    body = ET.SubElement(table, "tbody")
-    for cell, a, b in worst:
-        line = ET.SubElement(body, "tr")
-        for text in (names[a], names[b], cell.text):
-            _element(line, "td", text)
-
-
-def _element(parent: ET.Element, tag: str, text: str, attributes: dict[str, str] | None = None) -> None:
-    ET.SubElement(parent, tag, dict(attributes or {})).text = text
+    rows = [(names[a], names[b], cell.text) for cell, a, b in worst]
+    add_figures(section, f"The figures{rest}", ("from", "to", "measured"), rows)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from ddpdoctor.findings import Report, Result, Status
+from ddpdoctor.report.curves import add_curves
 from ddpdoctor.report.heat import LEVELS, Cell, add_heat
 from ddpdoctor.report.hosts import GOOD
-from ddpdoctor.report.junit import ILLEGAL
+from ddpdoctor.report.markup import add_table, add_text
 from ddpdoctor.report.pictures import add_pictures
 from ddpdoctor.report.text import printable
 from ddpdoctor.report.verdict import number_of, verdict
@@ -25,15 +26,17 @@ COUNTS = ("batches", "forwards", "steps", "communications")
 def as_page(report: Report, facts: Mapping[str, Any]) -> str:
     """Return the report as HTML: the verdict, each finding, what ranks were watched, what was not looked at.
 
-    ``facts`` is what was known of the host; of a watched training ``watched`` has the counts of each rank, ``steps``
-    where its steps went, and ``marks`` moments of it.
+    ``facts`` is what was known of the host; of a watched training ``seen`` says how much was watched, ``watched`` has
+    the counts of each rank, ``steps`` where its steps went, ``marks`` moments of it, and ``norms`` what the compared
+    steps had of each rank.
     """
     root, header, main = empty_page(f"ddpdoctor: {verdict(report)}")
-    _heading(header, report)
+    _heading(header, report, facts.get("seen", ""))
     for result in report.of(Status.FAILED):
         for finding in result.findings:
             _finding(main, result, finding)
     add_pictures(main, facts.get("steps", {}), facts.get("marks", ()))
+    add_curves(main, facts.get("norms", ()))
     _hosts(main, report)
     _ranks(main, facts.get("watched", {}))
     _others(main, report)
@@ -47,8 +50,8 @@ def empty_page(title: str) -> tuple[ET.Element, ET.Element, ET.Element]:
     ET.SubElement(head, "meta", charset="utf-8")
     ET.SubElement(head, "meta", {"http-equiv": "Content-Security-Policy", "content": POLICY})
     ET.SubElement(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
-    _text(head, "title", title)
-    _text(head, "style", (resources.files("ddpdoctor.report") / "page.css").read_text(encoding="utf-8"))
+    add_text(head, "title", title)
+    add_text(head, "style", (resources.files("ddpdoctor.report") / "page.css").read_text(encoding="utf-8"))
     body = ET.SubElement(root, "body")
     return root, ET.SubElement(body, "header"), ET.SubElement(body, "main")
 
@@ -58,34 +61,35 @@ def rendered(root: ET.Element) -> str:
     return f"<!doctype html>\n{ET.tostring(root, encoding='unicode', method='html')}\n"
 
 
-def _heading(header: ET.Element, report: Report) -> None:
-    _text(header, "h1", verdict(report))
+def _heading(header: ET.Element, report: Report, seen: str) -> None:
+    add_text(header, "h1", verdict(report))
     ran = len(report.results) - len(report.of(Status.NOT_RUN))
-    _text(header, "p", f"{ran} of {number_of(len(report.results), 'check')} ran, in {report.seconds:.1f} s.")
+    looked = seen or f"{ran} of {number_of(len(report.results), 'check')} ran, in {report.seconds:.1f} s."
+    add_text(header, "p", looked)
     for fault in report.faults:
-        _text(header, "p", fault)
+        add_text(header, "p", fault)
     if (done := report.rehearsed) is not None:
         parts = (number_of(done.ranks, "rank"), number_of(done.epochs, "epoch"), number_of(done.steps, "step"))
-        _text(header, "p", f"Rehearsed: {done.command}: {', '.join(parts)} of each rank. {done.note}")
+        add_text(header, "p", f"Rehearsed: {done.command}: {', '.join(parts)} of each rank. {done.note}")
 
 
 def _finding(parent: ET.Element, result: Result, finding: Finding) -> None:
     article = ET.SubElement(parent, "article", {"class": str(finding.severity)})
-    _text(article, "div", f"{finding.severity} {result.code} {result.slug}", {"class": "level"})
-    _text(article, "h2", finding.message)
+    add_text(article, "div", f"{finding.severity} {result.code} {result.slug}", {"class": "level"})
+    add_text(article, "h2", finding.message)
     if place := str(finding.place):
-        _text(article, "p", place, {"class": "where"})
+        add_text(article, "p", place, {"class": "where"})
     rows = [(each.seen, each.expected, each.source) for each in finding.evidence]
-    _table(article, "Evidence", ("seen", "expected", "where"), rows, {0: "seen", 1: "seen"})
+    add_table(article, "Evidence", ("seen", "expected", "where"), rows, {0: "seen", 1: "seen"})
     if finding.table is not None:
-        _table(article, "Ranks", finding.table.headers, finding.table.rows)
+        add_table(article, "Ranks", finding.table.headers, finding.table.rows)
     if finding.ambiguity is not None:
-        _text(article, "p", f"What remains: {'; or '.join(finding.ambiguity.causes)}. To tell them apart:")
-        _text(article, "pre", finding.ambiguity.command)
-    _text(article, "p", f"Fix: {finding.fix.summary}")
+        add_text(article, "p", f"What remains: {'; or '.join(finding.ambiguity.causes)}. To tell them apart:")
+        add_text(article, "pre", finding.ambiguity.command)
+    add_text(article, "p", f"Fix: {finding.fix.summary}")
     for pasted in filter(None, (finding.fix.command, finding.fix.diff)):
-        _text(article, "pre", pasted)
-    _text(article, "code", f"ddpdoctor explain {result.code}")
+        add_text(article, "pre", pasted)
+    add_text(article, "code", f"ddpdoctor explain {result.code}")
 
 
 def _hosts(parent: ET.Element, report: Report) -> None:
@@ -105,7 +109,7 @@ def _ranks(parent: ET.Element, watched: Mapping[str, Mapping[str, float]]) -> No
     if watched:
         ordered = sorted(watched.items(), key=lambda item: int(item[0]))
         rows = [(rank, *(int(counts[name]) for name in COUNTS)) for rank, counts in ordered]
-        _table(parent, "What the ranks did", ("rank", *COUNTS), rows, dict.fromkeys(range(1, 5), "number"))
+        add_table(parent, "What the ranks did", ("rank", *COUNTS), rows, dict.fromkeys(range(1, 5), "number"))
 
 
 def _others(parent: ET.Element, report: Report) -> None:
@@ -113,34 +117,6 @@ def _others(parent: ET.Element, report: Report) -> None:
     for status, title in ((Status.CRASHED, "crashed"), (Status.NOT_RUN, "not run"), (Status.PASSED, "passed")):
         if results := report.of(status):
             details = ET.SubElement(parent, "details", {"open": ""} if status is Status.CRASHED else {})
-            _text(details, "summary", f"{number_of(len(results), 'check')} {title}")
+            add_text(details, "summary", f"{number_of(len(results), 'check')} {title}")
             rows = [(f"{each.code} {each.slug}", each.title, each.reason) for each in results]
-            _table(details, "", ("check", "what can be wrong", "because"), rows)
-
-
-def _table(
-    parent: ET.Element,
-    caption: str,
-    headers: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    classes: Mapping[int, str] | None = None,
-) -> None:
-    """Add a table without the columns that are empty in all rows."""
-    cells = [tuple(map(str, row)) for row in rows]
-    shown = [number for number in range(len(headers)) if any(row[number] for row in cells)]
-    table = ET.SubElement(ET.SubElement(parent, "div", {"class": "wide"}), "table")
-    if caption:
-        _text(table, "caption", caption)
-    top = ET.SubElement(ET.SubElement(table, "thead"), "tr")
-    for number in shown:
-        _text(top, "th", headers[number], {"scope": "col"})
-    body = ET.SubElement(table, "tbody")
-    for row in cells:
-        line = ET.SubElement(body, "tr")
-        for number in shown:
-            given = (classes or {}).get(number)
-            _text(line, "td", row[number], {"class": given} if given else {})
-
-
-def _text(parent: ET.Element, tag: str, text: str, attributes: Mapping[str, str] | None = None) -> None:
-    ET.SubElement(parent, tag, dict(attributes or {})).text = ILLEGAL.sub("?", text)
+            add_table(details, "", ("check", "what can be wrong", "because"), rows)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from ddpdoctor.report.markup import add_figures, add_key, add_picture, add_text
 from ddpdoctor.report.steps import MEANING, ON_GPU, PARTS, ordered, share
 
 ROWS = 32  # of a picture; more ranks are put together
@@ -57,31 +58,26 @@ def add_pictures(parent: ET.Element, steps: Mapping[str, Any], marks: Sequence[M
     if not steps:
         return
     section = ET.SubElement(parent, "section", {"class": "steps"})
-    _element(section, "h2", "Where a step goes")
+    add_text(section, "h2", "Where a step goes")
     shown = rows(steps)
-    _key(section)
+    add_key(section, PARTS)
     _bars(section, shown)
     text = MEANING
     if len(steps) > len(shown):
         text += " Of ranks that are put together the one is shown that keeps the others waiting most."
     if any(each["device"] == "cuda" for each in steps.values()):
         text += f" {ON_GPU}"
-    _element(section, "p", text)
+    add_text(section, "p", text)
     _course(section, shown, [Mark(float(each["at"]), str(each["what"])) for each in marks])
-    _table(section, steps)
-
-
-def _key(parent: ET.Element) -> None:
-    key = ET.SubElement(parent, "p", {"class": "key"})
-    for part, name in PARTS.items():
-        ET.SubElement(key, "span", {"class": f"part {part}", "aria-hidden": "true"})
-        _element(key, "span", name)
+    _figures(section, steps)
 
 
 def _bars(parent: ET.Element, shown: Sequence[Row]) -> None:
     """Draw a bar for each row as long as its median step, divided by the shares of its parts."""
     longest = max(row.rank["a_step"]["total"][1] for row in shown)
-    svg = _svg(parent, len(shown), "The median step of each rank, in milliseconds, by what it is spent on.")
+    svg = add_picture(
+        parent, *_size(len(shown)), "The median step of each rank, in milliseconds, by what it is spent on."
+    )
     for at, row in enumerate(shown):
         top, x = at * (ROW + GAP), float(LEFT)
         _label(svg, row.name, top)
@@ -90,12 +86,12 @@ def _bars(parent: ET.Element, shown: Sequence[Row]) -> None:
             width = WIDTH * share(row.rank, part) * seconds / longest
             if width > 0:
                 bar = ET.SubElement(svg, "rect", _box(x, top, width, ROW) | {"class": part})
-                _element(bar, "title", f"{row.name}: {PARTS[part]} {share(row.rank, part):.0%}")
+                add_text(bar, "title", f"{row.name}: {PARTS[part]} {share(row.rank, part):.0%}")
             if width > SMALL * WIDTH:
                 place = {"x": f"{x + 4:.1f}", "y": f"{top + ROW - 6}", "class": f"inside on-{part}"}
-                _element(svg, "text", f"{share(row.rank, part):.0%}", place)
+                add_text(svg, "text", f"{share(row.rank, part):.0%}", place)
             x += width
-        _element(
+        add_text(
             svg, "text", f"{1e3 * seconds:.1f} ms", {"x": f"{min(x, LEFT + WIDTH) + 4:.1f}", "y": f"{top + ROW - 6}"}
         )
 
@@ -106,8 +102,10 @@ def _course(parent: ET.Element, shown: Sequence[Row], marks: Sequence[Mark]) -> 
     start = min(span[0] - span[1] for span in spans)
     end = max([span[0] for span in spans] + [mark.at for mark in marks])
     seconds = max(end - start, 1e-9)
-    _element(parent, "h3", f"The course of {seconds:.1f} s")
-    svg = _svg(parent, len(shown) + 1, "What the time of each rank went to, from its first steps to its last.")
+    add_text(parent, "h3", f"The course of {seconds:.1f} s")
+    svg = add_picture(
+        parent, *_size(len(shown) + 1), "What the time of each rank went to, from its first steps to its last."
+    )
     for at, row in enumerate(shown):
         top = at * (ROW + GAP)
         _label(svg, row.name, top)
@@ -117,13 +115,13 @@ def _course(parent: ET.Element, shown: Sequence[Row], marks: Sequence[Mark]) -> 
     bottom = len(shown) * (ROW + GAP)
     for share_of in (0, 0.25, 0.5, 0.75, 1):
         place = {"x": f"{LEFT + share_of * WIDTH:.1f}", "y": f"{bottom + ROW - 6}", "class": "axis"}
-        _element(svg, "text", f"{share_of * seconds:.1f} s", place)
+        add_text(svg, "text", f"{share_of * seconds:.1f} s", place)
     for mark in marks:
         x = f"{LEFT + WIDTH * (mark.at - start) / seconds:.1f}"
         line = ET.SubElement(svg, "line", {"x1": x, "x2": x, "y1": "0", "y2": f"{bottom}", "class": "mark"})
-        _element(line, "title", mark.what)
+        add_text(line, "title", mark.what)
     for mark in marks:
-        _element(parent, "p", f"At {mark.at - start:.1f} s, marked by a line: {mark.what}.")
+        add_text(parent, "p", f"At {mark.at - start:.1f} s, marked by a line: {mark.what}.")
 
 
 def _paths(spans: Sequence[Sequence[float]], start: float, seconds: float, top: float) -> dict[str, str]:
@@ -153,37 +151,23 @@ def _columns(
         yield max(left, 0.0), right, [sum(values) for values in zip(*(span[1:] for span in there), strict=True)]
 
 
-def _table(parent: ET.Element, steps: Mapping[str, Any]) -> None:
-    details = ET.SubElement(parent, "details")
-    _element(details, "summary", "The figures of all ranks")
-    table = ET.SubElement(ET.SubElement(details, "div", {"class": "wide"}), "table")
-    top = ET.SubElement(ET.SubElement(table, "thead"), "tr")
-    for name in ("rank", "steps", "ms a step", "a tenth below", "a tenth above", *PARTS.values(), "waited for a core"):
-        _element(top, "th", name, {"scope": "col"})
-    body = ET.SubElement(table, "tbody")
+def _figures(parent: ET.Element, steps: Mapping[str, Any]) -> None:
+    headers = ("rank", "steps", "ms a step", "a tenth below", "a tenth above", *PARTS.values(), "waited for a core")
+    rows = []
     for rank, each in ordered(steps):
-        line = ET.SubElement(body, "tr")
         low, middle, high = (f"{1e3 * value:.1f}" for value in each["a_step"]["total"])
         shares = [f"{share(each, part):.1%}" for part in PARTS]
-        for cell in (rank, each["steps"], middle, low, high, *shares, f"{each['waited_for_a_core']:.0%}"):
-            _element(line, "td", str(cell), {"class": "number"})
+        rows.append((rank, each["steps"], middle, low, high, *shares, f"{each['waited_for_a_core']:.0%}"))
+    add_figures(parent, "The figures of all ranks", headers, rows, dict.fromkeys(range(len(headers)), "number"))
 
 
-def _svg(parent: ET.Element, count: int, told: str) -> ET.Element:
-    size = f"0 0 {LEFT + WIDTH + 90} {count * (ROW + GAP)}"
-    svg = ET.SubElement(ET.SubElement(parent, "div", {"class": "wide"}), "svg", {"viewBox": size, "role": "img"})
-    _element(svg, "title", told)
-    _element(svg, "desc", "The figures are in the table below.")
-    return svg
+def _size(count: int) -> tuple[float, float]:
+    return LEFT + WIDTH + 90, count * (ROW + GAP)
 
 
 def _label(svg: ET.Element, name: str, top: float) -> None:
-    _element(svg, "text", name, {"x": "0", "y": f"{top + ROW - 6}"})
+    add_text(svg, "text", name, {"x": "0", "y": f"{top + ROW - 6}"})
 
 
 def _box(x: float, y: float, width: float, height: float) -> dict[str, str]:
     return {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}", "height": f"{height:.1f}"}
-
-
-def _element(parent: ET.Element, tag: str, text: str, attributes: Mapping[str, str] | None = None) -> None:
-    ET.SubElement(parent, tag, dict(attributes or {})).text = text

@@ -24,6 +24,11 @@ class Step:
 
     ranks: tuple[StepFingerprinted, ...]
 
+    @property
+    def number(self) -> int:
+        """The step's number, from 1."""
+        return self.ranks[0].number
+
     def is_equal(self, what: str) -> bool:
         """Whether the ranks' fingerprints are the same."""
         columns = zip(*(getattr(each, what) for each in self.ranks), strict=False)
@@ -33,7 +38,7 @@ class Step:
 def compared_text(trainings: Iterable[Training]) -> str:
     """Say which steps of how many ranks were compared, and whether gradients and weights were equal."""
     trainings = tuple(trainings)
-    steps = [step for training in trainings for step in _steps(training)]
+    steps = [step for training in trainings for step in compared_steps(training)]
     if not steps:
         return "No step could be compared between ranks."
     whole = max(len(each.given) for step in steps for each in step.ranks)
@@ -48,7 +53,7 @@ def compared_text(trainings: Iterable[Training]) -> str:
 
 def first_apart(training: Training) -> StepFingerprinted | None:
     """Return the first step in which the ranks' weights were found different; None where they are equal."""
-    apart = [step.ranks[0] for step in _steps(training) if not step.is_equal("values")]
+    apart = [step.ranks[0] for step in compared_steps(training) if not step.is_equal("values")]
     return min(apart, key=lambda each: each.time, default=None)
 
 
@@ -82,7 +87,7 @@ def _verdict(steps: list[Step], name: str) -> str:
     return f"different in {len(steps) - equal}" if equal else "different"
 
 
-def _steps(training: Training) -> list[Step]:
+def compared_steps(training: Training) -> list[Step]:
     """List the steps of optimizers that hold the same parameters on all ranks: ZeRO's own hold each rank's part."""
     held = {(each.pid, each.optimizer): each.sizes for each in training.of(ParametersHeld)}
     found: dict[tuple[int, int], dict[int, StepFingerprinted]] = {}

@@ -20,6 +20,7 @@ from ddpdoctor.report.verdict import number_of, verdict
 from ddpdoctor.report.whole_file import write_whole
 from ddpdoctor.watch.anatomy import marks, profile_data, steps_data
 from ddpdoctor.watch.compared import compared_text
+from ddpdoctor.watch.norms import norms_data
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
@@ -68,15 +69,18 @@ def summary(monitor: Monitor) -> str:
 
 def watched_text(monitor: Monitor, status: int, style: Style = PLAIN) -> str:
     """Return what a watch that ends has seen, and of what the command failed that ended with ``status``."""
-    ranks = monitor.counts.values()
-    if monitor.joined:
-        steps = int(max(each["steps"] for each in ranks))
-        watched = f"Watched {number_of(len(ranks), 'rank')}, {number_of(steps, 'step')} of each."
-        seen = f"{watched} {compared_text(monitor.trainings)}".rstrip()
-    else:
-        seen = "No process of this command joined a process group: there was no rank to watch."
     said = f"{_verdict(monitor, status)} " if monitor.joined or monitor.found or status not in WELL else ""
-    return "\n".join(style.wrap(f"{BY}{said}{seen}", MARGIN, ""))
+    return "\n".join(style.wrap(f"{BY}{said}{_seen(monitor)}", MARGIN, ""))
+
+
+def _seen(monitor: Monitor) -> str:
+    """Return how much was watched, and what was compared."""
+    if not monitor.joined:
+        return "No process of this command joined a process group: there was no rank to watch."
+    ranks = monitor.counts.values()
+    steps = int(max(each["steps"] for each in ranks))
+    watched = f"Watched {number_of(len(ranks), 'rank')}, {number_of(steps, 'step')} of each."
+    return f"{watched} {compared_text(monitor.trainings)}".rstrip()
 
 
 def _verdict(monitor: Monitor, status: int) -> str:
@@ -104,6 +108,12 @@ def steps_text(monitor: Monitor, style: Style = PLAIN) -> str:
 def write_report(path: str, monitor: Monitor, seconds: float) -> None:
     """Write what was found as JSON; as a page where the file's name ends in .html."""
     report = redacted(Report(found_results(monitor), (), seconds))
-    facts = {"watched": monitor.counts, **measured(monitor), "marks": marks(monitor.trainings)}
+    facts = {
+        "seen": _seen(monitor),
+        "watched": monitor.counts,
+        **measured(monitor),
+        "marks": marks(monitor.trainings),
+        "norms": norms_data(monitor.trainings),
+    }
     text = as_page(report, facts) if path.endswith(".html") else as_json(report, Severity.WARNING, facts)
     write_whole(Path(path), text)

@@ -1,0 +1,69 @@
+"""The parts that pages are made of: text, tables, figures that fold out below a picture, and the picture's frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from xml.etree import ElementTree as ET
+
+from ddpdoctor.report.junit import ILLEGAL
+
+
+def add_text(parent: ET.Element, tag: str, text: str, attributes: Mapping[str, str] | None = None) -> ET.Element:
+    """Add an element with a text, without characters that no browser takes."""
+    element = ET.SubElement(parent, tag, dict(attributes or {}))
+    element.text = ILLEGAL.sub("?", text)
+    return element
+
+
+def add_table(
+    parent: ET.Element,
+    caption: str,
+    headers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    classes: Mapping[int, str] | None = None,
+) -> None:
+    """Add a table without the columns that are empty in all rows; ``classes`` are those of a column's cells."""
+    cells = [tuple(map(str, row)) for row in rows]
+    shown = [number for number in range(len(headers)) if any(row[number] for row in cells)]
+    table = ET.SubElement(ET.SubElement(parent, "div", {"class": "wide"}), "table")
+    if caption:
+        add_text(table, "caption", caption)
+    top = ET.SubElement(ET.SubElement(table, "thead"), "tr")
+    for number in shown:
+        add_text(top, "th", headers[number], {"scope": "col"})
+    body = ET.SubElement(table, "tbody")
+    for row in cells:
+        line = ET.SubElement(body, "tr")
+        for number in shown:
+            given = (classes or {}).get(number)
+            add_text(line, "td", row[number], {"class": given} if given else {})
+
+
+def add_figures(
+    parent: ET.Element,
+    summary: str,
+    headers: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    classes: Mapping[int, str] | None = None,
+) -> None:
+    """Add the table of a picture's figures, folded."""
+    details = ET.SubElement(parent, "details")
+    add_text(details, "summary", summary)
+    add_table(details, "", headers, rows, classes)
+
+
+def add_key(parent: ET.Element, words: Mapping[str, str]) -> None:
+    """Add what the colours of a picture mean, by their class."""
+    key = ET.SubElement(parent, "p", {"class": "key"})
+    for name, meaning in words.items():
+        ET.SubElement(key, "span", {"class": f"part {name}", "aria-hidden": "true"})
+        add_text(key, "span", meaning)
+
+
+def add_picture(parent: ET.Element, width: float, height: float, title: str, note: str = "") -> ET.Element:
+    """Add the frame of a picture, in units of its own, told in words to whoever does not see it."""
+    size = f"0 0 {width:g} {height:.0f}"
+    svg = ET.SubElement(ET.SubElement(parent, "div", {"class": "wide"}), "svg", {"viewBox": size, "role": "img"})
+    add_text(svg, "title", title)
+    add_text(svg, "desc", f"The figures are in the table below.{note}")
+    return svg
