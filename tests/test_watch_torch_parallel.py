@@ -15,6 +15,7 @@ from ddpdoctor.selftest.trainings import watched
 from ddpdoctor.watch.compared import compared_text
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Joining, ParametersHeld, Started, StepFingerprinted
+from ddpdoctor.watch.norms import norms_data
 from ddpdoctor.watch.rank.on_import import when_imported
 from ddpdoctor.watch.training import Training
 
@@ -318,6 +319,19 @@ def test_the_last_line_of_a_run_is_true_of_shards() -> None:
     assert shards == "Compared 1 step, 10 parameters sharded, of which each rank has its own part."
     assert both.startswith("Compared 1 step, 1 parameter: gradients equal, weights equal, and 10 parameters sharded")
     assert parts == "No step could be compared between ranks."
+
+
+def test_how_far_ranks_went_apart_is_in_the_report() -> None:
+    """For each compared step: a norm of the gradients by rank, and which rank's weights lie away from the others'."""
+    training = Training()
+    for rank, value in enumerate((1.0, 1.0, 4.0)):
+        training.add(held(rank, (4,)))
+        training.add(fingerprinted(rank, value, 1))
+    (told,) = norms_data([training])
+    assert told["steps"] == [1]
+    assert told["equal"] == []
+    assert [each["gradients"] for each in told["ranks"].values()] == [[1.0], [1.0], [4.0]]
+    assert [each["weights"] for each in told["ranks"].values()] == [[0.5], [0.5], [1.0]]
 
 
 def test_a_module_is_waited_for_and_imported_by_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
