@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
@@ -319,6 +320,20 @@ def test_the_last_line_of_a_run_is_true_of_shards() -> None:
     assert shards == "Compared 1 step, 10 parameters sharded, of which each rank has its own part."
     assert both.startswith("Compared 1 step, 1 parameter: gradients equal, weights equal, and 10 parameters sharded")
     assert parts == "No step could be compared between ranks."
+
+
+def test_the_last_line_of_a_run_says_where_each_rank_trains_alone() -> None:
+    """Where gradients differ and nothing was sent, nobody reads a mere "different" below "nothing wrong was found"."""
+    alone = [fingerprinted(rank, 1.0 + rank, 1) for rank in (0, 1)]
+    alike = [fingerprinted(rank, 1.0, 1) for rank in (0, 1)]
+    sent = [replace(each, sent=(("all_reduce", 1, 4),)) for each in alone]
+    both = [held(rank, (4,)) for rank in (0, 1)]
+
+    wrapped = [replace(each, managed=(0,)) for each in both]
+
+    assert "each trained a model of its own" in said(*both, *alone)
+    assert all("its own" not in said(*both, *steps) for steps in (alike, sent))
+    assert "its own" not in said(*wrapped, *alone), "DDP is there, and a check says what became of it"
 
 
 def test_how_far_ranks_went_apart_is_in_the_report() -> None:

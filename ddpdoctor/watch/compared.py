@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.training import Training
 
 EQUAL = 1e-3  # of the norm
+ALONE = "; no rank sent the others a tensor: each trained a model of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,9 @@ def compared_text(trainings: Iterable[Training]) -> str:
     parts = [f"{number_of(shards, 'parameter')} sharded, of which each rank has its own part"] if shards else []
     if whole or not shards:
         told = [f"{what} {_verdict(steps, name)}" for what, name in (("gradients", "given"), ("weights", "values"))]
-        parts.insert(0, f"{number_of(whole, 'parameter')}: {', '.join(told)}")
+        held = [each for training in trainings for each in training.of(ParametersHeld)]
+        alone = not shards and not _is_wrapped(held) and all(map(_is_alone, steps))
+        parts.insert(0, f"{number_of(whole, 'parameter')}: {', '.join(told)}{ALONE if alone else ''}")
     data = "; ".join(["", *_data(trainings)])
     return f"Compared {number_of(len(steps), 'step')}, {', and '.join(parts)}{data}."
 
@@ -78,6 +81,16 @@ def _passes(training: Training) -> int:
     """Count the passes over loaders of the rank that has made most."""
     told = training.of(EpochStarted)
     return max((sum(each.rank == rank for each in told) for rank in {each.rank for each in told}), default=0)
+
+
+def _is_wrapped(held: Iterable[ParametersHeld]) -> bool:
+    return any(number >= 0 for each in held for number in each.managed)
+
+
+def _is_alone(step: Step) -> bool:
+    """Whether the ranks step with different gradients, and have sent each other no tensor so far."""
+    sent = sum(elements for each in step.ranks for *_, elements in each.sent)
+    return not step.is_equal("given") and not sent
 
 
 def _verdict(steps: list[Step], name: str) -> str:
