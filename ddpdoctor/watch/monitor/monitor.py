@@ -149,8 +149,12 @@ class Monitor:
 
     @property
     def counts(self) -> dict[str, dict[str, float]]:
-        """By rank how many batches, forwards and steps it made, and the seconds that comparing them cost it."""
-        return {str(each.rank): each.reader.counts() for each in self._ranks.values() if each.rank >= 0}
+        """By rank how many batches, forwards and steps it made, and the seconds that comparing them cost it.
+
+        Of several processes with one rank, as one that the rank has started itself, the one that trained most counts.
+        """
+        known = ((str(each.rank), each.reader.counts()) for each in self._ranks.values() if each.rank >= 0)
+        return dict(sorted(known, key=lambda each: (int(each[0]), each[1]["steps"])))
 
     @property
     def training(self) -> Training:

@@ -46,6 +46,12 @@ class Held:
     steps: int = 0
     told: int = 0
 
+    def let_go(self) -> None:
+        """Drop the parameters, whose memory the training wants back: the optimizer is gone."""
+        self.others = ()
+        for part in self.parts:
+            part.parameters = ()
+
 
 @dataclass(slots=True)
 class Optimizers:
@@ -61,6 +67,7 @@ class Optimizers:
         if held is None or held.optimizer() is not optimizer:
             number = self.recorder.number("optimizer", optimizer)
             held = self.stepped[id(optimizer)] = Held(number, weakref.ref(optimizer), -1)
+            weakref.finalize(optimizer, held.let_go).atexit = False
             self.built.add(optimizer)
         if held.made != self.recorder.models.made:
             self._look(held, optimizer)
