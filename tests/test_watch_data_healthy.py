@@ -660,3 +660,15 @@ def test_nothing_is_found_in_a_healthy_training(script: str, tmp_path: Path, job
 
     assert [(each.check.slug, each.finding.message) for each in found] == []
     assert sorted(each.suffix for each in tmp_path.iterdir()) == [".0", ".1", ".py"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, OSError])
+def test_a_data_set_whose_length_cannot_be_asked_for_has_none(error: type[Exception]) -> None:
+    """A stream of the user's own raises what it likes; the watch looks at it all the same."""
+
+    class Stream:
+        def __len__(self) -> int:
+            raise error
+
+    assert length(Stream()) is None
+    assert length([1, 2]) == 2
