@@ -10,6 +10,7 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.selftest.trainings import watched
+from ddpdoctor.watch.rank.data.described import length
 
 if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs

@@ -31,6 +31,10 @@ BY = "ddpdoctor: "
 """Says who speaks, between the lines of a training."""
 WELL = {0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))}
 """The exit statuses of commands that failed of nothing: somebody ended them."""
+NO_RANK = (
+    "No process of this command was seen to join a process group, so no rank was watched. (Python with -I, -E or -S, and "
+    "Python in a container, does not load the watch: ddpdoctor.install() in the script does.)"
+)
 NOT_SHOWN = "the training came to nothing that this check watches for"
 
 
@@ -76,7 +80,7 @@ def watched_text(monitor: Monitor, status: int, style: Style = PLAIN) -> str:
 def _seen(monitor: Monitor) -> str:
     """Return how much was watched, and what was compared."""
     if not monitor.joined:
-        return "No process of this command joined a process group: there was no rank to watch."
+        return NO_RANK
     ranks = monitor.counts.values()
     steps = int(max(each["steps"] for each in ranks))
     watched = f"Watched {number_of(len(ranks), 'rank')}, {number_of(steps, 'step')} of each."
