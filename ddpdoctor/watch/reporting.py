@@ -32,8 +32,8 @@ BY = "ddpdoctor: "
 WELL = {0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))}
 """The exit statuses of commands that failed of nothing: somebody ended them."""
 NO_RANK = (
-    "No process of this command was seen to join a process group, so no rank was watched. (Python with -I, -E or -S, and "
-    "in a container, does not load the watch: ddpdoctor.install() in the script does.)"
+    "No process of this command was seen to join a process group, so no rank was watched. (Python with -I, -E or -S, "
+    "or in a container, does not load the watch: ddpdoctor.install() in the script does.)"
 )
 NOT_SHOWN = "the training came to nothing that this check watches for"
 
