@@ -19,12 +19,13 @@ import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.stack import ask_main_thread, read_stack
 from ddpdoctor.jobs.forking import in_large_pages, uncollected
-from ddpdoctor.jobs.job import Job, Ready
+from ddpdoctor.jobs.job import Job, Ready, Twin
 from ddpdoctor.jobs.outcome import Died, Outcome, Returned, Stuck
 from ddpdoctor.jobs.rank import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, be_a_rank, prctl
 from ddpdoctor.jobs.store import host_store, torchrun_environ
@@ -41,7 +42,10 @@ FLOOD = 16 * 2**20  # bytes of output after which a rank's file is emptied, lest
 
 
 def main(descriptor: int, home: Path) -> None:
-    """Serve jobs over the connection until it closes; then remove ``home``, the folder of the jobs' files."""
+    """Serve jobs over the connection until it closes; then remove ``home``, the folder of the jobs' files.
+
+    A server that is asked for twins runs no jobs itself: what its jobs leave could not be told from its twins.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank started and left comes to this process, to be ended
     connection = Connection(descriptor)
     try:
@@ -54,13 +58,31 @@ def main(descriptor: int, home: Path) -> None:
     try:
         connection.send(Ready())
         while True:
-            job: Job = connection.recv()
-            connection.send(_run(job, Path(tempfile.mkdtemp(dir=home)), connection))
+            asked: Job | Twin = connection.recv()
+            if isinstance(asked, Job):
+                connection.send(_run(asked, Path(tempfile.mkdtemp(dir=home)), connection))
+            elif (twins := _in_twin(connection)) is not None:
+                connection, home = twins, Path(asked.home)
+                connection.send(Ready())
     except (EOFError, OSError):
         pass
     finally:
         shutil.rmtree(home, ignore_errors=True)
         os._exit(0)  # taking torch apart would cost a third of a second
+
+
+def _in_twin(connection: Connection) -> Connection | None:
+    """Fork a twin of this server; return its connection in the twin, None here."""
+    descriptor = recv_handle(connection)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # twins end with their clients, and nobody waits for them
+    if os.fork():
+        os.close(descriptor)
+        return None
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    connection.close()
+    return Connection(descriptor)
 
 
 @contextmanager
