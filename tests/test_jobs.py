@@ -235,7 +235,8 @@ def test_a_twin_is_a_pool_of_its_own_and_leaves_nothing() -> None:
     with Jobs(2, os.environ) as first:
         assert not first.problem()
         with first.twin() as one, first.twin() as other:
-            servers = {outcome.value for pool in (one, other) for outcome in pool.run(workers.parent, backend=None)}
+            ended = [outcome for pool in (one, other) for outcome in pool.run(workers.parent, backend=None)]
 
+        servers = {outcome.value for outcome in ended if isinstance(outcome, Returned)}
         assert len(servers) == 2
         assert not any(map(psutil.pid_exists, servers))
