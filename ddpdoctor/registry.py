@@ -47,6 +47,16 @@ def load_checks() -> tuple[Check, ...]:
     return tuple(checks)
 
 
+def import_built_in() -> None:
+    """Import the built-in checks, so that processes forked from this one load all checks in no time.
+
+    Raises:
+        LoadError: a module fails to import, or declares no valid check.
+    """
+    for _ in _walk(_imported(BUILT_IN)):
+        pass
+
+
 def load_linting() -> tuple[Check, ...]:
     """Load the checks that read source, sorted by code; of the built-in ones no other is imported, to start sooner.
 

@@ -228,3 +228,15 @@ def test_everything_works_without_numpy(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert [outcome.value for outcome in gathered if isinstance(outcome, Returned)] == [[{"rank": 0}, {"rank": 11}]] * 2
     assert [outcome.message for outcome in refused if isinstance(outcome, Raised)] == ["Numpy is not available"] * 2
+
+
+def test_a_twin_is_a_pool_of_its_own_and_leaves_nothing() -> None:
+    """Twins run jobs beside each other, in servers of which none outlives its client's word that it is closed."""
+    with Jobs(2, os.environ) as first:
+        assert not first.problem()
+        with first.twin() as one, first.twin() as other:
+            ended = [outcome for pool in (one, other) for outcome in pool.run(workers.parent, backend=None)]
+
+        servers = {outcome.value for outcome in ended if isinstance(outcome, Returned)}
+        assert len(servers) == 2
+        assert not any(map(psutil.pid_exists, servers))

@@ -9,7 +9,6 @@ program ``python`` beside the socket. WARM_TIMEOUT is the time-out, in seconds, 
 from __future__ import annotations
 
 import ctypes
-import gc
 import json
 import os
 import runpy
@@ -28,14 +27,16 @@ READY = "ready\n"
 
 def serve(path: str) -> list[str]:
     """Fork a process for each client, and return in it what it is to run; end with standard input."""
-    import torch._dynamo
-    import torch.distributed.run
-    import torch.nn.parallel
-    import torch.utils.data  # noqa: F401 - as all of these: for the processes
+    from ddpdoctor.jobs.forking import in_large_pages, uncollected
 
-    import ddpdoctor.watch.rank.install  # noqa: F401
+    with uncollected():
+        import torch._dynamo
+        import torch.distributed.run
+        import torch.nn.parallel
+        import torch.utils.data  # noqa: F401 - as all of these: for the processes
 
-    gc.freeze()  # keeps the collector from copying shared pages in each process
+        import ddpdoctor.watch.rank.script  # noqa: F401
+    in_large_pages()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)

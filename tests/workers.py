@@ -55,6 +55,11 @@ def deaf_and_long() -> None:
     time.sleep(60)
 
 
+def parent() -> int:
+    """Return the process that has forked this rank."""
+    return os.getppid()
+
+
 def orphan() -> int:
     """Start a process in a session of its own, and leave it; give its pid."""
     process = subprocess.Popen(["sleep", "61.5"], start_new_session=True)

@@ -101,9 +101,15 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[It
     require_torch("the self-test of probes and of the watch")
     with ending_on_signals(), ExitStack() as stack:
         facts = gather()
+        warm = stack.enter_context(Jobs(2, facts.environ))
         pools: SimpleQueue[Jobs] = SimpleQueue()
-        for _ in range(min(POOLS, len(trials))):
-            pools.put(stack.enter_context(Jobs(2, facts.environ)))
+
+        def open_pools() -> None:
+            if warm.problem():
+                pools.put(warm)  # each job says what it is
+                return
+            for _ in range(min(POOLS, len(trials))):
+                pools.put(stack.enter_context(warm.twin()))
 
         def run(trial: tuple[Check, Instrument]) -> SelfTestResult:
             pool = pools.get()
@@ -115,8 +121,9 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[It
             finally:
                 pools.put(pool)
 
-        workers = ThreadPoolExecutor(POOLS)
+        workers = ThreadPoolExecutor(POOLS + 1)
         stack.callback(workers.shutdown, wait=False, cancel_futures=True)
+        workers.submit(open_pools)  # torch is imported while this process goes on
         yield workers.map(run, trials)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,18 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Twin:
+    """Asks the server to fork another one, which has this folder, and the connection that is sent next."""
+
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
-    """The server has imported torch and takes jobs; ``problem`` is the traceback where it could not."""
+    """The server has imported torch and takes jobs; ``problem`` is the traceback where it could not.
+
+    ``pid`` is the server's.
+    """
 
     problem: str = ""
+    pid: int = field(default_factory=os.getpid)

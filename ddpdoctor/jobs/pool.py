@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import shutil
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +24,11 @@ import psutil
 from ddpdoctor.facets import NotRun
 from ddpdoctor.findings import OUT_OF_TIME, TIME
 from ddpdoctor.host.versions import TORCH_ADVICE, has_torch
-from ddpdoctor.jobs.job import Job, Ready
+from ddpdoctor.jobs.job import Job, Ready, Twin
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from ddpdoctor.jobs.outcome import Outcome
 
 # Judged by checks of their own; a job about something else must not stumble over them.
@@ -68,7 +72,7 @@ class Jobs:
         self._home = tempfile.mkdtemp(prefix="ddpdoctor-")
         self._connection, theirs = Pipe()
         descriptor = theirs.fileno()
-        self._process = subprocess.Popen(
+        self._process: subprocess.Popen[bytes] | psutil.Process = subprocess.Popen(
             [sys.executable, "-c", START.format(path=sys.path, descriptor=descriptor, home=self._home)],
             env=_server_environ(environ, self._loopback),
             pass_fds=[descriptor],
@@ -78,6 +82,17 @@ class Jobs:
             start_new_session=True,
         )
         theirs.close()
+
+    def twin(self) -> Jobs:
+        """Return another pool, whose server is forked from this one's; this one runs no jobs from then on.
+
+        Raises:
+            NotRun: the time ran out.
+            ServerLostError: the fork server is gone, or could not import torch.
+        """
+        twin = copy.copy(self)
+        twin._part_from(self._connection, self._process.pid)  # noqa: SLF001 - its own class
+        return twin
 
     def __enter__(self) -> Jobs:  # noqa: PYI034 - typing.Self is of Python 3.11
         """Return the pool."""
@@ -144,12 +159,26 @@ class Jobs:
         """End the server and everything that it started; takes at most a second or so."""
         self._connection.close()
         if self._ready is not None:  # before that, it runs nothing that could be left behind
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
                 self._process.wait(1.5)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         shutil.rmtree(self._home, ignore_errors=True)
+
+    def _part_from(self, server: Connection, pid: int) -> None:
+        """Take a server of its own, which that one forks."""
+        self._home = tempfile.mkdtemp(prefix="ddpdoctor-")
+        self._connection, theirs = Pipe()
+        try:
+            server.send(Twin(self._home))
+            send_handle(server, theirs.fileno(), pid)
+        except OSError as exc:
+            raise ServerLostError("the fork server is gone") from exc
+        finally:
+            theirs.close()
+        ready: Ready = self._receive(START_LIMIT, "forking a server")
+        self._ready, self._process = ready, psutil.Process(ready.pid)
 
     def _run(
         self, ranks: int | None, deadline: float, environ: Mapping[str, str | None] | None, **rest: Any

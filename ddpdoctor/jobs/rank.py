@@ -40,8 +40,8 @@ def end_with_parent() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def be_a_rank(job: Job, rank: int, directory: Path, server: int) -> None:
-    """Run the job's function or script as ``rank`` and write the outcome; never returns."""
+def be_a_rank(job: Job, rank: int, directory: Path, server: int, tells: int) -> None:
+    """Run the job's function or script as ``rank`` and write the outcome, and a byte to ``tells``; never returns."""
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server:  # it died between the fork and the prctl
@@ -56,6 +56,8 @@ def be_a_rank(job: Job, rank: int, directory: Path, server: int) -> None:
     dump_on(DUMP_SIGNAL, directory / f"{rank}.stack")
     try:
         write(directory / f"{rank}.outcome", _outcome(job, rank, directory))
+        with suppress(OSError):  # a script can close what it did not open
+            os.write(tells, b".")
     except SystemExit as exc:
         _report_exit(exc)
     finally:

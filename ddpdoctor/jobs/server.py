@@ -6,23 +6,26 @@ at a time and ends, with everything it started, when its client does.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import pickle
+import select
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.host.stack import ask_main_thread, read_stack
-from ddpdoctor.jobs.job import Job, Ready
+from ddpdoctor.jobs.forking import in_large_pages, uncollected
+from ddpdoctor.jobs.job import Job, Ready, Twin
 from ddpdoctor.jobs.outcome import Died, Outcome, Returned, Stuck
 from ddpdoctor.jobs.rank import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, be_a_rank, prctl
 from ddpdoctor.jobs.store import host_store, torchrun_environ
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import FrameType
 
-TICK = 0.004  # seconds between two looks at the ranks
+TICK = 0.02  # seconds between two looks at ranks that tell nothing
 GRACE = 2.0  # seconds that the other ranks get once one has failed
 DYING = 0.01  # seconds that killed processes get before those still there are looked for
 OUTPUT = 20_000  # characters kept of each rank's output
@@ -39,26 +42,47 @@ FLOOD = 16 * 2**20  # bytes of output after which a rank's file is emptied, lest
 
 
 def main(descriptor: int, home: Path) -> None:
-    """Serve jobs over the connection until it closes; then remove ``home``, the folder of the jobs' files."""
+    """Serve jobs over the connection until it closes; then remove ``home``, the folder of the jobs' files.
+
+    A server that is asked for twins runs no jobs itself: what its jobs leave could not be told from its twins.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a rank started and left comes to this process, to be ended
     connection = Connection(descriptor)
     try:
-        with _ending_with_client(home):
+        with _ending_with_client(home), uncollected():
             _import_torch()
+        in_large_pages()
     except BaseException:  # noqa: BLE001 - the client reports it, whatever it is
         connection.send(Ready(traceback.format_exc()))
         os._exit(0)
-    gc.freeze()  # keeps the collector from touching, and so copying, shared pages in each rank
     try:
         connection.send(Ready())
         while True:
-            job: Job = connection.recv()
-            connection.send(_run(job, Path(tempfile.mkdtemp(dir=home)), connection))
+            asked: Job | Twin = connection.recv()
+            if isinstance(asked, Job):
+                connection.send(_run(asked, Path(tempfile.mkdtemp(dir=home)), connection))
+            elif (twins := _in_twin(connection)) is not None:
+                connection, home = twins, Path(asked.home)
+                connection.send(Ready())
     except (EOFError, OSError):
         pass
     finally:
         shutil.rmtree(home, ignore_errors=True)
         os._exit(0)  # taking torch apart would cost a third of a second
+
+
+def _in_twin(connection: Connection) -> Connection | None:
+    """Fork a twin of this server; return its connection in the twin, None here."""
+    descriptor = recv_handle(connection)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # twins end with their clients, and nobody waits for them
+    if os.fork():
+        os.close(descriptor)
+        return None
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    connection.close()
+    return Connection(descriptor)
 
 
 @contextmanager
@@ -85,8 +109,11 @@ def _import_torch() -> None:
 
 
 def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
-    for module in job.modules:
-        importlib.import_module(module)
+    if not sys.modules.keys() >= set(job.modules):
+        with uncollected():
+            for module in job.modules:
+                importlib.import_module(module)
+    told, tells = os.pipe()
     pids: dict[int, int] = {}
     try:
         environ = dict(job.environ)
@@ -98,28 +125,32 @@ def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
             if job.payload is None:
                 environ.update(RANK=str(rank), LOCAL_RANK=str(rank), ROLE_RANK=str(rank))
             ranked = replace(job, environ=environ)
-            pids[rank] = _fork(ranked, rank, directory)
-        ended = _supervise(job, {rank: pid for rank, pid in pids.items() if rank >= 0}, directory, connection)
+            pids[rank] = _fork(ranked, rank, directory, tells)
+        ended = _supervise(job, {rank: pid for rank, pid in pids.items() if rank >= 0}, directory, connection, told)
     finally:
         _end(pids.values())
+        os.close(told)
+        os.close(tells)
     outcomes = [_with_output(ended[rank], directory) for rank in range(job.ranks)]
     shutil.rmtree(directory, ignore_errors=True)
     return outcomes
 
 
-def _fork(job: Job, rank: int, directory: Path) -> int:
+def _fork(job: Job, rank: int, directory: Path, tells: int) -> int:
     server = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            be_a_rank(job, rank, directory, server)
+            be_a_rank(job, rank, directory, server, tells)
         finally:
             os._exit(70)
     return pid
 
 
-def _supervise(job: Job, pids: dict[int, int], directory: Path, client: Connection) -> dict[int, Outcome]:
+def _supervise(job: Job, pids: dict[int, int], directory: Path, client: Connection, told: int) -> dict[int, Outcome]:
     """Wait until each rank has an outcome; the ranks that outlive the deadline are stuck.
+
+    A rank that has an outcome writes a byte to the pipe ``told``; one that has died cannot.
 
     Raises:
         EOFError: the client is gone.
@@ -127,8 +158,11 @@ def _supervise(job: Job, pids: dict[int, int], directory: Path, client: Connecti
     ended: dict[int, Outcome] = {}
     until = time.monotonic() + job.deadline
     while len(ended) < len(pids) and time.monotonic() < until:
-        if client.poll(TICK):
+        ready, _, _ = select.select([client.fileno(), told], [], [], TICK)
+        if client.fileno() in ready:
             raise EOFError
+        if told in ready:
+            os.read(told, len(pids))
         for rank, pid in pids.items():
             if rank not in ended and (outcome := _look(rank, pid, directory)) is not None:
                 ended[rank] = outcome

@@ -5,6 +5,7 @@ The log patterns know messages; the watch facets, asked about the first failure,
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +15,6 @@ from ddpdoctor.facets import Check, Role
 from ddpdoctor.findings import Evidence, Finding
 from ddpdoctor.logs.examination import Examination, examination
 from ddpdoctor.logs.read.tracebacks import frames_in
-from ddpdoctor.logs.record_buffer import RecordBuffer
 from ddpdoctor.logs.records import Kind, Record
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
@@ -31,8 +31,8 @@ class Explainer:
     """The log patterns of all checks, prepared once for a process."""
 
     def __init__(self, checks: Iterable[Check]) -> None:
-        """Prepare the search."""
-        self._prepared = examination(checks)
+        """Take the checks; the search is prepared when something has failed."""
+        self._checks = tuple(checks)
 
     def explain(
         self,
@@ -73,9 +73,14 @@ class Explainer:
         return cause is not None and cause.role is Role.CONSEQUENCE
 
     def _examined(self, records: list[Record]) -> Examination:
-        fresh = replace(self._prepared, buffer=RecordBuffer(self._prepared.buffer.finder), faults=[])
+        fresh = _prepared(self._checks).anew()
         fresh.buffer.keep(iter(records))
         return fresh
+
+
+@functools.lru_cache(maxsize=1)
+def _prepared(checks: tuple[Check, ...]) -> Examination:
+    return examination(checks)
 
 
 def _record(failure: Failed) -> Record:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.examine.model.facts import Buffer, Description, Entry, Layer, Parameter
@@ -93,9 +94,16 @@ def _attributes(model: Module) -> tuple[str, ...]:
 
     offered = set(dir(DistributedDataParallel)) | set(dir(DataParallel))
     for wrapper in (DistributedDataParallel, DataParallel):
-        offered |= set(re.findall(r"self\.(\w+)\b[^=\n]*=[^=]", inspect.getsource(wrapper)))
+        offered |= set(re.findall(r"self\.(\w+)\b[^=\n]*=[^=]", _source(wrapper)))
     offered |= {"training", "module"}
     return tuple(sorted(name for name in dir(model) if not name.startswith("_") and name not in offered))
+
+
+def _source(wrapper: type) -> str:
+    """Return the source of a class at the top of its module; ``inspect.getsource`` takes 15 ms to parse the file."""
+    text = Path(sys.modules[wrapper.__module__].__file__ or "").read_text(encoding="utf-8")
+    found = re.search(rf"^class {wrapper.__name__}\b.*?(?=^(?:class|def|@)|\Z)", text, re.DOTALL | re.MULTILINE)
+    return found[0] if found else inspect.getsource(wrapper)
 
 
 def unregistered(model: Module, way: str, batch: Any) -> tuple[str, ...]:

@@ -5,11 +5,29 @@ A fork server imports this module once for all ranks; all that a watch needs is 
 
 from __future__ import annotations
 
+import multiprocessing.synchronize  # noqa: F401 - as the hooks and torch's error handler: see above
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ddpdoctor.watch.rank.hooks import errors, files, groups, loaders, models, optimizers  # noqa: F401 - see above
+import torch.distributed.elastic.multiprocessing.errors  # noqa: F401, TID253 - ranks import this module alone
+
+from ddpdoctor.registry import import_built_in
+from ddpdoctor.watch.rank.hooks import (  # noqa: F401
+    builds,
+    clipping,
+    errors,
+    files,
+    groups,
+    loaders,
+    models,
+    opens,
+    optimizers,
+    sharding,
+    tensor_parallel,
+)
 from ddpdoctor.watch.rank.install import attach
+
+import_built_in()  # a rank that fails asks them why
 
 
 @contextmanager
