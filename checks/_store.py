@@ -49,6 +49,15 @@ def read_as(host: str) -> str:
         return "no address"
 
 
+def is_address(host: str) -> bool:
+    """Whether it is an address already, for which nothing is looked up."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 def is_placeholder(host: str) -> bool:
     """Whether the address is one of a README: a word in place of an address, or reserved for documentation."""
     return bool(PLACEHOLDER.search(host))

@@ -143,6 +143,7 @@ if TYPE_CHECKING:
         Joined,
         Joining,
         LauncherWaits,
+        Left,
         Loaded,
         ManualReduction,
         Monitored,
@@ -175,6 +176,7 @@ if TYPE_CHECKING:
         StepsTimed,
         SyncSkipped,
         TensorParallel,
+        ThreadFailed,
         TimedCall,
         Wrapped,
         Wrapping,
@@ -264,6 +266,7 @@ __all__ = [
     "Launch",
     "LaunchScript",
     "LauncherWaits",
+    "Left",
     "Link",
     "Loaded",
     "LoaderExam",
@@ -324,6 +327,7 @@ __all__ = [
     "SyncSkipped",
     "Table",
     "TensorParallel",
+    "ThreadFailed",
     "TimedCall",
     "Training",
     "Try",
@@ -440,10 +444,10 @@ ROOMS = {
         "Drew Evaluated FileGrew FileOpened Numbered "
         "AsyncWorkDropped BuildLockLeft Bypassed CallsTimed Communication DataSeen Doing Ended EpochEnded EpochSet "
         "EpochStarted ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "
-        "LauncherWaits Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
+        "LauncherWaits Left Loaded ManualReduction OptimizerSeen OrderSeen ParametersHeld PeerLost Position "
         "Profiled Progress RankSteps Sampler ScaledClipped Sharded ShardsClipped Site StaleParametersHeld Stalled "
-        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel TimedCall Wrapped "
-        "Wrapping place"
+        "Started StepFingerprinted StepSampled StepsTimed SyncSkipped TensorParallel ThreadFailed TimedCall "
+        "Wrapped Wrapping place"
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",

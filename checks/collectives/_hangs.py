@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from pathlib import Path
 
 from ddpdoctor.check import (
@@ -15,6 +16,7 @@ from ddpdoctor.check import (
     Joining,
     Marker,
     Position,
+    Progress,
     Site,
     Stalled,
     Table,
@@ -30,6 +32,7 @@ from ._joins import met_in_join
 from ._one_rank import DEFAULT, alone
 from ._pairs import POINT_TO_POINT, in_branches
 from ._swallowed import swallowed
+from ._threads import ended_thread
 
 RECENT = 4  # communications of a rank that a report shows
 JOINING = "init_process_group"
@@ -43,6 +46,7 @@ class Hang(enum.Enum):
     NEVER_JOINED = "a rank never joined the process group"
     LEFT = "a rank has ended while the others go on"
     STANDS = "a rank stands still outside of any communication"
+    THREAD = "a rank stands still, and an exception has ended a thread of it"
     WORKS = "a rank works, or asks for something, while the others wait for it"
     SHAPES = "ranks give different shapes to one collective"
     ORDER = "ranks call different collectives"
@@ -84,6 +88,8 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         (Doing.STANDING, Hang.STANDS),
     ):
         if doing in doings:
+            if verdict is Hang.STANDS and ended_thread(event, training) is not None:
+                return Hang.THREAD
             return _why_left(event, training) if verdict is Hang.LEFT else verdict
     return _all_wait(event, training)
 
@@ -130,7 +136,7 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
         return apart
     if alone(event) or crossed(event):
         return Hang.GUARDED
-    if mismatch := first_mismatch(event):
+    if mismatch := first_mismatch(event.ranks):
         return _mismatched(event, *(call for _, call in mismatch))
     return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
 
@@ -164,13 +170,15 @@ def _unlike(event: Stalled, training: Training) -> Hang:
     return Hang.EXITED if left is not None and left.loop.exits else Hang.DIVERGED
 
 
-def first_mismatch(event: Stalled) -> tuple[tuple[int, Communication], tuple[int, Communication]] | None:
+def first_mismatch(
+    ranks: Iterable[Position | Progress],
+) -> tuple[tuple[int, Communication], tuple[int, Communication]] | None:
     """Return the first two communications, with their ranks, that should match and do not: the n-th of one group.
 
     Only those count that Python begins; send and recv match no one of the same number.
     """
     calls: dict[tuple[str, int], list[tuple[int, Communication]]] = {}
-    for position in event.ranks:
+    for position in ranks:
         for each in position.recent:
             if each.group and each.operation not in POINT_TO_POINT:
                 calls.setdefault((each.group, each.number), []).append((position.rank, each))

@@ -46,5 +46,12 @@ def _caught(rank: Position | Progress, training: Training) -> list[ErrorSeen]:
     return [
         each
         for each in training.of(ErrorSeen, rank=rank.rank)
-        if (rank.forwards > each.forwards or last > each.time) and not any(abs(each.time - time) < 1 for time in left)
+        if _went_on(rank, each, last) and not any(abs(each.time - time) < 1 for time in left)
     ]
+
+
+def _went_on(rank: Position | Progress, error: ErrorSeen, last: float) -> bool:
+    """Whether a rank has begun something more; after one that the script has printed, a forward shows nothing."""
+    if error.shown:
+        return rank.forwards == error.forwards and last > error.time
+    return rank.forwards > error.forwards or last > error.time

@@ -34,16 +34,21 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    PeerLost,
     Record,
     Severity,
     Stalled,
+    Training,
     log_pattern,
     place,
+    watch,
 )
 
+from ._apart import mismatch
 from ._flight import OTHER_OPERATION, proofs
 from ._hangs import Hang, at_odds, first_mismatch, on_hang, seen, short, table
 from ._mismatch import Mismatch, on_mismatch, sides
+from ._watchdog import named
 
 AILMENT = Ailment("DDP717", Severity.ERROR)
 FIX = Fix(
@@ -91,7 +96,7 @@ def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @on_hang(Hang.ORDER)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the name of the first collectives of two ranks that do not match."""
-    if pair := first_mismatch(event):
+    if pair := first_mismatch(event.ranks):
         (rank, ours), (other, theirs) = pair
         yield Finding(
             f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
@@ -114,3 +119,23 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             FIX,
             place(one.site, rank=one.rank),
         )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the first collectives that do not match, where a rank is gone without a word."""
+    pair = mismatch(event, training)
+    if pair is None or pair[0][1].operation == pair[1][1].operation:
+        return
+    (rank, ours), (other, theirs) = pair
+    yield Finding(
+        f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
+        f"{short(theirs.site)}; {named(list(event.gone))} ended there without an exception",
+        (
+            Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
+            Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        FIX,
+        place(ours.site),
+    )

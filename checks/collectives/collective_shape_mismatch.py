@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from linecache import getline
 
 from ddpdoctor.check import (
     Ailment,
@@ -35,16 +36,21 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    PeerLost,
     Record,
     Severity,
     Stalled,
+    Training,
     log_pattern,
     place,
+    watch,
 )
 
+from ._apart import mismatch
 from ._flight import OTHER_TENSORS, proofs
 from ._hangs import Hang, first_mismatch, on_hang, seen, short, table
 from ._mismatch import Mismatch, on_mismatch, sides
+from ._watchdog import named
 
 AILMENT = Ailment("DDP716", Severity.ERROR)
 FIX = Fix(
@@ -53,6 +59,11 @@ FIX = Fix(
     "+dist.all_reduce(size, op=dist.ReduceOp.MAX)\n"
     "+x = torch.nn.functional.pad(x, (0, 0) * (x.dim() - 1) + (0, int(size) - x.shape[0]))\n"
     " dist.all_gather(out, x)",
+)
+
+OBJECTS = Fix(
+    "give lists of one length on all ranks",
+    diff="-objects = [None]\n+objects = [None] * number_of_objects_on_src\n dist.broadcast_object_list(objects, src=0)",
 )
 
 
@@ -109,7 +120,7 @@ def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @on_hang(Hang.SHAPES)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the name of the first collective to which two ranks gave different shapes."""
-    if pair := first_mismatch(event):
+    if pair := first_mismatch(event.ranks):
         (rank, ours), (other, theirs) = pair
         yield Finding(
             f"{ours.operation} at {short(ours.site)}: rank {rank} gives shape {ours.shapes}, "
@@ -125,6 +136,28 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             place(ours.site),
             table=table(event),
         )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the first collective with different shapes, where a rank is gone without a word."""
+    pair = mismatch(event, training)
+    if pair is None or pair[0][1].operation != pair[1][1].operation:
+        return
+    (rank, ours), (other, theirs) = pair
+    yield Finding(
+        f"{ours.operation} at {short(ours.site)}: rank {rank} gives shape {ours.shapes}, rank {other} {theirs.shapes}; "
+        f"{named(list(event.gone))} ended there without an exception",
+        (
+            Evidence(
+                ours.shapes, "one shape on all ranks", f"rank {rank}, {ours.operation} {ours.number} of its group"
+            ),
+            Evidence(theirs.shapes, "", f"rank {other}, {theirs.operation} {theirs.number} of its group"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        OBJECTS if ours.site and "object_list" in getline(ours.site.file, ours.site.line) else FIX,
+        place(ours.site),
+    )
 
 
 @log_pattern(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")

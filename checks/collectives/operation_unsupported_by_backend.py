@@ -4,7 +4,8 @@
 
 Gloo has no average and, before torch 2.5, no reduce_scatter; it cannot run ReduceOp.PREMUL_SUM. The call is refused at
 once: "Cannot use ReduceOp.AVG with Gloo", "ProcessGroupGloo does not support reduce_scatter". Code that was written
-for NCCL meets it in a test on the CPU, or where `backend="cuda:nccl,cpu:gloo"` sends CPU tensors to gloo.
+for NCCL meets it in a test on the CPU, or where `backend="cuda:nccl,cpu:gloo"` sends CPU tensors to gloo. All but NCCL
+refuse `barrier(device_ids=...)`: "Function argument device_ids not supported for the selected backend gloo".
 
 ## How to be sure
 
@@ -46,6 +47,20 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         f"{backend} does not have {what}",
         (record.proof(match, "a collective that this backend has, or tensors of another backend's device"),),
         AVERAGE if match["op"] else WHOLE,
+        record.place,
+    )
+
+
+@log_pattern(r"Function argument device_ids not supported for the selected backend (?P<backend>\w+)")
+def of_a_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """barrier() takes device_ids for NCCL alone."""
+    yield Finding(
+        f"barrier(device_ids=...) is for NCCL, and the group's backend is {match['backend']}",
+        (record.proof(match, "barrier() without device_ids"),),
+        Fix(
+            "leave device_ids out; for NCCL name the device once, in init_process_group",
+            diff="-dist.barrier(device_ids=[local_rank])\n+dist.barrier()",
+        ),
         record.place,
     )
 

@@ -55,6 +55,7 @@ from ddpdoctor.check import (
 )
 
 from ._alone import called_alone
+from ._apart import gone_on, mismatch
 from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang, seen, short, table, where
 from ._joins import met_in_join
@@ -147,6 +148,19 @@ def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log:
             [],
             "this rank came to the barrier, and rank 0, whose log names who did not, gave no answer",
             (record.proof(match, "rank 0 answers when all ranks have come"),),
+        )
+
+
+@log_pattern(
+    r"but received errors while waiting for send/recv from rank 0", role=Role.CONSEQUENCE, context=(NOT_PASSED,)
+)
+def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Rank 0 has said who did not come."""
+    if log.first(NOT_PASSED):
+        yield _finding(
+            [],
+            "this rank came to the barrier; rank 0 says who did not",
+            (record.proof(match, "all ranks come to the barrier"),),
         )
 
 
@@ -250,7 +264,8 @@ def _lines(lost: Position) -> Iterator[Evidence]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield which rank is gone without a word, where the others fail for want of it."""
     recent = {each.rank: each.recent for each in event.progress}
-    told = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
+    by_source = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
+    told = by_source or mismatch(event, training) or gone_on(event, training)
     if event.first is None and event.gone and event.others and not told:
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1
@@ -264,7 +279,8 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
                 (
                     "the kernel killed it, for want of memory",
                     "it crashed in native code (signal 11 or 6)",
-                    "a library, or the script, called os._exit",
+                    "somebody sent it a signal (kill, a scheduler)",
+                    "a library called os._exit",
                 ),
                 REVIVE[Doing.DIED] + "   # and the exit code in the launcher's summary: -9, -11, -6",
             ),

@@ -33,6 +33,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Left,
     PeerLost,
     Severity,
     Stalled,
@@ -45,32 +46,32 @@ from ._alone import called_alone
 from ._exits import loop_left_before_the_end
 from ._hangs import Hang, on_hang, seen, short, table
 from ._joins import met_in_join
+from ._left import INTERRUPTED, evidence, in_words, left_by
 from ._swallowed import swallowed
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 
 
 @on_hang(Hang.LEFT)
-def while_training(event: Stalled) -> Iterator[Finding]:
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield who left, who waits, and how far each of them came."""
     gone = event.doing(Doing.ENDED)[0]
     waiting = event.doing(Doing.WAITING)[0]
     counted = not event.outside
+    left = left_by(gone.rank, training)
+    how = in_words(left) if left else "has ended"
     yield Finding(
-        f"rank {gone.rank} has ended{f' after {gone.steps} steps' if counted else ''}; rank {waiting.rank} waits for "
+        f"rank {gone.rank} {how}{f' after {gone.steps} steps' if counted else ''}; rank {waiting.rank} waits for "
         f"it in {waiting.operation} at {short(waiting.site)}{f', after {waiting.steps}' if counted else ''}",
         (
+            *((evidence(left),) if left else ()),
             Evidence(f"{gone.steps} steps, {gone.batches} batches", "as many as the others", f"rank {gone.rank}")
             if counted
             else Evidence("its process is no more", "all ranks end together", f"rank {gone.rank}"),
             *seen(event),
         ),
-        Fix(
-            "let all ranks leave the loop together: decide once, and tell all",
-            diff="+stop = torch.tensor([int(stop_here)])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)\n"
-            "-if stop_here:\n+if stop.item():\n     break",
-        ),
-        place(waiting.site, rank=waiting.rank),
+        _fix(left, TOGETHER),
+        place(left.site, rank=gone.rank) if left else place(waiting.site, rank=waiting.rank),
         table=table(event),
     )
 
@@ -86,15 +87,37 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     if met_in_join({each.rank: each.recent for each in event.progress}):
         return
     gone, lost = event.ended[0], event.others[0]
+    left = left_by(gone, training)
+    how = in_words(left) if left else "has come to the end of the script"
     yield Finding(
-        f"rank {gone} has come to the end of the script; rank {lost.rank} was still to communicate with it",
+        f"rank {gone} {how}; rank {lost.rank} was still to communicate with it",
         (
-            Evidence("its program came to its end", "all ranks end together", f"rank {gone}"),
+            evidence(left)
+            if left
+            else Evidence("its program came to its end", "all ranks end together", f"rank {gone}"),
             Evidence(lost.said, "", f"rank {lost.rank}"),
         ),
-        Fix(
-            "let all ranks do the same steps, and end them together",
-            diff="+dist.barrier()\n dist.destroy_process_group()",
-        ),
-        place(lost.site, rank=lost.rank),
+        _fix(left, SAME_STEPS),
+        place(left.site, rank=gone) if left else place(lost.site, rank=lost.rank),
     )
+
+
+def _fix(left: Left | None, otherwise: Fix) -> Fix:
+    if left is None:
+        return otherwise
+    return INTERRUPT if left.by == INTERRUPTED else TOGETHER
+
+
+TOGETHER = Fix(
+    "let all ranks leave the loop together: decide once, and tell all",
+    diff="+stop = torch.tensor([int(stop_here)])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)\n"
+    "-if stop_here:\n+if stop.item():\n     break",
+)
+SAME_STEPS = Fix(
+    "let all ranks do the same steps, and end them together",
+    diff="+dist.barrier()\n dist.destroy_process_group()",
+)
+INTERRUPT = Fix(
+    "send the signal to the launcher, which ends all ranks; find out who sent it to one of them",
+    command="kill -INT PID_OF_TORCHRUN",
+)

@@ -36,6 +36,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Log,
+    PeerLost,
     Place,
     Record,
     Severity,
@@ -44,9 +45,11 @@ from ddpdoctor.check import (
     Training,
     log_pattern,
     place,
+    watch,
 )
 
 from .._few import few
+from ._apart import gone_on
 from ._exits import loop_left_by
 from ._flight import CROSSED, LATE, proofs
 from ._hangs import Hang, iterations, on_hang, seen, short, table
@@ -211,4 +214,26 @@ def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
         seen(event),
         UNEVEN,
         place(loop, rank=ahead.rank),
+    )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield who had left the loop that another rank was in, where one of them is gone without a word."""
+    found = gone_on(event, training)
+    if found is None or found.batches is not None:
+        return  # of different numbers of batches another check speaks
+    call = found.call
+    yield Finding(
+        f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} forwards; "
+        f"rank {found.other} was in forward {found.others}" + (f", at {short(found.site)}" if found.site else ""),
+        (
+            Evidence(
+                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
+            ),
+            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        UNEVEN,
+        place(call.site, rank=found.rank),
     )

@@ -47,6 +47,7 @@ from ddpdoctor.check import (
     Log,
     NotRun,
     OrderSeen,
+    PeerLost,
     Record,
     Severity,
     Stalled,
@@ -58,6 +59,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..collectives._apart import gone_on
 from ..collectives._hangs import Hang, on_hang, seen, short, table, uneven
 from ._loops import runs_to_the_end
 from ._passes import reducer, same_pass
@@ -167,13 +169,37 @@ def in_a_hang(event: Stalled, training: Training) -> Iterator[Finding]:
         f"rank {done} left the loop after {batches} batches and waits in {left.operation} at {short(left.site)}; "
         f"rank {going.rank} is in the loop still, in {going.operation} at {short(going.site)}",
         (Evidence(f"{batches} batches in this epoch", "as many as on the other ranks", f"rank {done}"), *seen(event)),
-        Fix(
-            "give every rank the same number of batches, and leave the loop on all ranks together",
-            diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
-        ),
+        TOGETHER,
         place(going.site, rank=going.rank),
         table=table(event),
     )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """One rank was through with its batches and had gone on; the sizes that met ended one of the processes."""
+    found = gone_on(event, training)
+    if found is None or found.batches is None:
+        return
+    call = found.call
+    yield Finding(
+        f"rank {found.rank} had no batch left after {found.batches} and went on to {call.operation} at "
+        f"{short(call.site)}; rank {found.other} was in the loop still"
+        + (f", at {short(found.site)}" if found.site else ""),
+        (
+            Evidence(f"{found.batches} batches in this epoch", "as many as on the other ranks", f"rank {found.rank}"),
+            Evidence(f"{found.others} forwards", f"{found.forwards}", f"rank {found.other}"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        TOGETHER,
+        place(found.site or call.site, rank=found.other),
+    )
+
+
+TOGETHER = Fix(
+    "give every rank the same number of batches, and leave the loop on all ranks together",
+    diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
+)
 
 
 @watch(OrderSeen)

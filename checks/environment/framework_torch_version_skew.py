@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ..model._logs import is_private
+from ._distributed import EXTENSION, is_missing_with
 
 AILMENT = Ailment("DDP119", Severity.ERROR)
 PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
@@ -46,8 +47,8 @@ def of_a_wrapper(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @log_pattern(r"(?:^|\n)ImportError: cannot import name '(\w+)' from '(torch(?:\.\w+)*)'(?! \(most likely)")
 def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Recognise an import of what torch does not have."""
-    if "circular import" not in record.text:
+    """Recognise an import of what torch does not have, although it was built with all its parts."""
+    if "circular import" not in record.text and not is_missing_with(match[2], match[1]):
         yield _finding(record, match, f"{match[2]}.{match[1]}")
 
 
@@ -55,14 +56,15 @@ def of_an_import(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 def of_a_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise an installed package that asks; a slip in the user's own file is another matter."""
     asked_by_package = bool(record.frames) and not record.frames[-1].is_users
-    if asked_by_package or match[2] in CHANGED:
+    if (asked_by_package or match[2] in CHANGED) and not is_missing_with(match[1], match[2]):
         yield _finding(record, match, f"{match[1]}.{match[2]}")
 
 
 @log_pattern(r"ModuleNotFoundError: No module named '(torch\.[\w.]+)'")
 def of_a_missing_module(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Recognise a module of torch that is gone, or not there yet."""
-    yield _finding(record, match, match[1])
+    if match[1] != EXTENSION:
+        yield _finding(record, match, match[1])
 
 
 @log_pattern(r"ValueError: expected at least 3D input \(got 2D input\)")

@@ -15,6 +15,9 @@ The message names the device. torch 2.7 and later choose gloo for mps, which the
 Name the backend: gloo for CPU tensors on a Mac; that of the package (hccl, xccl, ...) once it is imported. Tensors on
 mps cannot be communicated: move them to the CPU.
 
+A tensor of a device for which the group has no backend ends in "No backend type associated with device type xpu": the
+group was made for other devices. Name a backend for each, `"cpu:gloo,xpu:xccl"`.
+
 ## Versions and sources
 
 Holds for torch 2.6 to 2.13. Source: torch.distributed.distributed_c10d, `BackendConfig`.
@@ -28,6 +31,8 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP432", Severity.ERROR)
+# As torch.distributed.Backend.default_device_backend_map and the packages of the makers name them.
+BACKENDS = {"cuda": "nccl", "xpu": "xccl", "npu": "hccl", "hpu": "hccl", "mlu": "cncl", "musa": "mccl", "xla": "xla"}
 
 
 @log_pattern(
@@ -41,6 +46,28 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix(
             "name the backend, and communicate tensors on the CPU",
             diff='-torch.distributed.init_process_group()\n+torch.distributed.init_process_group("gloo")',
+        ),
+        record.place,
+    )
+
+
+@log_pattern(rf"No backend type associated with device type (?P<device>{'|'.join(BACKENDS)}|mps)")
+def of_a_tensor(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the device of the tensor, and the backend that is made for it."""
+    device = match["device"]
+    backend = BACKENDS.get(device, f"BACKEND_OF_{device.upper()}")
+    yield Finding(
+        f"the process group has no backend for tensors on {device}",
+        (record.proof(match, f"a group with a backend for {device}"),),
+        Fix(
+            "move the tensors to the CPU: none communicates on this device",
+            diff="-dist.all_reduce(x)\n+dist.all_reduce(x.cpu())",
+        )
+        if device == "mps"
+        else Fix(
+            "name a backend for each device that is communicated",
+            diff=f'-torch.distributed.init_process_group("gloo")\n'
+            f'+torch.distributed.init_process_group("cpu:gloo,{device}:{backend}")',
         ),
         record.place,
     )

@@ -46,6 +46,15 @@ def while_training(event: PeerLost) -> Iterator[Finding]:
                 for each in event.others
             ),
         ),
-        Fix(f"mend this error of rank {first.rank}; the other ranks only lost their connection to it"),
+        DEBUGGER
+        if first.error.endswith("BdbQuit")
+        else Fix(f"mend this error of rank {first.rank}; the other ranks only lost their connection to it"),
         place(site, rank=first.rank),
     )
+
+
+DEBUGGER = Fix(
+    "take the breakpoint out: a rank has no terminal, so the debugger ends it; torch.distributed.breakpoint() waits on "
+    "one rank, in a training that is started at a terminal",
+    diff="-breakpoint()",
+)

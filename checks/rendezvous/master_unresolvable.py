@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, NotRun, Place, Record, Severity, log_pattern, probe
 
-from .._store import GAVE_UP
+from .._store import GAVE_UP, is_address
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
@@ -77,8 +77,8 @@ def as_it_is_written(facts: Facts) -> Iterator[Finding]:
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read that the resolver knows no such name; torch tries again, so without its giving up this is harmless."""
-    if "Error: The" not in record.text and not log.first(GAVE_UP):
-        return
+    if is_address(match[1]) or ("Error: The" not in record.text and not log.first(GAVE_UP)):
+        return  # an IPv4 address has no IPv6 one: torch asks for both, and takes what there is
     yield Finding(
         f"{match[1]} does not resolve on this host",
         (record.proof(match, "an address"),),

@@ -55,6 +55,7 @@ def watched(
     with forwarding(process) as received:
         with _without_the_watch():
             while process.poll() is None:
+                monitor.interrupted = bool(received.interrupted)
                 monitor.poll()
                 monitor.look_at_launcher(process.pid)
                 _end_the_deaf(monitor, received.interrupted, process.pid)

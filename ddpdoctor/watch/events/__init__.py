@@ -61,6 +61,7 @@ from ddpdoctor.watch.events.process import (
     PeerLost,
     Progress,
     Started,
+    ThreadFailed,
 )
 from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
 from ddpdoctor.watch.events.steps import CallsTimed, Equipped, Profiled, RankSteps, StepsTimed, TimedCall
@@ -132,6 +133,7 @@ __all__ = [
     "StepsTimed",
     "SyncSkipped",
     "TensorParallel",
+    "ThreadFailed",
     "TimedCall",
     "Worker",
     "Wrapped",

@@ -57,10 +57,23 @@ class BuildLockLeft(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Event):
-    """A rank has called destroy_process_group, or its interpreter ends; ``models`` are wrapped ones that are there."""
+    """A rank has called destroy_process_group, or its interpreter ends; ``models`` are wrapped ones that are there.
+
+    ``by`` is what ended it before the end of its script: ``sys.exit(0)``, ``os._exit(0)``, ``KeyboardInterrupt``; its
+    line is ``site``.
+    """
 
     ended: bool
     models: int = 0
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadFailed(Event):
+    """An exception has ended a thread of a rank, and not the rank; ``said`` is its type and text, in a line."""
+
+    thread: str
+    said: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +142,15 @@ class ErrorSeen(Event):
     """An exception that torch, or a loader, raised into the user's code; whether it was caught is not known yet.
 
     ``forwards`` are those that the rank had made then. ``handled``: the rank communicates while it handles it, or while
-    it is on its way through a `finally`; it can be one of the user's own.
+    it is on its way through a `finally`; it can be one of the user's own. ``shown``: one of the user's own that the
+    script has printed, as one does that was caught; what it led to is seen by what the rank does next alone.
     """
 
     error: str
     text: str
     forwards: int
     handled: bool = False
+    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

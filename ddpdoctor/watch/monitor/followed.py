@@ -14,6 +14,7 @@ from ddpdoctor.watch.monitor.teardown import held_at_end
 if TYPE_CHECKING:
     from ddpdoctor.watch.training import Training
 
+INTERRUPTED = "KeyboardInterrupt"
 AGAIN = 10.0  # seconds between two looks at a training that still stands
 GO_ON = (Doing.WORKING, Doing.ASKING)
 
@@ -68,6 +69,10 @@ class Followed:
         failed = {event.pid for event in self.failed}
         left = self.training.of(Left, ended=True)
         return tuple(sorted({event.rank for event in left if event.rank is not None and event.pid not in failed}))
+
+    def was_interrupted(self) -> bool:
+        """Whether Ctrl-C has ended a rank: what the others fail of, or wait for, follows from that."""
+        return any(event.by == INTERRUPTED for event in self.training.of(Left, ended=True))
 
     def progress(self) -> tuple[Progress, ...]:
         """Return how far each rank came."""

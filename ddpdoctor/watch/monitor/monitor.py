@@ -41,6 +41,8 @@ class Monitor:
         self.found: list[Found] = []
         self.explained: list[Found] = []
         """Those of them that explain why a rank failed."""
+        self.interrupted = False
+        """Whether Ctrl-C has come, which ends the ranks one after another."""
         self._settings, self._say = settings, say
         self._dispatcher = Dispatcher(checks := tuple(checks))
         self._explainer = Explainer(checks)
@@ -98,7 +100,7 @@ class Monitor:
         self._time(each.training)
         after = self._settings.hang_after
         for event in (*each.look_at_end(after), each.look(after)):
-            if event is not None:
+            if event is not None and not (self.interrupted and each.was_interrupted()):
                 self._tell(self._dispatcher.see_of(each.training, event))
 
     def _new_events(self) -> list[Event]:
@@ -233,7 +235,7 @@ class Monitor:
 
         Of a training that the watch itself has ended nothing more is said.
         """
-        if not each.new or self._stopped:
+        if not each.new or self._stopped or (self.interrupted and each.was_interrupted()):
             return
         each.failed += each.new
         each.new.clear()

@@ -71,6 +71,11 @@ class Failures:
         if isinstance(exc, Exception) and RAISED not in vars(exc) and not LOST.search(str(exc)):
             self._tell_raised(exc, handled=True, site=raised_at(exc))
 
+    def shows(self, exc: BaseException | None) -> None:
+        """Tell of an exception that the script prints while it handles it."""
+        if isinstance(exc, Exception) and RAISED not in vars(exc) and not LOST.search(str(exc)):
+            self._tell_raised(exc, shown=True, site=raised_at(exc))
+
     def borne(self, exc: BaseException) -> None:
         """Tell of an exception that ends a training, and not its rehearsal."""
         self._tell(self._failure(exc, self._known(exc, None), inside=True))
@@ -91,6 +96,11 @@ class Failures:
         if text := vars(exc).get(UNSAID, ""):
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"{text}\n")
+
+    def answered(self, exc: BaseException) -> Failed | None:
+        """Return what an exception would be told as that the script answers by ending; None where that was done."""
+        told = TOLD in vars(exc)
+        return None if told else self._failure(exc, self._known(exc, None), inside=False)
 
     def at_end(self) -> None:
         """Do the same at the interpreter's end for the exception that caused it, if an excepthook has kept it."""

@@ -26,6 +26,7 @@ class Attached:
             builds,
             clipping,
             errors,
+            exits,
             files,
             groups,
             loaders,
@@ -40,7 +41,8 @@ class Attached:
         if settings.rehearsal is not None:
             note_changes(settings.session)
         every = (
-            builds, clipping, errors, files, groups, loaders, models, opens, optimizers, sharding, tensor_parallel,
+            builds, clipping, errors, exits, files, groups, loaders, models, opens, optimizers, sharding,
+            tensor_parallel,
         )  # fmt: skip
         self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first

@@ -25,6 +25,7 @@ from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.evaluations import Evaluations
 from ddpdoctor.watch.rank.failures import Failures, FindOut
 from ddpdoctor.watch.rank.frameworks import Frameworks
+from ddpdoctor.watch.rank.leaving import Leaving
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
 from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
@@ -73,6 +74,7 @@ class Recorder:
         self.profile = self._profile()
         self.handles = Handles(self)
         self.failures = Failures(self)
+        self.leaving = Leaving(self)
         self.reads = Reads()
         self.frameworks = Frameworks(self)
         self.trains = TrainingThread(self._trains_in)
@@ -165,10 +167,16 @@ class Recorder:
         return number - 1
 
     def safely(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a function of the watch; if it fails itself, training goes on, and one line says so."""
+        """Call a function of the watch; if it fails itself, training goes on, and one line says so.
+
+        What a handler of a signal raises meanwhile, as torchrun's does, is passed on.
+        """
         try:
             function(*args)
         except Exception as exc:  # noqa: BLE001 - whatever it is, it is the watch's fault and not the training's
+            for each in (exc, exc.__cause__):
+                if type(each).__name__ == "SignalException" and each is not None:
+                    raise each from None
             if not self._complained:
                 self._complained = True
                 with suppress(OSError, ValueError):
@@ -245,7 +253,7 @@ class Recorder:
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
         self.exchanges, self.ledger, self.evaluations = Exchanges(), Ledger(self), Evaluations(self)
-        self.handles, self.failures = Handles(self), Failures(self)
+        self.handles, self.failures, self.leaving = Handles(self), Failures(self), Leaving(self)
         self.frameworks.forget()
         self.trains = TrainingThread(self._trains_in)
         self.profile = self._profile()
@@ -258,7 +266,7 @@ class Recorder:
         if self.active and not _in_loader_worker():
             self.safely(self.failures.at_end)
             self._look_a_last_time()
-        self.safely(lambda: self.emit(Left, ended=True))
+        self.safely(self.leaving.tell)
         self.handles.waiting.clear()  # what the interpreter frees from now on, no line of the script dropped
 
 

@@ -6,12 +6,14 @@ import importlib
 import multiprocessing.process
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.rank.ending import last_words
 from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
@@ -30,6 +32,8 @@ def hook(recorder: Recorder) -> list[Patch]:
         patch(multiprocessing.process.BaseProcess, "run", _running(recorder)),
         patch(spawn, "_wrap", _spawned(recorder)),
         patch(ErrorHandler, "record_exception", _recorded(recorder)),
+        patch(traceback, "print_exception", _shown(recorder)),  # what print_exc() and logging call
+        patch(traceback, "format_exception", _shown(recorder)),
     ]
 
 
@@ -44,6 +48,8 @@ def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[.
         def excepthook(kind: Any, exc: BaseException, trace: Any) -> Any:
             with last_words():
                 recorder.failed(exc)
+                if isinstance(exc, KeyboardInterrupt):
+                    recorder.safely(recorder.leaving.interrupted, exc)
                 recorder.safely(_leave_error_file, exc)
                 return original(kind, exc, trace)
 
@@ -95,6 +101,20 @@ def _spawned(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             return original(explained, *args, **kwargs)
 
         return _wrap
+
+    return wrap
+
+
+def _shown(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Take note of an exception that the script prints and handles: the rank may go on without what it skipped."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def show(*args: Any, **kwargs: Any) -> Any:
+            if recorder.is_rank and user_site() is not None:
+                recorder.safely(recorder.failures.shows, sys.exc_info()[1])
+            return original(*args, **kwargs)
+
+        return show
 
     return wrap
 

@@ -1,0 +1,28 @@
+"""What ended a rank before the end of its script: a line that ends it, or a signal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Evidence, Left
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Training
+
+INTERRUPTED = "KeyboardInterrupt"
+
+
+def left_by(rank: int, training: Training) -> Left | None:
+    """Return how a rank that has ended told that it was ended; None where it came to the end of its script."""
+    return next((each for each in reversed(training.of(Left, rank=rank, ended=True)) if each.by), None)
+
+
+def in_words(left: Left) -> str:
+    """Return what ended a rank as the predicate of a sentence."""
+    return "was interrupted (SIGINT)" if left.by == INTERRUPTED else f"has left by {left.by}"
+
+
+def evidence(left: Left) -> Evidence:
+    """Return the line, as what was seen of a rank."""
+    at = f" at {left.site}" if left.site else ""
+    return Evidence(f"{left.by}{at}", "all ranks end together", f"rank {left.rank}")

@@ -1,0 +1,94 @@
+"""How a process comes to its end before the end of its script: by sys.exit, os._exit, or Ctrl-C."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from linecache import getline
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ddpdoctor.watch.events import Left, Site
+from ddpdoctor.watch.rank.process import Process
+from ddpdoctor.watch.rank.traceback_format import raised_at
+from ddpdoctor.watch.user_frames import is_users, site_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Failed
+    from ddpdoctor.watch.rank.failures import Failures
+
+CALLER = 3  # frames from here: this module's function, Recorder.safely, what stands in for sys.exit
+OF_A_CALL = re.compile(r"exit\(\s*[\w.]+\(")
+QUOTED = 60  # characters of what sys.exit is given
+INTERRUPTED = "KeyboardInterrupt"
+
+
+class ProcessThatLeaves(Process, Protocol):
+    """A watched process, what it does about its exceptions, and how far it came."""
+
+    failures: Failures
+
+    def progress(self) -> int:
+        """Return how many forwards of wrapped models and steps of optimizers this process has made."""
+
+
+class Leaving:
+    """What ends the process whose recorder this is, as far as it is known; nothing of an exception is kept."""
+
+    def __init__(self, recorder: ProcessThatLeaves) -> None:
+        """Begin with a process that comes to the end of its script."""
+        self._recorder = recorder
+        self._by = ""
+        self._site: Site | None = None
+        self._failure: Failed | None = None
+        self._progress = -1
+
+    def exits(self, status: object) -> None:
+        """Take note of a call of sys.exit in the main thread, and of the exception that it is the answer to.
+
+        SystemExit can be caught: what the process does after it shows that it goes on. What leaves by the last line of
+        a script has come to its end.
+        """
+        if not self._recorder.is_rank or threading.current_thread() is not threading.main_thread():
+            return
+        exc = sys.exc_info()[1]
+        self._failure = self._recorder.failures.answered(exc) if status and isinstance(exc, Exception) else None
+        self._site = _called_at(sys._getframe(CALLER))  # noqa: SLF001 - who calls it
+        self._by = f"sys.exit({_shown(status)})" if self._site and not _ends_script(self._site) else ""
+        self._progress = self._recorder.progress()
+
+    def interrupted(self, exc: BaseException) -> None:
+        """Take note of KeyboardInterrupt, on its way out of the process."""
+        if self._recorder.is_rank:
+            self._by, self._site, self._failure = INTERRUPTED, raised_at(exc), None
+            self._progress = self._recorder.progress()
+
+    def at_once(self, status: object) -> None:
+        """Tell of os._exit, called by the user's own code: nothing comes after it."""
+        site = _called_at(sys._getframe(CALLER))  # noqa: SLF001 - who calls it
+        if self._recorder.is_rank and site is not None:
+            self._recorder.emit(Left, ended=True, by=f"os._exit({_shown(status)})", site=site)
+
+    def tell(self) -> None:
+        """Tell that the process ends, and by what."""
+        told: dict[str, Any] = {}
+        if self._recorder.is_rank and self._recorder.progress() == self._progress:
+            if self._failure is not None:
+                self._recorder.writer.event(self._failure)
+            told = {"by": self._by, "site": self._site} if self._by else {}
+        self._recorder.emit(Left, ended=True, **told)
+
+
+def _called_at(frame: FrameType) -> Site | None:
+    """Return the line of the user's that calls a function; None where a library calls it."""
+    return site_of(frame) if is_users(frame.f_code.co_filename) else None
+
+
+def _ends_script(site: Site) -> bool:
+    """Whether the line is ``sys.exit(main())``, or stands outside of all functions."""
+    return site.function == "<module>" or bool(OF_A_CALL.search(getline(site.file, site.line)))
+
+
+def _shown(status: object) -> str:
+    return "" if status is None else repr(status)[:QUOTED] if isinstance(status, (int, str)) else type(status).__name__
