@@ -176,6 +176,7 @@ if TYPE_CHECKING:
         SyncSkipped,
         TensorParallel,
         TimedCall,
+        Used,
         Wrapped,
         Wrapping,
         place,
@@ -327,6 +328,7 @@ __all__ = [
     "TimedCall",
     "Training",
     "Try",
+    "Used",
     "Wrap",
     "Wrapped",
     "Wrapping",
@@ -434,7 +436,7 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
-        "Clip NeverStepped OptimizerLoaded StepsAtEnd "
+        "Clip NeverStepped OptimizerLoaded StepsAtEnd Used "
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
         "SteppedUnsynced ShardedTwice "
         "Drew Evaluated FileGrew FileOpened Numbered "

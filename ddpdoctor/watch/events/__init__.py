@@ -38,6 +38,7 @@ from ddpdoctor.watch.events.ledger import (
     ParametersHeld,
     StepFingerprinted,
     StepsAtEnd,
+    Used,
 )
 from ddpdoctor.watch.events.model import (
     Bypassed,
@@ -133,6 +134,7 @@ __all__ = [
     "SyncSkipped",
     "TensorParallel",
     "TimedCall",
+    "Used",
     "Worker",
     "Wrapped",
     "Wrapping",
