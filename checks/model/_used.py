@@ -21,10 +21,6 @@ class Seen:
     is_parameter: bool
     prints: tuple[tuple[Print | None, ...], ...]
 
-    def changes(self, rank: int) -> int:
-        """Count the steps since the one before which it has changed on a rank."""
-        return sum(one[rank] != other[rank] for one, other in zip(self.prints, self.prints[1:], strict=False))
-
     @property
     def differs(self) -> bool:
         """Whether the ranks have something else before the last step."""
@@ -41,6 +37,18 @@ class Module:
 
     used: Used
     tensors: tuple[Seen, ...]
+
+    @property
+    def parameters(self) -> list[Seen]:
+        """Return its parameters."""
+        return [each for each in self.tensors if each.is_parameter]
+
+    def changes(self) -> list[int]:
+        """Count by rank how often a parameter has changed from one of the steps to the next."""
+        tables = [list(zip(*each.prints, strict=True)) for each in self.parameters]
+        ranks = range(len(tables[0]) if tables else 0)
+        steps = range(len(self.tensors[0].prints) - 1)
+        return [sum(any(table[rank][at] != table[rank][at + 1] for table in tables) for at in steps) for rank in ranks]
 
 
 def modules(event: StepFingerprinted, training: Training, least: int) -> list[Module]:

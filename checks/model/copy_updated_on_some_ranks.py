@@ -44,16 +44,14 @@ SOME = 4  # changes: who copies the weights now and then
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for parameters that change on some ranks, and never on others."""
     for module in modules(event, training, SURE):
-        parameters = [each for each in module.tensors if each.is_parameter]
-        if not parameters or not parameters[0].differs:
+        differ, changes = [each.name for each in module.parameters if each.differs], module.changes()
+        if not differ:
             continue
-        first = parameters[0]
-        changes = [first.changes(rank) for rank in range(len(first.prints[0]))]
-        intervals = len(first.prints) - 1
+        intervals = len(module.tensors[0].prints) - 1
         always = max(changes) == intervals == SURE - 1
         often = event.number == LATE and SOME <= max(changes) < intervals
         if min(changes) == 0 and (always or often):
-            yield _finding(module, [each.name for each in parameters], changes, event)
+            yield _finding(module, differ, changes, event)
 
 
 def _finding(module: Module, names: list[str], changes: list[int], event: StepFingerprinted) -> Finding:
