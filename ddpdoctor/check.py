@@ -178,6 +178,7 @@ if TYPE_CHECKING:
         TensorParallel,
         ThreadFailed,
         TimedCall,
+        Used,
         Wrapped,
         Wrapping,
         place,
@@ -331,6 +332,7 @@ __all__ = [
     "TimedCall",
     "Training",
     "Try",
+    "Used",
     "Wrap",
     "Wrapped",
     "Wrapping",
@@ -438,7 +440,7 @@ ROOMS = {
     "frameworks": "FRAMEWORK_WORDS Framework",
     "watch.blocks": "Block",
     "watch.events": (
-        "Clip NeverStepped OptimizerLoaded StepsAtEnd "
+        "Clip NeverStepped OptimizerLoaded StepsAtEnd Used "
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
         "SteppedUnsynced ShardedTwice "
         "Drew Evaluated FileGrew FileOpened Numbered "

@@ -37,6 +37,7 @@ FAR = {
     ("plain_ddp", "rank 1 trains in evaluation mode"): "training-mode-differs",
     ("by_hand", "all ranks take the share of rank 0"): "same-samples-on-ranks",
     ("rl", "the same episodes on all ranks"): "same-samples-on-ranks",
+    ("stream", "the teacher is averaged on rank 0 alone"): "copy-updated-on-some-ranks",
 }
 """Mutants that show in what was computed, and not where it was changed."""
 

@@ -10,7 +10,8 @@ were averaged.
 ## How to be sure
 
 The norm of a running variance differs by more than one percent between the ranks at a forward in
-evaluation mode, after the same number of steps.
+evaluation mode, or when a pass over a loader begins that trains nothing while what DDP has wrapped is in evaluation
+mode, after the same number of steps.
 
 ## How to mend it
 

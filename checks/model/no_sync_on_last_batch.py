@@ -11,7 +11,8 @@ is never switched), what it adds stays on its rank: each rank trains a model of 
 The norm of a parameter's gradient differs between the ranks right before `optimizer.step()`, and the
 last forward before was within no_sync. What counts is the forward: no_sync around backward alone does not
 keep DDP from averaging. ddpdoctor says it when that held for thirty steps, or for all when the training has
-ended; a shorter one leaves open whether the script would have averaged by hand later on.
+ended; a shorter one leaves open whether the script would have averaged by hand later on. Where it held for some steps
+alone (a last window with fewer micro-batches, two counters that do not agree), the weights must differ since then.
 
 ## How to mend it
 
@@ -44,7 +45,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._training import earlier, gradients_apart, line, skips_sync, together
+from ._training import Step, earlier, gradients_apart, line, parameters_apart, skips_sync, together
 
 AILMENT = Ailment("DDP561", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often
@@ -69,34 +70,43 @@ def at_the_end(training: Training) -> Iterator[Finding]:
 
 def _judged(event: StepSampled, training: Training) -> Iterator[Finding]:
     step = together(event, training)
-    if step is None or step.by_own_means or not skips_sync(step) or not all(map(skips_sync, earlier(event, training))):
+    if step is None or step.by_own_means:
         return
-    if apart := gradients_apart(step):
-        yield Finding(
-            ("the last forward before each step" if event.synced else "every forward")
-            + " is within no_sync: its gradients are not averaged, each rank trains a model of its own",
-            (
-                apart.evidence("the gradient of", step),
-                Evidence(
-                    f"{event.forwards} forwards since step {step.number - 1}, "
-                    f"{event.forwards - event.synced} within no_sync, the last one too",
-                    "the last one outside",
-                    "on every rank",
-                ),
+    steps = [step, *earlier(event, training)]
+    skipping = [each for each in steps if skips_sync(each) and gradients_apart(each)]
+    always = all(map(skips_sync, steps)) and gradients_apart(step) is not None
+    if skipping and (always or (parameters_apart(step) and not parameters_apart(skipping[-1]))):
+        yield _finding(event, step if always else skipping[-1], training, always=always)
+
+
+def _finding(event: StepSampled, step: Step, training: Training, *, always: bool) -> Finding:
+    first, apart = next(iter(step.ranks.values())), gradients_apart(step)
+    which = "the last forward before each step" if first.synced else "every forward"
+    which = which if always else f"the last forward before some steps, such as step {step.number},"
+    return Finding(
+        which + " is within no_sync: its gradients are not averaged, each rank trains a model of its own",
+        (
+            *([apart.evidence("the gradient of", step)] if apart else []),
+            Evidence(
+                f"{first.forwards} forwards since step {step.number - 1}, "
+                f"{first.forwards - first.synced} within no_sync, the last one too",
+                "the last one outside",
+                "on every rank",
             ),
-            Fix(
-                "leave no_sync for the last micro-batch before each step",
-                diff=" for index, (inputs, targets) in enumerate(loader):\n"
-                "+    last = (index + 1) % accumulate == 0\n"
-                "+    with contextlib.nullcontext() if last else model.no_sync():\n"
-                "         (criterion(model(inputs), targets) / accumulate).backward()\n"
-                "+    if last:\n"
-                "         optimizer.step()\n"
-                "         optimizer.zero_grad()",
-            ),
-            place(line(SyncSkipped, step, training)),
-            ambiguity=_too_short(event) if event.number < SURE and not event.synced else None,
-        )
+        ),
+        Fix(
+            "leave no_sync for the last micro-batch before each step",
+            diff=" for index, (inputs, targets) in enumerate(loader):\n"
+            "+    last = (index + 1) % accumulate == 0\n"
+            "+    with contextlib.nullcontext() if last else model.no_sync():\n"
+            "         (criterion(model(inputs), targets) / accumulate).backward()\n"
+            "+    if last:\n"
+            "         optimizer.step()\n"
+            "         optimizer.zero_grad()",
+        ),
+        place(line(SyncSkipped, step, training)),
+        ambiguity=_too_short(event) if always and event.number < SURE and not event.synced else None,
+    )
 
 
 def _too_short(event: StepSampled) -> Ambiguity:

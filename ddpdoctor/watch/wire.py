@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ddpdoctor.watch import events
-from ddpdoctor.watch.events import Clip, Event, Exchange, Sampler, Site, TimedCall
+from ddpdoctor.watch.events import Clip, Event, Exchange, Sampler, Site, TimedCall, Used
 
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 
@@ -36,6 +36,8 @@ def unpacked(parts: list[Any]) -> Event:
         values["calls"] = tuple(TimedCall(*each) for each in values["calls"])
     if "clips" in values:
         values["clips"] = tuple(Clip(*each) for each in values["clips"])
+    if "used" in values:
+        values["used"] = tuple(Used(*each) for each in values["used"])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

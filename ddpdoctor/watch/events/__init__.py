@@ -38,6 +38,7 @@ from ddpdoctor.watch.events.ledger import (
     ParametersHeld,
     StepFingerprinted,
     StepsAtEnd,
+    Used,
 )
 from ddpdoctor.watch.events.model import (
     Bypassed,
@@ -135,6 +136,7 @@ __all__ = [
     "TensorParallel",
     "ThreadFailed",
     "TimedCall",
+    "Used",
     "Worker",
     "Wrapped",
     "Wrapping",

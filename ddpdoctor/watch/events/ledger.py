@@ -44,6 +44,21 @@ class Clip(NamedTuple):
     line: int
 
 
+class Used(NamedTuple):
+    """A module that was called between two steps, and is no part of another: what of it no optimizer holds.
+
+    The first ``parameters`` of ``names`` are parameters, the others buffers; ``prints`` are as before the step.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    parameters: int
+    prints: Prints
+    file: str
+    line: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersHeld(Event):
     """What an optimizer holds, told before its first sampled step and again where that changed; by parameter.
@@ -78,7 +93,8 @@ class StepFingerprinted(Event):
     collectives of the process group so far, DDP's own among them, which all its ranks count alike; ``bare`` the shards
     that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
     a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
-    a backward since then was divided by at its end.
+    a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
+    there are none.
     """
 
     optimizer: int
@@ -101,6 +117,7 @@ class StepFingerprinted(Event):
     cleared: int = 0
     clips: tuple[Clip, ...] = ()
     divisors: tuple[float, ...] = ()
+    used: tuple[Used, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ class Calls:
 
     def begin(self) -> None:
         """Replace what is timed; where code was compiled nothing, since a compiler looks at what is called."""
-        if _compiles():
+        if has_compiled():
             return
         import torch
         import torch.distributed as dist
@@ -175,7 +175,7 @@ def _numbers(given: Any) -> int:
     return int(given.numel()) if hasattr(given, "numel") else 0
 
 
-def _compiles() -> bool:
+def has_compiled() -> bool:
     """Whether torch.compile has compiled something in this process."""
     utils = sys.modules.get("torch._dynamo.utils")
     return bool(getattr(utils, "counters", {}).get("frames"))

@@ -29,6 +29,7 @@ from ddpdoctor.watch.rank.leaving import Leaving
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
 from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
+from ddpdoctor.watch.rank.model.used import Calls
 from ddpdoctor.watch.rank.profile import Profile
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
@@ -66,7 +67,7 @@ class Recorder:
         self.before_first_step: list[Callable[[], None]] = [Numberings(self).tell]
         self.models = Models(self)
         self.exchanges = Exchanges()
-        self.ledger = Ledger(self)
+        self.ledger = Ledger(self, Calls(self, self.models.shards))
         self.feed = Feed(Draws(self))
         self.evaluations = Evaluations(self)
         self.last_looks.append(functools.partial(self.evaluations.over, at_end=True))
@@ -242,6 +243,7 @@ class Recorder:
     def stop(self) -> None:
         """Write nothing any more."""
         self.active, self.log = False, None
+        self.ledger.calls.end()
         if self._answers is not None:
             self._answers.end()
             self._answers = None
@@ -252,7 +254,9 @@ class Recorder:
         self._writer, self.log, self._answers, self.rank = None, None, None, None
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
-        self.exchanges, self.ledger, self.evaluations = Exchanges(), Ledger(self), Evaluations(self)
+        self.ledger.calls.end()
+        self.exchanges, self.evaluations = Exchanges(), Evaluations(self)
+        self.ledger = Ledger(self, Calls(self, self.models.shards))
         self.handles, self.failures, self.leaving = Handles(self), Failures(self), Leaving(self)
         self.frameworks.forget()
         self.trains = TrainingThread(self._trains_in)

@@ -117,6 +117,7 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         recorder.evaluations.over()
     elif recorder.models.any() and not torch.is_grad_enabled():
         recorder.evaluations.began(this)
+        recorder.models.evaluates()
     recorder.frameworks.iterates(loader)
     recorder.over(this.epoch, training=training)
     pending[:] = [this]

@@ -77,12 +77,12 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
-            log = recorder.log
+            log, with_gradients = recorder.log, is_grad_enabled()
             if log is not None:
                 log.counters[event_log.FORWARDS] += 1
                 recorder.trains.works()
-                recorder.models.forward(model, with_gradients=is_grad_enabled())
-                if recorder.evaluations.open and model.training and is_grad_enabled():
+                recorder.models.forward(model, with_gradients=with_gradients)
+                if recorder.evaluations.open and model.training and with_gradients:
                     recorder.safely(recorder.evaluations.over)
                 if recorder.feed.passes:
                     recorder.safely(recorder.feed.taken, model, (args, kwargs))
@@ -96,7 +96,7 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                     raise
                 recorder.safely(recorder.failures.borne, exc)
                 return original(model, *args, **kwargs)
-            if is_grad_enabled():
+            if with_gradients:
                 recorder.stopwatch.forward += now() - began
             return result
 

@@ -51,7 +51,8 @@ def _before(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callabl
         if log is None:
             return
         log.counters[event_log.STEPS] += 1
-        recorder.trains.works()
+        if not recorder.models.known:  # else the forward has told
+            recorder.trains.works()
         if recorder.evaluations.open:
             recorder.safely(recorder.evaluations.over)
         pace = paces.of(optimizer)

@@ -26,6 +26,7 @@ from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
+    from ddpdoctor.watch.rank.model.used import Calls, Outermost
 
 MOST = 2000  # parameters of an optimizer
 GROUPS = 20  # of parameters, whose options are told
@@ -50,6 +51,7 @@ class Account:
     given: list[Any] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     state: tuple[tuple[str, int, float], ...] = ()
+    used: list[Outermost] = field(default_factory=list)
     clock: int = 0
     cleared: int = 0
     pending: bool = False
@@ -74,6 +76,7 @@ class Ledger:
     """The accounts of all optimizers of a process, by identity."""
 
     recorder: ProcessWithModels
+    calls: Calls
     accounts: dict[int, Account] = field(default_factory=dict)
 
     def built(self, optimizer: Any) -> None:
@@ -94,6 +97,7 @@ class Ledger:
             account.values = _folds(account.parameters)
             account.given = _folds([each.grad for each in account.parameters])
             account.state = remembered(optimizer, account.parameters)
+            account.used = self.calls.look({id(each) for one in self.accounts.values() for each in one.parameters})
             account.clock = clock()
             self._cost(started)
 
@@ -112,6 +116,7 @@ class Ledger:
             self._disarm(account)
         if is_sampled(account.steps + 1):
             self._arm(account)
+            self.calls.begin()
 
     def clears(self) -> None:
         """Take note that gradients are about to be cleared: of which of these they are, they show themselves."""
@@ -184,8 +189,11 @@ class Ledger:
         if account.window in self.recorder.exchanges.windows:
             self.recorder.exchanges.windows.remove(account.window)
         account.window = None
+        if not self.recorder.exchanges.windows:
+            self.calls.end()
         for each in (account.hooks, account.local, account.added, account.given, account.values, account.clips):
             each.clear()
+        account.used.clear()
         account.state, account.cleared, account.pending = (), 0, False
 
     def _added(self, account: weakref.ref[Account], at: int, parameter: Any) -> None:
@@ -223,7 +231,9 @@ class Ledger:
     def _tell(self, account: Account, optimizer: Any) -> None:
         count = len(account.parameters)
         local = [account.local.get(at) for at in range(count)]
-        prints = read([*local, *account.given[:count], *account.values[:count]])
+        folds = [each for used in account.used for each in used.folds]
+        prints = read([*local, *account.given[:count], *account.values[:count], *folds])
+        rest = iter(prints[3 * count :])
         exchanges = self.recorder.exchanges
         self.recorder.emit(
             StepFingerprinted,
@@ -231,7 +241,7 @@ class Ledger:
             number=account.steps,
             local=tuple(prints[:count]),
             given=tuple(prints[count : 2 * count]),
-            values=tuple(prints[2 * count :]),
+            values=tuple(prints[2 * count : 3 * count]),
             added=tuple(account.added.get(at, 0) for at in range(count)),
             exchanges=_summed(account.window),
             sent=tuple((operation, *counts) for operation, counts in exchanges.sent.items()),
@@ -252,6 +262,7 @@ class Ledger:
             cleared=account.cleared,
             clips=tuple(account.clips),
             divisors=tuple(sorted(account.window.divisors)) if account.window else (),
+            used=tuple(each.told([next(rest) for _ in each.folds]) for each in account.used),
         )
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:

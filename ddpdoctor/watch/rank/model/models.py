@@ -84,6 +84,13 @@ class Models:
             model.skipped = True
             self.recorder.safely(lambda: self.recorder.emit(SyncSkipped, model=model.number))
 
+    def evaluates(self) -> None:
+        """Take note that a pass begins which trains nothing: it may go past the wrapper."""
+        for model in self.alive():
+            wrapper = model.wrapper()
+            if wrapper is not None and not (wrapper.module.training or wrapper.broadcast_buffers):
+                self._evaluates(model, wrapper)
+
     def _evaluates(self, model: Model, wrapper: Any) -> None:
         """Tell the statistics that a rank evaluates with, once between two steps, the first times."""
         from torch.nn import SyncBatchNorm

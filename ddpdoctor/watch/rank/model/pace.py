@@ -34,12 +34,20 @@ class Pace:
 
 @dataclass(slots=True)
 class Paces:
-    """Those of all optimizers of a process, by identity."""
+    """Those of all optimizers of a process, by identity; ``last`` is what was asked for last: a step asks twice."""
 
     known: dict[int, Pace] = field(default_factory=dict)
+    last: Pace | None = None
 
     def of(self, optimizer: Any) -> Pace:
         """Return that of an optimizer."""
+        pace = self.last
+        if pace is not None and pace.optimizer() is optimizer:
+            return pace
+        pace = self.last = self._of(optimizer)
+        return pace
+
+    def _of(self, optimizer: Any) -> Pace:
         pace = self.known.get(id(optimizer))
         if pace is None or pace.optimizer() is not optimizer:
             pace = self.known[id(optimizer)] = Pace(weakref.ref(optimizer))

@@ -1,0 +1,120 @@
+"""What a training calls beside the parameters of its optimizers: teachers, target networks, weights of a criterion.
+
+A hook of torch's own for all modules is there while a sampled step is on its way, from the second one on, and nowhere
+where code was compiled: a compiler looks at such hooks.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.events import Used
+from ddpdoctor.watch.rank.calls import has_compiled
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
+from ddpdoctor.watch.rank.model.shards import is_dtensor
+from ddpdoctor.watch.user_frames import user_site
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
+    from ddpdoctor.watch.rank.model.shards import Shards
+    from ddpdoctor.watch.rank.process import Process
+
+ROOTS = 8  # modules of a step
+CALLS = 20_000  # of modules, after which nobody steps any more
+TENSORS = 400  # of a module
+COMPUTED_WITH = re.compile(r"mean|std|var|scale|weight|mask|proj|embed|codebook|basis|freq|quantile|mu$|sigma$")
+"""In the name of a buffer of a class of the user's own; others hold samples, or a rank's part of a graph."""
+
+
+@dataclass(slots=True)
+class Outermost:
+    """A module that no other one has called, as it was before a step, with the folds of what it computes with."""
+
+    kind: str
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    parameters: int
+    folds: list[Any]
+    site: Site | None
+
+    def told(self, prints: list[tuple[float, ...] | None]) -> Used:
+        """Return what an event has of it."""
+        file, line = (self.site.file, self.site.line) if self.site else ("", 0)
+        return Used(self.kind, self.names, self.sizes, self.parameters, tuple(prints), file, line)
+
+
+@dataclass(slots=True)
+class Calls:
+    """The outermost modules that were called since the hook was set, and the identities of all within them."""
+
+    recorder: Process
+    shards: Shards
+    roots: list[tuple[weakref.ref[Any], Site | None]] = field(default_factory=list)
+    known: set[int] = field(default_factory=set)
+    handle: Any = None
+    count: int = 0
+
+    def begin(self) -> None:
+        """Set the hook, if it is not set."""
+        if self.handle is None and not has_compiled():
+            from torch.nn.modules.module import register_module_forward_pre_hook
+
+            self.count = 0
+            self.handle = register_module_forward_pre_hook(self._called)
+
+    def end(self) -> None:
+        """Take the hook away, and forget."""
+        if self.handle is not None:
+            self.handle.remove()
+            self.handle = None
+        self.roots.clear()
+        self.known.clear()
+
+    def _called(self, module: Any, _: Any) -> None:
+        self.count += 1
+        if id(module) not in self.known and self.count <= CALLS:
+            self.recorder.safely(self._take, module)
+
+    def _take(self, module: Any) -> None:
+        self.known.update(map(id, module.modules()))
+        if len(self.roots) < ROOTS and any(True for _ in (*module.parameters(), *module.buffers())):
+            self.roots.append((weakref.ref(module), user_site()))
+
+    def look(self, held: set[int]) -> list[Outermost]:
+        """Fold what was called; ``held`` are the identities of what optimizers hold, which are compared elsewhere."""
+        found = []
+        for reference, site in self.roots:
+            module = reference()
+            if module is None:
+                continue
+            whole = module.module if _is_wrapper(module) else module
+            named = list(whole.named_parameters())
+            if any(is_dtensor(each) or self.shards.is_flat(each) for _, each in named):
+                continue  # each rank holds a part
+            parameters = [(name, each) for name, each in named if id(each) not in held and is_dense(each)][:TENSORS]
+            named = [*parameters, *list(_buffers(whole))[:TENSORS]]
+            if named:
+                names = tuple(name for name, _ in named)
+                sizes = tuple(each.numel() for _, each in named)
+                folds = [fold(each) for _, each in named]
+                found.append(Outermost(type(whole).__name__, names, sizes, len(parameters), folds, site))
+        return found
+
+
+def _is_wrapper(module: Any) -> bool:
+    from torch.nn.parallel import DistributedDataParallel
+
+    return isinstance(module, DistributedDataParallel)
+
+
+def _buffers(whole: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the buffers of several numbers that a forward computes with."""
+    for path, part in whole.named_modules():
+        of_torch = type(part).__module__.startswith("torch.")
+        for name, each in part.named_buffers(recurse=False):
+            if is_dense(each) and each.numel() > 1 and (of_torch or COMPUTED_WITH.search(name)):
+                yield f"{path}.{name}" if path else name, each
