@@ -110,7 +110,7 @@ if TYPE_CHECKING:
         rank_condition,
     )
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
-    from ddpdoctor.source.tree import dotted
+    from ddpdoctor.source.tree import Tree, dotted
     from ddpdoctor.source.wrapped import Wrap
     from ddpdoctor.watch.blocks import Block
     from ddpdoctor.watch.events import (
@@ -326,6 +326,7 @@ __all__ = [
     "TensorParallel",
     "TimedCall",
     "Training",
+    "Tree",
     "Try",
     "Wrap",
     "Wrapped",
@@ -447,7 +448,7 @@ ROOMS = {
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",
-    "source.tree": "dotted",
+    "source.tree": "Tree dotted",
     "source.wrapped": "Wrap",
 }
 """Where the names live that are imported when they are asked for; a test compares it with the imports above."""

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
 
-from ._shared_path import depends_on_rank
+from ._shared_path import depends_on_rank, diff_guarded
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -117,6 +117,42 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+@lint
+def files_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
+    if not script.joins or script.frameworks:
+        return
+    for call in script.calls(*WRITERS):
+        path = given(call, 0, "file")
+        mode = given(call, 1, "mode")
+        if script.code(call.func) == "open" and (
+            not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}
+        ):
+            continue
+        if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or _is_caught(script, call):
+            continue
+        if script.all_ranks_reach(call) and _is_named(script, path):
+            code = script.code(path)
+            yield Finding(
+                f"every rank writes {code}: what is left is of the last one, or of several",
+                (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
+                Fix("let rank 0 write it", diff=diff_guarded(script, call)),
+                script.place(call),
+                severity=Severity.WARNING,
+            )
+
+
+WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
+
+
+def _is_named(script: Script, path: ast.expr) -> bool:
+    """Whether a literal is part of a path, here or in the variable that holds it: a path, and no object like a file."""
+    held = script.held(path) if isinstance(path, ast.Name) else path
+    return held is not None and any(
+        isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(held)
+    )
 
 
 def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:

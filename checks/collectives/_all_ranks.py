@@ -132,7 +132,10 @@ def _is_metric(script: Script, node: ast.expr) -> bool:
 def _is_engine(script: Script, node: ast.expr) -> bool:
     """Whether an expression holds the engine that deepspeed.initialize returned, the first of four."""
     if isinstance(node, ast.Name):
-        made = [each.node for each in script.tree.lookup(node.id, node)]
+        bound = sorted(script.tree.lookup(node.id, node), key=lambda each: each.line)
+        made = [each.node for each in bound if each.line < node.lineno][
+            -1:
+        ]  # what held the model before is its argument
     elif isinstance(node, ast.Attribute):
         stores = (each for each in script.nodes(ast.Attribute) if isinstance(each.ctx, ast.Store))
         held = [each for each in stores if dotted(each) == dotted(node)]

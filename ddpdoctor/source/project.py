@@ -33,7 +33,13 @@ KNOWN = frozenset(
     " rouge_score gym shapely trimesh faiss spacy torchviz typer toml tomli pydantic dacite attr attrs joblib"
     " zarr xarray netCDF4 ml_collections".split()
 )
-TRAINER = re.compile(r"Trainer|TrainingArguments|Accelerator|Callback")
+TRAINER = re.compile(
+    r"^[ \t]*from[ \t]+transformers[\w.]*[ \t]+import[ \t]*(?:\([^)]*?|[^\n(]*?)"
+    r"(?:Trainer|TrainingArguments|Callback|\*)"
+    r"|\btransformers\.(?:\w+\.)*\w*(?:Trainer|TrainingArguments)|\b(?:trl|HfArgumentParser|Accelerator)\b"
+    r"|^[ \t]*import[ \t]+transformers[ \t]+as\b",
+    re.MULTILINE,
+)
 """Words of what transformers has besides models: it goes through the loaders itself."""
 NOT_OURS = KNOWN | sys.stdlib_module_names
 """Libraries that set no epoch, choose no device and guard nothing for a script."""

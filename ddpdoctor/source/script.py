@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source import names, wrapped
+from ddpdoctor.source.flow import epochs_around, flow, learns
 from ddpdoctor.source.project import TRAINER
 from ddpdoctor.source.reach import calls, guards, rank_facts
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
@@ -152,9 +153,24 @@ class Script:
         """Whether every rank of a training in another file of the project calls the function that a node stands in."""
         return calls.ranks_of_others_reach(self.tree, node)
 
+    def joins_elsewhere(self, node: ast.AST) -> bool:
+        """Whether a function of another file, which makes the process group, is called before a node."""
+        main = [
+            each for each in self.nodes(ast.Call) if each.lineno < getattr(node, "lineno", 0) or self.function(node)
+        ]
+        for call in main:
+            found = self.defined(call.func)
+            if found is None or found[0] is self.tree or any(each.is_rankish(self.tree) for each in self.guards(call)):
+                continue
+            inits = [each for each in found[0].of(ast.Call) if names.resolve(found[0], each.func) == INIT]
+            if any(found[0].function(each) is found[1] for each in inits):
+                return True
+        return False
+
     def can_differ(self, node: ast.expr) -> bool:
         """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
-        return rank_facts.is_rankish(self.tree, node) or rank_facts.is_personal(self.tree, node)
+        words = rank_facts.OF_PLACES
+        return rank_facts.is_rankish(self.tree, node, words=words) or rank_facts.is_personal(self.tree, node)
 
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, if there is one in its function."""
@@ -197,6 +213,19 @@ class Script:
         function = self.function(node)
         waits = [each for each in self.calls(*COLLECTIVES) if self.function(each) is function]
         return any(each.lineno < getattr(node, "lineno", 0) for each in waits)
+
+    def learned(self, call: ast.Call) -> tuple[ast.For | None, bool] | None:
+        """Return the loop over epochs in which a model learns from the loaders that are given what a call makes.
+
+        The loop is None where it stands in another file; beside it is whether code that is not seen gets hold of it.
+        The whole is None where no such loop is found.
+        """
+        found = flow(self.tree, call)
+        for tree, loop in found.loops:
+            around = epochs_around(tree, loop) if learns(tree, loop) else None
+            if around is not None:
+                return around[1] if around[0] is self.tree else None, found.escapes
+        return None
 
     @staticmethod
     def guards_in(tree: Tree, node: ast.AST) -> list[Guard]:
@@ -266,6 +295,15 @@ class Script:
         assert node.end_lineno is not None  # noqa: S101 - the parser sets both
         assert node.end_col_offset is not None  # noqa: S101
         return Edit(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, text)
+
+    def keyword_added(self, call: ast.Call, word: str) -> Edit:
+        """Return the edit that gives a call one more argument, behind its last."""
+        last = max(
+            [*call.args, *(each.value for each in call.keywords)],
+            key=lambda each: (each.end_lineno, each.end_col_offset),
+        )
+        line, column = last.end_lineno or 0, last.end_col_offset or 0
+        return Edit(line, column, line, column, f", {word}")
 
     def line_before(self, statement: ast.stmt, text: str) -> Edit:
         """Return the edit that puts a line before a statement, as far indented."""
