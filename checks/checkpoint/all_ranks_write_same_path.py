@@ -101,7 +101,7 @@ def renamed_by_another(record: Record, match: re.Match[str]) -> Iterator[Finding
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a folder that every rank makes after it has seen that it is not there."""
-    if not script.joins or script.frameworks:
+    if not script.runs_in_ranks or script.frameworks - STARTED_BY_LAUNCHERS:
         return
     for call in script.calls("os.makedirs", "os.mkdir"):
         path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
@@ -117,6 +117,10 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+STARTED_BY_LAUNCHERS = frozenset({"deepspeed", "horovod"})
+"""Frameworks whose scripts run in each rank from their first line, and that make no folders of the user's."""
 
 
 @lint

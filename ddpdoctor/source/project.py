@@ -196,6 +196,11 @@ class Project:
         named = (each for each in python if os.path.abspath(each).startswith(base))  # noqa: PTH100 - as above
         return any(re.search(rf"\b{word}\b", self.text(os.path.normpath(each))) for each in (*near, *named))
 
+    def in_launches(self, path: str, word: str) -> bool:
+        """Whether a regular expression occurs in a launch script that the user named, or in a README near a file."""
+        read = [self.text(each) for each in self.others if not each.endswith(".py")]
+        return any(re.search(word, each) for each in (*read, self.beside(path, "README.md") or ""))
+
     def beside(self, path: str, name: str) -> str | None:
         """Return the text of a file that a script names: from the script's folder, or one that is a few above it."""
         folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 INIT = "torch.distributed.init_process_group"
 DDP = "torch.nn.parallel.DistributedDataParallel"
+GROUPS = (
+    "accelerate.Accelerator",
+    "deepspeed.initialize",
+    "deepspeed.init_distributed",
+    "horovod.torch.init",
+)
+"""What the scripts of frameworks call that run in each rank from their first line."""
 COLLECTIVES = frozenset(
     f"torch.distributed.{name}"
     for name in (
@@ -93,6 +100,11 @@ class Script:
         sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
         ones = [size for size in sizes if isinstance(size, ast.Constant) and size.value == 1]
         return len(ones) < len(inits) or bool(not inits and self._calls.get(DDP))
+
+    @cached_property
+    def runs_in_ranks(self) -> bool:
+        """Whether the file makes a group of processes, by torch or by a framework that launchers start in each rank."""
+        return self.joins or any(self._calls.get(path) for path in GROUPS)
 
     @property
     def is_test(self) -> bool:

@@ -418,7 +418,7 @@ OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|para
 """Names of what holds the options of a run."""
 
 
-def is_personal(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
+def is_personal(tree: Tree, node: ast.expr, depth: int = 6) -> bool:
     """Whether an expression is made of what each process has for itself, or of something that cannot be followed."""
     for each in ast.walk(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
@@ -432,16 +432,20 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
     return False
 
 
-def _is_literal_abroad(tree: Tree, parameter: ast.arg) -> bool:
-    """Whether the trainings in other files, which alone call a function, pass literals for a parameter."""
+def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
+    """Whether the trainings in other files, which alone call a function, pass the same on all ranks for a parameter."""
     function = tree.function(parameter)
     if tree.callers is None or not isinstance(function, ast.FunctionDef) or call_sites(tree, function) != []:
         return False
+    calls = tree.callers(function)
     given = [
-        argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN)
-        for there, site in tree.callers(function)
+        (there, argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN))
+        for there, site in calls
     ]
-    return bool(given) and all(isinstance(each, ast.Constant) for each in given)
+    return bool(given) and all(
+        each is not None and not is_rankish(there, each, words=OF_PLACES) and not is_personal(there, each, depth - 1)
+        for there, each in given
+    )
 
 
 def _counts(tree: Tree, iterated: ast.expr) -> bool:
@@ -456,7 +460,7 @@ def _is_personal(tree: Tree, binding: Binding, depth: int) -> bool:
         return is_personal(tree, binding.node.iter, depth - 1) if depth else True
     given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
     if given is None and isinstance(binding.node, ast.arg):
-        return not _is_literal_abroad(tree, binding.node)
+        return depth == 0 or not _is_shared_abroad(tree, binding.node, depth)
     if depth == 0 or given is None:
         return True
     return any(each is None or is_personal(tree, each, depth - 1) for each in given)
