@@ -137,7 +137,7 @@ def files_in_source(script: Script) -> Iterator[Finding]:
             continue
         if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or _is_caught(script, call):
             continue
-        if script.all_ranks_reach(call) and _is_named(script, path):
+        if not _writes_options(script, call) and script.all_ranks_reach(call) and _is_named(script, path):
             code = script.code(path)
             yield Finding(
                 f"every rank writes {code}: what is left is of the last one, or of several",
@@ -146,6 +146,18 @@ def files_in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+OPTIONS = re.compile(
+    r"dumps?\((?:vars\()?(?:\w+\.)?_?(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hparams|flags)\b"
+)
+"""What writes the options of a run, which are the same on all ranks, and are read by people."""
+
+
+def _writes_options(script: Script, call: ast.Call) -> bool:
+    """Whether what is written are the options of the run, which are the same on all ranks, and nobody waits for."""
+    statement = script.tree.statement(call)
+    return statement is not None and OPTIONS.search(script.code(statement)) is not None
 
 
 WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")

@@ -28,6 +28,14 @@ ZERO = re.compile(r"^(?P<owner>\w+(?:\.\w+)*)\.is_main_process$")
 RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
 
 REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
+ASKED = (
+    OF_LIGHTNING
+    | OF_A_MODULE
+    | OF_FABRIC
+    | OF_TRAINER
+    | set("log save_checkpoint load_checkpoint attach state_dict report broadcast_from_rank_zero".split())
+)
+"""All methods that are looked at here: most calls are of others."""
 LOCAL = {"RunningAverage", "GpuInfo", "Frequency"}
 """Metrics of Ignite of which not all reduce over the ranks."""
 
@@ -54,7 +62,7 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         if test is not None:
             yield call, "a collective of Accelerate", test
         return
-    guard = script.one_rank_guard(call)
+    guard = script.one_rank_guard(call) if function.attr in ASKED else None
     if guard is None or guard.test is None:
         return
     what = _of_a_trainer(script, call, function)

@@ -77,8 +77,10 @@ def in_source(script: Script) -> Iterator[Finding]:
 def in_a_helper(script: Script) -> Iterator[Finding]:
     """Look at numbers that are handed to a function of the project which reduces its argument as it is."""
     for call in script.nodes(ast.Call):
-        found = script.defined(call.func) if call.args and not is_open(call) else None
-        if found is None or isinstance(found[1], ast.Lambda) or not _is_number(script, call.args[0]):
+        if not call.args or is_open(call) or not _is_number(script, call.args[0]):
+            continue
+        found = script.defined(call.func)
+        if found is None or isinstance(found[1], ast.Lambda):
             continue
         if _reduces_first(script, found[0], found[1]):
             name, value = script.code(call.func), script.code(call.args[0])

@@ -45,7 +45,10 @@ SPLITS = {
     "torch.utils.data.random_split": ("generator", "torch.Generator().manual_seed(0)"),
     "sklearn.model_selection.train_test_split": ("random_state", "0"),
 }
-SEEDED = r"seed\w*\(|generator=|random_state=|broadcast(?!_param|_opt|_buf)|rng_state|RandomState|default_rng|Generator\(|scatter"
+SEEDED = (
+    r"seed\w*\(|generator=|random_state=|broadcast(?!_param|_opt|_buf)|rng_state|RandomState|default_rng|Generator\("
+    r"|scatter"
+)
 """What says that the ranks are made to draw alike, or that one of them tells the others."""
 STARTS = ("torch.multiprocessing.spawn",)
 

@@ -63,6 +63,7 @@ class Project:
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _folders: dict[str, frozenset[str]] = field(default_factory=dict)
+    _said: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     @cached_property
     def importers(self) -> dict[str, set[str]]:
@@ -185,7 +186,13 @@ class Project:
 
     def says(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a file or in reach of it, outside of whole-line comments."""
-        return any(re.search(word, self.text(each)) for each in self.reach(path))
+        return any(self._has(each, word) for each in self.reach(path))
+
+    def _has(self, path: str, word: str) -> bool:
+        """Whether a regular expression occurs in a file; asked once, since many files reach the same ones."""
+        if (path, word) not in self._said:
+            self._said[path, word] = re.search(word, self.text(path)) is not None
+        return self._said[path, word]
 
     def mentions(self, path: str, word: str) -> bool:
         """Whether a word stands in a Python file beside a file, or in one that the user named, near it."""

@@ -87,11 +87,12 @@ class Script:
         paths = [each.path for scope in self.tree.bindings.values() for bound in scope.values() for each in bound]
         return frozenset(path.partition(".")[0] for path in paths if path and not path.startswith("."))
 
-    @property
+    @cached_property
     def frameworks(self) -> frozenset[str]:
         """The frameworks that it imports, but for the models of transformers."""
         found = self.imported & FRAMEWORKS
-        return found if TRAINER.search(self.text) else found - {"transformers"}
+        has_trainer = "transformers" in found and TRAINER.search(self.text)
+        return found if has_trainer else found - {"transformers"}
 
     @cached_property
     def joins(self) -> bool:
