@@ -21,15 +21,12 @@ same), and what Accelerate, Lightning and the like split later. A loader that do
 evaluation on every rank: then it is a warning that names both causes; where the factory's name says evaluation, a
 note.
 
-In a source (`ddpdoctor lint`): a DistributedSampler stands in a variable that nothing reads, beside a DataLoader; or a
-DDP model learns from an IterableDataset of the file whose class knows of no rank (run with two gloo ranks: both went
-through all ten samples).
+In a source (`ddpdoctor lint`): a DistributedSampler stands in a variable that nothing reads, beside a DataLoader.
 
 ## How to mend it
 
 Pass `sampler=DistributedSampler(dataset)` instead of `shuffle=True`, and call `sampler.set_epoch(epoch)` at the start
-of each epoch. An IterableDataset takes no sampler: let its `__iter__` give every world_size-th sample, beginning with
-that of the rank.
+of each epoch.
 
 ## Versions and sources
 
@@ -39,14 +36,11 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
-    DDP,
     SHARED,
     Ailment,
     Ambiguity,
@@ -59,7 +53,6 @@ from ddpdoctor.check import (
     Severity,
     Table,
     Training,
-    given,
     lint,
     place,
     probe,
@@ -231,48 +224,3 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("give the loader of this data set its sampler, and leave shuffling to it"),
                 script.place(call),
             )
-
-
-SHARES = re.compile(
-    r"rank|world|shard|split_|rand|seed|shuffle|replica|node|dist|host|environ|socket|queue|stream|getpid|uuid|time",
-    re.IGNORECASE,
-)
-"""What says that a class gives each rank a share, or each its own samples."""
-
-
-@lint
-def of_a_stream(script: Script) -> Iterator[Finding]:
-    """Look for a DDP model that learns from an IterableDataset which gives all its samples on each rank."""
-    if not script.joins or script.frameworks or not script.calls(DDP):
-        return
-    for loader in script.calls(LOADER):
-        data = given(loader, 0, "dataset")
-        made = script.held(data) if isinstance(data, ast.Name) else data
-        own = script.names_class(made.func) if isinstance(made, ast.Call) else None
-        if own is None or not isinstance(made, ast.Call) or not _gives_all(script, own, made):
-            continue
-        if script.all_ranks_reach(loader) and script.learned(loader) is not None:
-            yield Finding(
-                f"each rank goes through all of {own.name}: its __iter__ knows of no rank",
-                (
-                    script.seen(loader, "a data set that gives each rank its share"),
-                    script.seen(own, "itertools.islice(samples, rank, None, world_size) in __iter__"),
-                ),
-                Fix(
-                    "let __iter__ give each rank its share",
-                    diff="+rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()\n"
-                    "+yield from itertools.islice(samples, rank, None, size)",
-                ),
-                script.place(loader),
-            )
-
-
-def _gives_all(script: Script, own: ast.ClassDef, made: ast.Call) -> bool:
-    """Whether a class is an IterableDataset that shares nothing, and calls nothing that could."""
-    handed = [*made.args, *(word.value for word in made.keywords)]
-    if [script.resolve(base) for base in own.bases] != ["torch.utils.data.IterableDataset"]:
-        return False
-    if SHARES.search(ast.unparse(own)) or any(script.can_differ(each) for each in handed):
-        return False
-    names = (each.func for each in ast.walk(own) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name))
-    return not any(script.tree.lookup(each.id, each) for each in names)
