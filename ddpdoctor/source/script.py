@@ -167,7 +167,10 @@ class Script:
         return calls.ranks_of_others_reach(self.tree, node)
 
     def joins_elsewhere(self, node: ast.AST) -> bool:
-        """Whether a function of another file, which makes the process group, is called before a node."""
+        """Whether a function of another file, which makes the process group, is called before a node.
+
+        One that makes it on some condition of the caller's counts where the file itself is about several ranks.
+        """
         main = [
             each for each in self.nodes(ast.Call) if each.lineno < getattr(node, "lineno", 0) or self.function(node)
         ]
@@ -176,7 +179,9 @@ class Script:
             if found is None or found[0] is self.tree or any(each.is_rankish(self.tree) for each in self.guards(call)):
                 continue
             inits = [each for each in found[0].of(ast.Call) if names.resolve(found[0], each.func) == INIT]
-            if any(found[0].function(each) is found[1] for each in inits):
+            own = [each for each in inits if found[0].function(each) is found[1]]
+            tests = [ast.unparse(guard.test) for each in own for guard in guards.guards(found[0], each)]
+            if own and (all("environ" in each for each in tests) or OF_RANKS.search(self.text)):
                 return True
         return False
 
@@ -342,6 +347,7 @@ def is_open(call: ast.Call) -> bool:
     return any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords)
 
 
+OF_RANKS = re.compile(r"torch\.distributed|DistributedDataParallel|DistributedSampler")
 OWN_RANKS = re.compile(r"[\"'](?:RANK|LOCAL_RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK|WORLD_SIZE)[\"']")
 
 
