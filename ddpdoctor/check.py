@@ -110,7 +110,7 @@ if TYPE_CHECKING:
         rank_condition,
     )
     from ddpdoctor.source.script import COLLECTIVES, DDP, FRAMEWORKS, INIT, Script, given, is_open, keyword
-    from ddpdoctor.source.tree import dotted
+    from ddpdoctor.source.tree import Tree, dotted
     from ddpdoctor.source.wrapped import Wrap
     from ddpdoctor.watch.blocks import Block
     from ddpdoctor.watch.events import (
@@ -331,6 +331,7 @@ __all__ = [
     "ThreadFailed",
     "TimedCall",
     "Training",
+    "Tree",
     "Try",
     "Used",
     "Wrap",
@@ -453,7 +454,7 @@ ROOMS = {
     ),
     "watch.training": "Training",
     "source.script": "COLLECTIVES DDP FRAMEWORKS INIT Script given is_open keyword",
-    "source.tree": "dotted",
+    "source.tree": "Tree dotted",
     "source.wrapped": "Wrap",
 }
 """Where the names live that are imported when they are asked for; a test compares it with the imports above."""

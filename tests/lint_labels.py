@@ -3,7 +3,7 @@
 ``python tests/lint_labels.py FOLDER`` lints each ``FOLDER/OWNER+NAME`` that has labels in ``lint_labels.csv``, and
 prints precision and recall by rule. A label is a certain mistake that was written down before the file was linted:
 repository, path, line, and the code of the rule, or words where there is none. The rules were worked on after the first
-part was measured, and again after the second; each part was unseen until then.
+part was measured, and again after each other; each part was unseen until then.
 """
 
 from __future__ import annotations

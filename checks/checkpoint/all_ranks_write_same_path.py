@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
 
-from ._shared_path import depends_on_rank
+from ._shared_path import depends_on_rank, diff_guarded
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -101,7 +101,7 @@ def renamed_by_another(record: Record, match: re.Match[str]) -> Iterator[Finding
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a folder that every rank makes after it has seen that it is not there."""
-    if not script.joins or script.frameworks:
+    if not script.runs_in_ranks or script.frameworks - STARTED_BY_LAUNCHERS:
         return
     for call in script.calls("os.makedirs", "os.mkdir"):
         path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
@@ -117,6 +117,58 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+STARTED_BY_LAUNCHERS = frozenset({"deepspeed", "horovod"})
+"""Frameworks whose scripts run in each rank from their first line, and that make no folders of the user's."""
+
+
+@lint
+def files_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
+    if not script.joins or script.frameworks:
+        return
+    for call in script.calls(*WRITERS):
+        path = given(call, 0, "file")
+        mode = given(call, 1, "mode")
+        if script.code(call.func) == "open" and (
+            not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}
+        ):
+            continue
+        if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or _is_caught(script, call):
+            continue
+        if not _writes_options(script, call) and script.all_ranks_reach(call) and _is_named(script, path):
+            code = script.code(path)
+            yield Finding(
+                f"every rank writes {code}: what is left is of the last one, or of several",
+                (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
+                Fix("let rank 0 write it", diff=diff_guarded(script, call)),
+                script.place(call),
+                severity=Severity.WARNING,
+            )
+
+
+OPTIONS = re.compile(
+    r"dumps?\((?:vars\()?(?:\w+\.)?_?(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hparams|flags)\b"
+)
+"""What writes the options of a run, which are the same on all ranks, and are read by people."""
+
+
+def _writes_options(script: Script, call: ast.Call) -> bool:
+    """Whether what is written are the options of the run, which are the same on all ranks, and nobody waits for."""
+    statement = script.tree.statement(call)
+    return statement is not None and OPTIONS.search(script.code(statement)) is not None
+
+
+WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
+
+
+def _is_named(script: Script, path: ast.expr) -> bool:
+    """Whether a literal is part of a path, here or in the variable that holds it: a path, and no object like a file."""
+    held = script.held(path) if isinstance(path, ast.Name) else path
+    return held is not None and any(
+        isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(held)
+    )
 
 
 def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:

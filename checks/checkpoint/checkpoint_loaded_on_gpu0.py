@@ -126,9 +126,9 @@ def _is_loaded(script: Script, call: ast.Call) -> bool:
     )
     for node in script.nodes(ast.Call):
         match node:
-            case ast.Call(func=ast.Attribute(attr="load_state_dict"), args=[state, *_]) if script.function(
-                node
-            ) is script.function(call):
+            case ast.Call(func=ast.Attribute(attr="load_state_dict"), args=[state, *more], keywords=words) if (
+                script.function(node) is script.function(call) and not more and not words
+            ):  # not strict: weights of another training, from wherever they were saved
                 read = {each.id for each in ast.walk(state) if isinstance(each, ast.Name)}
                 if any(each is call for each in ast.walk(state)) or names & read:
                     return True

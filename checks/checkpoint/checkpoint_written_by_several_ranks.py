@@ -82,11 +82,12 @@ def _written(event: FileWritten, zero: float) -> str:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a torch.save that every rank comes to, into a path that is the same on all."""
-    if not script.joins or script.frameworks:
+    if script.frameworks:
         return
     for call in script.calls("torch.save"):
         path = given(call, 1, "f")
-        if path is None or depends_on_rank(script, path) or not script.all_ranks_reach(call):
+        is_reached = script.all_ranks_reach(call) if script.joins else script.ranks_of_others_reach(call)
+        if path is None or not is_reached or depends_on_rank(script, path):
             continue
         yield Finding(
             f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",

@@ -28,6 +28,14 @@ ZERO = re.compile(r"^(?P<owner>\w+(?:\.\w+)*)\.is_main_process$")
 RANK_ZERO_ONLY = re.compile(r"(?:^|\.)rank_zero_only$")
 
 REPORTS = ("ray.train.report", "ray.train.collective.barrier", "ray.train.collective.broadcast_from_rank_zero")
+ASKED = (
+    OF_LIGHTNING
+    | OF_A_MODULE
+    | OF_FABRIC
+    | OF_TRAINER
+    | set("log save_checkpoint load_checkpoint attach state_dict report broadcast_from_rank_zero".split())
+)
+"""All methods that are looked at here: most calls are of others."""
 LOCAL = {"RunningAverage", "GpuInfo", "Frequency"}
 """Metrics of Ignite of which not all reduce over the ranks."""
 
@@ -54,7 +62,7 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         if test is not None:
             yield call, "a collective of Accelerate", test
         return
-    guard = script.one_rank_guard(call)
+    guard = script.one_rank_guard(call) if function.attr in ASKED else None
     if guard is None or guard.test is None:
         return
     what = _of_a_trainer(script, call, function)
@@ -132,7 +140,10 @@ def _is_metric(script: Script, node: ast.expr) -> bool:
 def _is_engine(script: Script, node: ast.expr) -> bool:
     """Whether an expression holds the engine that deepspeed.initialize returned, the first of four."""
     if isinstance(node, ast.Name):
-        made = [each.node for each in script.tree.lookup(node.id, node)]
+        bound = sorted(script.tree.lookup(node.id, node), key=lambda each: each.line)
+        made = [each.node for each in bound if each.line < node.lineno][
+            -1:
+        ]  # what held the model before is its argument
     elif isinstance(node, ast.Attribute):
         stores = (each for each in script.nodes(ast.Attribute) if isinstance(each.ctx, ast.Store))
         held = [each for each in stores if dotted(each) == dotted(node)]

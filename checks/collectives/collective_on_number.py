@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, is_open, keyword, lint, log_pattern
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Script, Tree
 
 AILMENT = Ailment("DDP752", Severity.ERROR)
 
@@ -73,6 +73,37 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
+@lint
+def in_a_helper(script: Script) -> Iterator[Finding]:
+    """Look at numbers that are handed to a function of the project which reduces its argument as it is."""
+    for call in script.nodes(ast.Call):
+        if not call.args or is_open(call) or not _is_number(script, call.args[0]):
+            continue
+        found = script.defined(call.func)
+        if found is None or isinstance(found[1], ast.Lambda):
+            continue
+        if _reduces_first(script, found[0], found[1]):
+            name, value = script.code(call.func), script.code(call.args[0])
+            yield Finding(
+                f"{name} reduces {value}, which is a number and no tensor: a TypeError",
+                (script.seen(call, f"{name}(torch.tensor({value}, device=device))"),),
+                Fix("put the number into a tensor, reduce that, and read it afterwards"),
+                script.place(call),
+            )
+
+
+def _reduces_first(script: Script, tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function reduces its first argument as it was given."""
+    names = [each.arg for each in function.args.args if each.arg not in {"self", "cls"}]
+    bound = tree.bindings.get(function, {}).get(names[0], []) if names else []
+    for inner in tree.of(ast.Call):
+        if tree.function(inner) is function and script.names_in(tree, inner.func) in IN_PLACE[:3]:
+            match inner.args:
+                case [ast.Name(id=name), *_] if name == names[0]:
+                    return all(isinstance(each.node, ast.arg) or each.line >= inner.lineno for each in bound)
+    return False
+
+
 MANY = 4  # arguments by place: one of them can be async_op
 
 
@@ -81,7 +112,7 @@ def _is_same(parent: ast.Assign, first: ast.expr | None) -> bool:
     return first is not None and any(ast.unparse(target) == ast.unparse(first) for target in parent.targets)
 
 
-def _is_number(script: Script, node: ast.expr) -> bool:
+def _is_number(script: Script, node: ast.expr) -> bool:  # noqa: PLR0911 - one case a shape
     match node:
         case ast.Constant(value=value):
             return isinstance(value, (int, float))
@@ -94,6 +125,34 @@ def _is_number(script: Script, node: ast.expr) -> bool:
         case ast.Name() if isinstance(held := script.held(node), ast.Call):
             said = script.returned(held)
             return bool(said) and all(isinstance(each, (ast.Tuple, ast.List, ast.Dict)) for each in said)
+        case ast.Name():
+            return _is_sum(script, node)
+    return False
+
+
+def _is_sum(script: Script, node: ast.Name) -> bool:
+    """Whether a variable begins as a number and only numbers are added to it, up to here."""
+    bound = [each for each in script.tree.lookup(node.id, node) if each.line < node.lineno]
+    started = [
+        each for each in bound if isinstance(each.value, ast.Constant) and isinstance(each.value.value, (int, float))
+    ]
+    added = [each.node.value for each in bound if isinstance(each.node, ast.AugAssign)]
+    return (
+        bool(started and added) and len(started) + len(added) == len(bound) and all(_is_plain(each) for each in added)
+    )
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Whether an expression is a number of Python's, whatever its parts are."""
+    match node:
+        case ast.Constant(value=int() | float()):
+            return True
+        case ast.Call(func=ast.Attribute(attr="item"), args=[]) | ast.Call(func=ast.Name(id="len")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="size"), args=[_]) | ast.Call(func=ast.Attribute(attr="numel"), args=[]):
+            return True
+        case ast.BinOp(left=left, right=right):
+            return _is_plain(left) and _is_plain(right)
     return False
 
 

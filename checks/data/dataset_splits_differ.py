@@ -13,7 +13,12 @@ validation are another's training data.
 Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`), ddpdoctor
 compares digests of the indices of a Subset, and of a list or an array of the data set with an entry for each sample.
 It reports the same entries in another order, entries of which a part is the same, or other indices of the same data,
-under samplers that share out by rank.
+under samplers that share out by rank. In a source (`ddpdoctor lint`): `random_split` without a generator, or
+scikit-learn's `train_test_split` without random_state, that all ranks come to, where nothing in reach is seeded. With
+`mp.spawn` the top of the file counts as well: each of the processes runs those lines anew.
+
+Run with torch 2.13 and two gloo ranks, 100 samples split 80 to 20: 17 of the 20 that rank 0 had held out were in rank
+1's training set; an epoch went through 63 different samples, 17 of them on both ranks.
 
 ## How to mend it
 
@@ -28,12 +33,32 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, DataSeen, Evidence, Finding, Fix, OrderSeen, Severity, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    DataSeen,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    Severity,
+    Training,
+    is_open,
+    keyword,
+    lint,
+    place,
+    watch,
+)
 
+from .._source import SAMPLER
 from ._passes import same_pass, splitting
 from ._words import SHOWN
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP641", Severity.ERROR)
 
@@ -93,3 +118,64 @@ SORT = Fix(
     diff="-files = glob.glob(pattern)\n+files = sorted(glob.glob(pattern))\n"
     "-random.shuffle(files)\n+random.Random(0).shuffle(files)",
 )
+
+
+SPLITTERS = {
+    "torch.utils.data.random_split": ("generator", "torch.Generator().manual_seed(0)"),
+    "sklearn.model_selection.train_test_split": ("random_state", "0"),
+}
+SEEDED = (
+    r"seed\w*\(|generator=|random_state=|broadcast(?!_param|_opt|_buf)|rng_state|RandomState|default_rng|Generator\("
+    r"|scatter"
+)
+"""What says that the ranks are made to draw alike, or that one of them tells the others."""
+SPAWNS = ("torch.multiprocessing.spawn",)
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a random split that each rank makes, where nothing in reach is seeded."""
+    if script.frameworks - {"horovod"} or not script.calls(SAMPLER) or project.says(SEEDED):
+        return
+    for call in script.calls(*SPLITTERS):
+        word, value = SPLITTERS[script.resolve(call.func) or ""]
+        shuffles = keyword(call, "shuffle")
+        if (
+            is_open(call)
+            or keyword(call, word) is not None
+            or (isinstance(shuffles, ast.Constant) and not shuffles.value)
+        ):
+            continue
+        if script.waits_before(call) or not _on_each_rank(script, call):
+            continue
+        yield Finding(
+            f"each rank splits the data for itself: {script.code(call.func)} is not seeded, so no two ranks agree",
+            (script.seen(call, f"{word}={value}"),),
+            Fix(
+                "seed the split, so that all ranks make the same",
+                edits=(script.keyword_added(call, f"{word}={value}"),),
+            ),
+            script.place(call),
+        )
+
+
+def _on_each_rank(script: Script, call: ast.Call) -> bool:
+    """Whether all ranks come to a call; those that are spawned run the top of the file once more."""
+    if not script.joins and not script.calls("horovod.torch.init"):
+        return False
+    if script.function(call) is None and script.calls(*SPAWNS):
+        return (
+            script.cells is None
+            and not script.guards(call)
+            and script.tree.class_of(call) is None
+            and not _parents_alone(script, call)
+        )
+    return script.all_ranks_reach(call)
+
+
+def _parents_alone(script: Script, call: ast.Call) -> bool:
+    """Whether what is split goes to the ranks as an argument of spawn."""
+    statement = script.tree.statement(call)
+    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)} if statement else set()
+    passed = [node for start in script.calls(*SPAWNS) for node in ast.walk(start) if isinstance(node, ast.Name)]
+    return any(each.id in names for each in passed)

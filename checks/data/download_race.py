@@ -65,9 +65,8 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
-STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed"})
+STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod"})
 """Frameworks whose scripts run in each rank from their first line."""
-GROUPS = ("accelerate.Accelerator", "deepspeed.initialize", "deepspeed.init_distributed")
 DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")
 
 
@@ -91,6 +90,6 @@ def _is_wanted(script: Script, wanted: ast.expr) -> bool:
 
 def _is_of_ranks(script: Script, call: ast.Call) -> bool:
     """Whether a line runs in a training of several ranks: the file makes the group, or one that calls its function."""
-    if script.joins or script.calls(*GROUPS):
+    if script.runs_in_ranks:
         return "wait_for_everyone" not in script.text
-    return not script.frameworks and script.ranks_of_others_reach(call)
+    return not script.frameworks and (script.ranks_of_others_reach(call) or script.joins_elsewhere(call))

@@ -17,6 +17,9 @@ In a running training (`ddpdoctor run`) digests of the first batches that went w
 between the ranks; and, of a first pass that ran to its end, the number of samples and up to 64 of their checksums, the
 least ones, whatever the order.
 
+In a source (`ddpdoctor lint`): a DDP model learns from an IterableDataset of the file whose class knows of no rank (run
+with two gloo ranks: both went through all ten samples).
+
 ## How to mend it
 
 In `__iter__`, take each `world_size`-th sample, beginning with the rank; with workers, each
@@ -31,28 +34,35 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    DDP,
     Ailment,
     EpochEnded,
     Evidence,
     Finding,
+    Fix,
     OrderSeen,
     Severity,
     Training,
+    given,
     likeness,
+    lint,
     place,
     probe,
     watch,
 )
 
+from .._source import LOADER
 from ._passes import same_pass, told
 from ._words import SHOWN, STREAM, at, counted, shared_out, unless_a_framework_splits
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam
+    from ddpdoctor.check import LoaderExam, Script
 
 AILMENT = Ailment("DDP608", Severity.ERROR)
 
@@ -154,3 +164,48 @@ def in_another_order(event: EpochEnded, training: Training) -> Iterator[Finding]
 
 FEWEST = 16  # checksums: fewer tell nothing
 SAME = 0.98
+
+
+SHARES = re.compile(
+    r"rank|world|shard|split_|rand|seed|shuffle|replica|node|dist|host|environ|socket|queue|stream|getpid|uuid|time",
+    re.IGNORECASE,
+)
+"""What says that a class gives each rank a share, or each its own samples."""
+
+
+@lint
+def of_a_stream(script: Script) -> Iterator[Finding]:
+    """Look for a DDP model that learns from an IterableDataset which gives all its samples on each rank."""
+    if not script.joins or script.frameworks or not script.calls(DDP):
+        return
+    for loader in script.calls(LOADER):
+        data = given(loader, 0, "dataset")
+        made = script.held(data) if isinstance(data, ast.Name) else data
+        own = script.names_class(made.func) if isinstance(made, ast.Call) else None
+        if own is None or not isinstance(made, ast.Call) or not _gives_all(script, own, made):
+            continue
+        if script.all_ranks_reach(loader) and script.learned(loader) is not None:
+            yield Finding(
+                f"each rank goes through all of {own.name}: its __iter__ knows of no rank",
+                (
+                    script.seen(loader, "a data set that gives each rank its share"),
+                    script.seen(own, "itertools.islice(samples, rank, None, world_size) in __iter__"),
+                ),
+                Fix(
+                    "let __iter__ give each rank its share",
+                    diff="+rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()\n"
+                    "+yield from itertools.islice(samples, rank, None, size)",
+                ),
+                script.place(loader),
+            )
+
+
+def _gives_all(script: Script, own: ast.ClassDef, made: ast.Call) -> bool:
+    """Whether a class is an IterableDataset that shares nothing, and calls nothing that could."""
+    handed = [*made.args, *(word.value for word in made.keywords)]
+    if [script.resolve(base) for base in own.bases] != ["torch.utils.data.IterableDataset"]:
+        return False
+    if SHARES.search(ast.unparse(own)) or any(script.can_differ(each) for each in handed):
+        return False
+    names = (each.func for each in ast.walk(own) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name))
+    return not any(script.tree.lookup(each.id, each) for each in names)

@@ -180,10 +180,32 @@ def _has_others(script: Script) -> bool:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a loop over epochs that goes through a loader whose sampler is never told the epoch."""
-    if script.frameworks or not script.calls(SAMPLER) or project.says("set_epoch") or project.unknown():
+    if script.frameworks - OF_GRADIENTS or not script.calls(SAMPLER) or project.says("set_epoch"):
         return
-    found = [*_by_names(script)]
-    yield from found or _by_all_loaders(script)
+    unknown = bool(project.unknown() or script.frameworks)
+    found = [] if unknown else [*_by_names(script)]
+    told = {(each.place.line, each.place.column) for each in found}
+    for call in script.calls(SAMPLER):
+        place, learned = script.place(call), script.learned(call) if is_shuffled(call) else None
+        if learned is None or (unknown and learned[1]) or (place.line, place.column) in told:
+            continue
+        found.append(_of_flow(script, call, learned[0]))
+    yield from found or ([] if unknown else _by_all_loaders(script))
+
+
+OF_GRADIENTS = frozenset({"deepspeed", "horovod"})
+"""Frameworks that never see a loader which they are not handed."""
+
+
+def _of_flow(script: Script, call: ast.Call, loop: ast.For | None) -> Finding:
+    count = loop.target.id if loop is not None else "epoch"  # type: ignore[attr-defined]
+    seen = (script.seen(call, f"sampler.set_epoch({count}) in the loop over epochs"),)
+    return Finding(
+        "each epoch has the same order: set_epoch is never called",
+        seen if loop is None else (*seen, script.seen(loop)),
+        MEND,
+        script.place(call),
+    )
 
 
 def _by_all_loaders(script: Script) -> Iterator[Finding]:

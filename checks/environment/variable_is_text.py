@@ -48,6 +48,8 @@ def in_source(script: Script) -> Iterator[Finding]:
                     yield _as_text(script, left, name, f"the text of {name} and the number {number} {said}")
             case ast.Call():
                 yield from _in_call(script, node)
+            case ast.BinOp(op=ast.Mult() | ast.Sub() | ast.Div() | ast.FloorDiv()):
+                yield from _calculated(script, node)
             case ast.Assign(targets=[ast.Subscript(value=base, slice=ast.Constant(value=str(name)))], value=value):
                 is_number = isinstance(value, ast.Constant) and isinstance(value.value, (int, float))
                 if is_number and script.resolve(base) == "os.environ":
@@ -58,6 +60,25 @@ def in_source(script: Script) -> Iterator[Finding]:
                         Fix("write it as text", edits=(script.replaced(value, right),)),
                         script.place(value),
                     )
+
+
+def _calculated(script: Script, node: ast.BinOp) -> Iterator[Finding]:
+    if (first := _text_of(script, node.left)) and (second := _text_of(script, node.right)):
+        right = [f"int({script.code(each)})" for each in (node.left, node.right)]
+        yield Finding(
+            f"{script.code(node)} calculates with the texts of {first} and {second}: a TypeError",
+            (script.seen(node, " and ".join(right)),),
+            Fix("convert both", edits=(script.replaced(node.left, right[0]), script.replaced(node.right, right[1]))),
+            script.place(node),
+        )
+
+
+def _text_of(script: Script, node: ast.expr) -> str:
+    """Return the variable whose text a name holds, on all ways; empty where it can hold something else."""
+    bound = script.tree.lookup(node.id, node) if isinstance(node, ast.Name) else []
+    held = [each.value for each in bound] if bound else [node]
+    names = [script.variable(each) for each in held if each is not None and not _has_number_default(script, each)]
+    return (names[0] or "") if len(names) == len(held) and all(names) else ""
 
 
 NUMBERS = {

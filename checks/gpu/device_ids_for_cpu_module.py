@@ -22,10 +22,15 @@ Holds for torch 2.2 to 2.13. Source: torch's torch/nn/parallel/distributed.py, t
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import DDP, Ailment, Finding, Fix, Record, Severity, given, keyword, lint, log_pattern
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP244", Severity.ERROR)
 
@@ -48,3 +53,65 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
     )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a model that is wrapped with device_ids as it was built, of classes that choose no device themselves."""
+    if script.frameworks or re.search(r"set_default_device|set_default_tensor_type", script.text):
+        return
+    for call in script.calls(DDP):
+        devices, model = keyword(call, "device_ids"), given(call, 0, "module")
+        if not isinstance(devices, ast.List) or not devices.elts or not isinstance(model, ast.Name):
+            continue
+        built = script.held(model)
+        if isinstance(built, ast.Call) and _stays_on_cpu(script, built) and not _is_handed_on(script, model, call):
+            name = script.code(model)
+            yield Finding(
+                f"{name} is on the CPU, as it was built, and device_ids={script.code(devices)} is passed: a ValueError",
+                (script.seen(call, f"{name} moved to its GPU before"), script.seen(built)),
+                Fix(
+                    "move the model to its GPU before it is wrapped",
+                    edits=(script.replaced(model, f"{name}.to({script.code(devices.elts[0])})"),),
+                ),
+                script.place(call),
+            )
+
+
+def _stays_on_cpu(script: Script, built: ast.Call) -> bool:
+    """Whether what is built is a module whose class, or function, and all beside it name no device."""
+    path = script.resolve(built.func) or ""
+    if any(isinstance(each, (ast.With, ast.AsyncWith)) for each in script.tree.above(built)) or keyword(
+        built, "device"
+    ):
+        return False
+    if path.startswith(("torchvision.models.", "torch.nn.")):
+        return True
+    if (own := script.names_class(built.func)) is not None:
+        bases = [script.resolve(each) for each in own.bases]
+        return bases == ["torch.nn.Module"] and not _names_a_device(own)
+    found = script.defined(built.func)
+    return found is not None and found[0] is not script.tree and not _names_a_device(found[0].module)
+
+
+def _names_a_device(node: ast.AST) -> bool:
+    words = (
+        getattr(each, "attr", None) or getattr(each, "id", None) or getattr(each, "arg", "") for each in ast.walk(node)
+    )
+    return any(isinstance(each, str) and re.search(r"^(?:to|cuda)$|device|gpu", each) for each in words)
+
+
+def _is_handed_on(script: Script, model: ast.Name, wrap: ast.Call) -> bool:
+    """Whether a model is moved, or is handed to what can move it, before it is wrapped."""
+    for node in script.tree.read.get(model.id, ()):
+        parent = script.tree.parents[node]
+        if node is model or node.lineno > wrap.lineno:
+            continue
+        if not isinstance(parent, ast.Attribute) or parent.attr not in {
+            "parameters",
+            "train",
+            "eval",
+            "named_parameters",
+        }:
+            return True
+    return False

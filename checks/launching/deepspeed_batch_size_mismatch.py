@@ -27,12 +27,18 @@ Holds for all versions of DeepSpeed with torch 2.2 to 2.13. Source: `_batch_asse
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
 
 from ._batch import EQUATION, LAUNCHED, Batch, batch, is_alone
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP452", Severity.ERROR)
 NOTHING = r"(Train batch size|Micro batch size per gpu|Gradient accumulation steps): (-?\d+) has to be greater than 0"
@@ -88,4 +94,62 @@ def _finding(record: Record, match: re.Match[str], numbers: Batch, ambiguity: Am
         ),
         record.place,
         ambiguity=ambiguity,
+    )
+
+
+SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for sizes that no number of ranks makes right: in a dictionary of a script, or in JSON beside it."""
+    if "deepspeed" not in script.imported or re.search(
+        r"\[[\"'](?:train_|gradient_acc)\w+[\"']\]\s*=[^=]", script.text
+    ):
+        return
+    for node in script.nodes(ast.Dict):
+        written = dict(zip(map(_literal, node.keys), map(_literal, node.values), strict=True))
+        if None not in node.keys and (wrong := _wrong(written)):
+            key = next(each for each in node.keys if _literal(each) == SIZES[0] and each is not None)
+            yield _of_sizes(script, key, wrong, script.seen(key, "a multiple of the others"))
+    for text in script.nodes(ast.Constant):
+        is_file = isinstance(text.value, str) and text.value.endswith(".json") and "://" not in text.value
+        if is_file and (wrong := _wrong(_json(project.beside(str(text.value))))):
+            yield _of_sizes(script, text, wrong, Evidence(wrong, "a multiple of the others", str(text.value)))
+
+
+def _of_sizes(script: Script, node: ast.expr, wrong: str, seen: Evidence) -> Finding:
+    return Finding(
+        f"{wrong}: DeepSpeed refuses it with any number of ranks",
+        (seen,),
+        Fix("give the sizes of one GPU, and let DeepSpeed compute the total", diff='-"train_batch_size": ...,'),
+        script.place(node),
+    )
+
+
+def _literal(node: ast.expr | None) -> object:
+    return node.value if isinstance(node, ast.Constant) else node
+
+
+def _json(text: str | None) -> dict[object, object]:
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _wrong(written: dict[object, object]) -> str:
+    """Return in words why sizes do not multiply out with any number of ranks; empty where one makes them right."""
+    train, micro, steps = (written.get(each) for each in SIZES)
+    others = {name: each for name, each in zip(SIZES[1:], (micro, steps), strict=True) if name in written}
+    if type(train) is not int or not others or any(type(each) is not int or each < 1 for each in others.values()):
+        return ""
+    product = 1
+    for each in others.values():
+        product *= each if isinstance(each, int) else 1
+    if train % product == 0:
+        return ""
+    return f"train_batch_size is {train}, no multiple of " + " times ".join(
+        f"{name}={each}" for name, each in others.items()
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP541", Severity.ERROR)
 EXCHANGES = (
-    r"DistributedDataParallel|\bDDP\(|as DDP\b|FSDP|fully_shard|FullyShard|DataParallel|reduce|gather|broadcast|hook"
+    r"DistributedDataParallel|\bDDP\(|as DDP\b|FSDP|fully_shard|FullyShard|DistributedData|reduce|gather|broadcast|hook"
     r"|rpc|isend|irecv|\bsend\(|\brecv\(|average|parallelize_module|device_mesh|Pipeline|\bJoin\b|prepare\(|apex"
     r"|all_to_all|\bhvd\b|xm\.|replicate\(|Engine|DTensor|Strategy"
 )

@@ -29,14 +29,31 @@ documentation.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import (
+    INIT,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    given,
+    is_open,
+    keyword,
+    lint,
+    log_pattern,
+    probe,
+)
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Facts
+    from ddpdoctor.check import Around, Facts, Script
 
 AILMENT = Ailment("DDP351", Severity.ERROR)
 LAUNCHERS = (
@@ -99,3 +116,29 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix(f"start it with {launcher}" if name != "NODE_RANK" else "read GROUP_RANK, or set it", command=command),
         Place(file=record.place.file, line=record.place.line, rank=record.rank, variable=name),
     )
+
+
+SET = r"MASTER_|torchrun|distributed\.(?:launch|run)\b|environ\.(?:update|setdefault)|putenv|dotenv|(?:tcp|file)://|SLURM|OMPI"
+"""What says that the address is set, or another way to meet."""
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for ranks that mp.spawn starts, which are to find the master in the environment, where nobody writes it."""
+    starts = script.calls("torch.multiprocessing.spawn")
+    if not starts or project.says(SET) or project.in_launches(r"MASTER_ADDR"):
+        return
+    for call in script.calls(INIT):
+        method, store = given(call, 1, "init_method"), keyword(call, "store")
+        is_of_environment = method is None or (isinstance(method, ast.Constant) and method.value in {None, "env://"})
+        if is_open(call) or store is not None or not is_of_environment or not script.all_ranks_reach(call):
+            continue
+        yield Finding(
+            "the spawned ranks look for MASTER_ADDR and MASTER_PORT, and nothing sets them: a ValueError in each",
+            (script.seen(call, 'os.environ["MASTER_ADDR"] and ["MASTER_PORT"] set before'), script.seen(starts[0])),
+            Fix(
+                "set them before the ranks are spawned",
+                diff='+os.environ["MASTER_ADDR"] = "127.0.0.1"\n+os.environ["MASTER_PORT"] = "29500"',
+            ),
+            script.place(call),
+        )

@@ -58,6 +58,10 @@ class Around:
         """Whether a word stands in a Python file of those that are looked at, or beside the file."""
         return self.project.mentions(self.path, word)
 
+    def in_launches(self, word: str) -> bool:
+        """Whether a regular expression occurs in a launch script that is looked at, or in a README near the file."""
+        return self.project.in_launches(self.path, word)
+
     def beside(self, name: str) -> str | None:
         """Return the text of a file that a launch script names; None where there is none at that place."""
         return self.project.beside(self.path, name)

@@ -28,6 +28,14 @@ def resolve(tree: Tree, node: ast.expr, depth: int = LONGEST) -> str | None:
 
     A name that nothing binds is a builtin. One that several imports bind to different things is not certain.
     """
+    if depth < LONGEST:
+        return _resolved(tree, node, depth)
+    if node not in tree.named:  # all checks ask for the same calls
+        tree.named[node] = _resolved(tree, node, depth)
+    return tree.named[node]
+
+
+def _resolved(tree: Tree, node: ast.expr, depth: int) -> str | None:
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.insert(0, node.attr)

@@ -33,7 +33,13 @@ KNOWN = frozenset(
     " rouge_score gym shapely trimesh faiss spacy torchviz typer toml tomli pydantic dacite attr attrs joblib"
     " zarr xarray netCDF4 ml_collections".split()
 )
-TRAINER = re.compile(r"Trainer|TrainingArguments|Accelerator|Callback")
+TRAINER = re.compile(
+    r"^[ \t]*from[ \t]+transformers[\w.]*[ \t]+import[ \t]*(?:\([^)]*?|[^\n(]*?)"
+    r"(?:Trainer|TrainingArguments|Callback|\*)"
+    r"|\btransformers\.(?:\w+\.)*\w*(?:Trainer|TrainingArguments)|\b(?:trl|HfArgumentParser|Accelerator)\b"
+    r"|^[ \t]*import[ \t]+transformers[ \t]+as\b",
+    re.MULTILINE,
+)
 """Words of what transformers has besides models: it goes through the loaders itself."""
 NOT_OURS = KNOWN | sys.stdlib_module_names
 """Libraries that set no epoch, choose no device and guard nothing for a script."""
@@ -57,6 +63,7 @@ class Project:
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _folders: dict[str, frozenset[str]] = field(default_factory=dict)
+    _said: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     @cached_property
     def importers(self) -> dict[str, set[str]]:
@@ -179,7 +186,13 @@ class Project:
 
     def says(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a file or in reach of it, outside of whole-line comments."""
-        return any(re.search(word, self.text(each)) for each in self.reach(path))
+        return any(self._has(each, word) for each in self.reach(path))
+
+    def _has(self, path: str, word: str) -> bool:
+        """Whether a regular expression occurs in a file; asked once, since many files reach the same ones."""
+        if (path, word) not in self._said:
+            self._said[path, word] = re.search(word, self.text(path)) is not None
+        return self._said[path, word]
 
     def mentions(self, path: str, word: str) -> bool:
         """Whether a word stands in a Python file beside a file, or in one that the user named, near it."""
@@ -189,6 +202,11 @@ class Project:
         python = (each for each in self.others if each.endswith(".py"))
         named = (each for each in python if os.path.abspath(each).startswith(base))  # noqa: PTH100 - as above
         return any(re.search(rf"\b{word}\b", self.text(os.path.normpath(each))) for each in (*near, *named))
+
+    def in_launches(self, path: str, word: str) -> bool:
+        """Whether a regular expression occurs in a launch script that the user named, or in a README near a file."""
+        read = [self.text(each) for each in self.others if not each.endswith(".py")]
+        return any(re.search(word, each) for each in (*read, self.beside(path, "README.md") or ""))
 
     def beside(self, path: str, name: str) -> str | None:
         """Return the text of a file that a script names: from the script's folder, or one that is a few above it."""

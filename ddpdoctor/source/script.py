@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source import names, wrapped
+from ddpdoctor.source.flow import epochs_around, flow, learns
 from ddpdoctor.source.project import TRAINER
 from ddpdoctor.source.reach import calls, guards, rank_facts
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 
 INIT = "torch.distributed.init_process_group"
 DDP = "torch.nn.parallel.DistributedDataParallel"
+GROUPS = (
+    "accelerate.Accelerator",
+    "deepspeed.initialize",
+    "deepspeed.init_distributed",
+    "horovod.torch.init",
+)
+"""What the scripts of frameworks call that run in each rank from their first line."""
 COLLECTIVES = frozenset(
     f"torch.distributed.{name}"
     for name in (
@@ -79,11 +87,12 @@ class Script:
         paths = [each.path for scope in self.tree.bindings.values() for bound in scope.values() for each in bound]
         return frozenset(path.partition(".")[0] for path in paths if path and not path.startswith("."))
 
-    @property
+    @cached_property
     def frameworks(self) -> frozenset[str]:
         """The frameworks that it imports, but for the models of transformers."""
         found = self.imported & FRAMEWORKS
-        return found if TRAINER.search(self.text) else found - {"transformers"}
+        has_trainer = "transformers" in found and TRAINER.search(self.text)
+        return found if has_trainer else found - {"transformers"}
 
     @cached_property
     def joins(self) -> bool:
@@ -92,6 +101,11 @@ class Script:
         sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
         ones = [size for size in sizes if isinstance(size, ast.Constant) and size.value == 1]
         return len(ones) < len(inits) or bool(not inits and self._calls.get(DDP))
+
+    @cached_property
+    def runs_in_ranks(self) -> bool:
+        """Whether the file makes a group of processes, by torch or by a framework that launchers start in each rank."""
+        return self.joins or any(self._calls.get(path) for path in GROUPS)
 
     @property
     def is_test(self) -> bool:
@@ -152,9 +166,29 @@ class Script:
         """Whether every rank of a training in another file of the project calls the function that a node stands in."""
         return calls.ranks_of_others_reach(self.tree, node)
 
+    def joins_elsewhere(self, node: ast.AST) -> bool:
+        """Whether a function of another file, which makes the process group, is called before a node.
+
+        One that makes it on some condition of the caller's counts where the file itself is about several ranks.
+        """
+        main = [
+            each for each in self.nodes(ast.Call) if each.lineno < getattr(node, "lineno", 0) or self.function(node)
+        ]
+        for call in main:
+            found = self.defined(call.func)
+            if found is None or found[0] is self.tree or any(each.is_rankish(self.tree) for each in self.guards(call)):
+                continue
+            inits = [each for each in found[0].of(ast.Call) if names.resolve(found[0], each.func) == INIT]
+            own = [each for each in inits if found[0].function(each) is found[1]]
+            tests = [ast.unparse(guard.test) for each in own for guard in guards.guards(found[0], each)]
+            if own and (all("environ" in each for each in tests) or OF_RANKS.search(self.text)):
+                return True
+        return False
+
     def can_differ(self, node: ast.expr) -> bool:
         """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
-        return rank_facts.is_rankish(self.tree, node) or rank_facts.is_personal(self.tree, node)
+        words = rank_facts.OF_PLACES
+        return rank_facts.is_rankish(self.tree, node, words=words) or rank_facts.is_personal(self.tree, node)
 
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, if there is one in its function."""
@@ -197,6 +231,19 @@ class Script:
         function = self.function(node)
         waits = [each for each in self.calls(*COLLECTIVES) if self.function(each) is function]
         return any(each.lineno < getattr(node, "lineno", 0) for each in waits)
+
+    def learned(self, call: ast.Call) -> tuple[ast.For | None, bool] | None:
+        """Return the loop over epochs in which a model learns from the loaders that are given what a call makes.
+
+        The loop is None where it stands in another file; beside it is whether code that is not seen gets hold of it.
+        The whole is None where no such loop is found.
+        """
+        found = flow(self.tree, call)
+        for tree, loop in found.loops:
+            around = epochs_around(tree, loop) if learns(tree, loop) else None
+            if around is not None:
+                return around[1] if around[0] is self.tree else None, found.escapes
+        return None
 
     @staticmethod
     def guards_in(tree: Tree, node: ast.AST) -> list[Guard]:
@@ -267,6 +314,15 @@ class Script:
         assert node.end_col_offset is not None  # noqa: S101
         return Edit(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset, text)
 
+    def keyword_added(self, call: ast.Call, word: str) -> Edit:
+        """Return the edit that gives a call one more argument, behind its last."""
+        last = max(
+            [*call.args, *(each.value for each in call.keywords)],
+            key=lambda each: (each.end_lineno, each.end_col_offset),
+        )
+        line, column = last.end_lineno or 0, last.end_col_offset or 0
+        return Edit(line, column, line, column, f", {word}")
+
     def line_before(self, statement: ast.stmt, text: str) -> Edit:
         """Return the edit that puts a line before a statement, as far indented."""
         column = statement.col_offset
@@ -291,6 +347,7 @@ def is_open(call: ast.Call) -> bool:
     return any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords)
 
 
+OF_RANKS = re.compile(r"torch\.distributed|DistributedDataParallel|DistributedSampler")
 OWN_RANKS = re.compile(r"[\"'](?:RANK|LOCAL_RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK|WORLD_SIZE)[\"']")
 
 

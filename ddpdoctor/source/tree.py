@@ -81,6 +81,10 @@ class Tree:
     """Finds what the file imports from others of its project, by the full name; None where no project is known."""
     callers: Callable[[ast.FunctionDef], list[tuple[Tree, ast.Call]]] | None = None
     """Finds who calls a function of the file from others, in trainings of several ranks; None as above."""
+    named: dict[ast.AST, str | None] = field(default_factory=dict)
+    """The full names of what expressions name, once somebody asked."""
+    holders: dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]] = field(default_factory=dict)
+    """What each expression is bound to, once somebody asked."""
     _scopes: dict[ast.AST, ast.AST] = field(default_factory=dict)
     _kinds: dict[type[ast.AST], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
 

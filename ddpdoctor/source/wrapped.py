@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.rank_facts import values
-from ddpdoctor.source.reach.sites import passed
+from ddpdoctor.source.reach.rank_facts import function_named, returned, values
+from ddpdoctor.source.reach.sites import argument, passed
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -66,7 +66,21 @@ def _of_binding(tree: Tree, binding: Binding, depth: int) -> Wrap | None:
         return None
     if isinstance(binding.value, (ast.Name, ast.Attribute)) or made(tree, binding.value):
         return wrap_at(tree, binding.value, depth - 1)
+    if isinstance(binding.value, ast.Call) and (handed := _handed_back(tree, binding.value)) is not None:
+        return wrap_at(tree, handed, depth - 1)
     return None
+
+
+def _handed_back(tree: Tree, call: ast.Call) -> ast.expr | None:
+    """Return the argument that a function of the file returns as it was given: ``model = train(model, loader)``."""
+    function = function_named(tree, call.func)
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    names = {each.id if isinstance(each, ast.Name) else "" for each in returned(tree, function)}
+    bound = tree.bindings.get(function, {}).get(next(iter(names), ""), [])
+    if len(names) != 1 or len(bound) != 1 or not isinstance(bound[0].node, ast.arg):
+        return None
+    return argument(call, function, bound[0].node.arg, spawned=False)
 
 
 def _passed(tree: Tree, parameter: Binding, depth: int) -> Wrap | None:

@@ -54,6 +54,6 @@ def _listed(rest: str, line: int, begin: int) -> list[Command]:
         words = json.loads(rest)
     except ValueError:
         return []
-    if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
+    if not isinstance(words, list) or not words or not all(isinstance(each, str) for each in words):
         return []
     return [Command((), tuple(Word(each, line, begin, begin) for each in words), is_certain=True)]

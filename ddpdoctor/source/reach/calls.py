@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.rank_facts import is_rankish
-from ddpdoctor.source.reach.sites import SPAWN, some_sites
+from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, process_of, some_sites
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
         if isinstance(parent, (ast.ExceptHandler, ast.Match)):
             return False
         items = parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ()
-        if any(is_rankish(tree, item.context_expr) for item in items):
+        if any(is_rankish(tree, each.context_expr) and not _is_of_torch(tree, each.context_expr) for each in items):
             return False
         if isinstance(parent, FUNCTIONS):
             break
@@ -39,10 +41,20 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     return is_called or _is_called_abroad(tree, function, seen)
 
 
-def ranks_of_others_reach(tree: Tree, node: ast.AST) -> bool:
-    """Whether every rank of a training in another file of the project calls the function that a node stands in."""
+def _is_of_torch(tree: Tree, context: ast.expr) -> bool:
+    """Whether a context is one of torch's own (``torch.cuda.device(rank)``), which every rank goes into."""
+    return isinstance(context, ast.Call) and (resolve(tree, context.func) or "").startswith(("torch.", "contextlib."))
+
+
+def ranks_of_others_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    """Whether every rank of a training in another file of the project comes to a node, through calls of this file."""
     function = tree.function(node)
-    return function is not None and _is_called_abroad(tree, function, frozenset({function}))
+    if function is None or function in seen or any(guard.is_rankish(tree) for guard in guards(tree, node)):
+        return False
+    seen |= {function}
+    if _is_called_abroad(tree, function, seen):
+        return True
+    return any(ranks_of_others_reach(tree, site, seen) for site in some_sites(tree, function))
 
 
 def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST]) -> bool:
@@ -56,24 +68,39 @@ def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST]) 
 def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether a node can run in a process that is no rank: one that starts the ranks, and where it is not in them."""
     calls = tree.of(ast.Call)
-    if any((resolve(tree, each.func) or "").endswith("Process") for each in calls):
+    if any(_starts_unseen(tree, each) for each in calls):
         return True  # who is started, and with what, is not followed
     if any(_starts_python(tree, each) for each in calls):
         return True
-    if not any(resolve(tree, each.func) in SPAWN for each in calls):
+    if not any(resolve(tree, each.func) in SPAWN | PROCESSES for each in calls):
         return False
     function = tree.function(node)
     if function is None or function in seen:
         return function is None
     for site in some_sites(tree, function):
-        if resolve(tree, site.func) not in SPAWN and runs_in_parent(tree, site, seen | {function}):
+        if resolve(tree, site.func) not in SPAWN | PROCESSES and runs_in_parent(tree, site, seen | {function}):
             return True
     return False
 
 
+def _starts_unseen(tree: Tree, call: ast.Call) -> bool:
+    """Whether a call starts a process, other than one for each pass of a loop that runs a function of the file."""
+    path = resolve(tree, call.func) or ""
+    if not path.endswith("Process") or path.startswith("psutil."):
+        return False
+    target = next((each.value for each in call.keywords if each.arg == "target"), None)
+    return target is None or path not in PROCESSES or process_of(tree, target) is None
+
+
 def _starts_python(tree: Tree, call: ast.Call) -> bool:
-    """Whether a call starts Python anew, as a launcher does."""
-    is_start = (resolve(tree, call.func) or "").startswith("subprocess.")
-    return is_start and any(
-        resolve(tree, each) == "sys.executable" for each in ast.walk(call) if isinstance(each, ast.expr)
-    )
+    """Whether a call starts Python anew, as a launcher does; another module, by its name, is none."""
+    if not (resolve(tree, call.func) or "").startswith("subprocess."):
+        return False
+    if not any(resolve(tree, each) == "sys.executable" for each in ast.walk(call) if isinstance(each, ast.expr)):
+        return False
+    words = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    modules = [after for word, after in pairwise(words) if word == "-m"]
+    return not modules or any(LAUNCHERS.search(each) for each in modules)
+
+
+LAUNCHERS = re.compile("torch|launch|accelerate|deepspeed|train|run")

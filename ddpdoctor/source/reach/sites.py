@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.tree import Binding, Function, Tree
 
 SPAWN = {"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"}
+PROCESSES = {"torch.multiprocessing.Process", "multiprocessing.Process"}
 HARMLESS = {
     "torch.distributed.elastic.multiprocessing.errors.record",
     "torch.no_grad",
@@ -42,10 +43,50 @@ def _call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
         if not any(binding.node is function for binding in tree.lookup(node.id, node)):
             continue
         call = tree.parents[node]
+        if (started := process_of(tree, node)) is not None:
+            sites.append(started)
+            continue
+        if (handed := _handed_on(tree, node)) is not None:
+            sites += handed
+            continue
         if not isinstance(call, ast.Call) or not (call.func is node or resolve(tree, call.func) in SPAWN):
             return None
         sites.append(call)
     return sites
+
+
+def process_of(tree: Tree, node: ast.AST) -> ast.Call | None:
+    """Return the call that starts processes, one for each pass of a loop, which run a function that is named here."""
+    word = tree.parents[node]
+    call = tree.parents[word] if isinstance(word, ast.keyword) and word.arg == "target" else None
+    if not isinstance(call, ast.Call) or resolve(tree, call.func) not in PROCESSES:
+        return None
+    several = any(isinstance(each, (ast.For, ast.ListComp)) for each in tree.above(call))
+    return call if several else None
+
+
+def _handed_on(tree: Tree, node: ast.AST) -> list[ast.Call] | None:
+    """Return where a function is called that processes are handed (``Process(target=start, args=(rank, train))``)."""
+    pack = tree.parents[node]
+    word = tree.parents[pack] if isinstance(pack, ast.Tuple) else None
+    call = tree.parents[word] if isinstance(word, ast.keyword) and word.arg == "args" else None
+    if not isinstance(pack, ast.Tuple) or not isinstance(call, ast.Call):
+        return None
+    is_spawn = resolve(tree, call.func) in SPAWN
+    first = call.args[0] if is_spawn and call.args else None
+    target = first or next((each.value for each in call.keywords if each.arg in {"target", "fn"}), None)
+    if not (is_spawn or resolve(tree, call.func) in PROCESSES) or not isinstance(target, ast.Name):
+        return None
+    found = [each.node for each in tree.lookup(target.id, target)]
+    if len(found) != 1 or not isinstance(found[0], ast.FunctionDef):
+        return None
+    names = [each.arg for each in (*found[0].args.posonlyargs, *found[0].args.args)]
+    place = pack.elts.index(node) + (1 if is_spawn else 0)  # type: ignore[arg-type]
+    if place >= len(names):
+        return None
+    reads = [each for each in tree.read.get(names[place], ()) if tree.function(each) is found[0]]
+    calls = [call for each in reads if isinstance(call := tree.parents[each], ast.Call) and call.func is each]
+    return calls if len(calls) == len(reads) else None
 
 
 def bare(decorator: ast.expr) -> ast.expr:
@@ -145,7 +186,8 @@ def passed(tree: Tree, parameter: Binding) -> list[ast.expr] | None:
         return None
     found = []
     for site in sites:
-        given = argument(site, function, parameter.node.arg, spawned=resolve(tree, site.func) in SPAWN)
+        spawned = resolve(tree, site.func) in SPAWN | PROCESSES
+        given = argument(site, function, parameter.node.arg, spawned=spawned)
         if given is None:
             return None
         found.append(given)

@@ -1,0 +1,274 @@
+"""Where a sampler and its loaders go: through names, attributes, parameters and returns, of this file and of others."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.project import NOT_OURS
+from ddpdoctor.source.reach.rank_facts import definition, function_named, values
+from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
+from ddpdoctor.source.tree import Tree, dotted
+from ddpdoctor.source.wrapped import possible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddpdoctor.source.tree import Binding, Function
+
+LOADERS = frozenset(
+    {"torch.utils.data.DataLoader", "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"}
+)
+PASS_ON = {"enumerate", "iter", "zip", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
+HARMLESS = {"len", "print", "str", "repr", "isinstance", "hasattr", "type", "id", "next"}
+MOST = 400  # places that are followed
+DEPTH = 5
+Place = tuple[Tree, ast.AST]
+
+
+@dataclass
+class Flow:
+    """The loops that go through what a call made; ``escapes`` where it comes into hands that are not seen."""
+
+    loops: list[tuple[Tree, ast.For]] = field(default_factory=list)
+    escapes: bool = False
+
+
+def flow(tree: Tree, call: ast.Call) -> Flow:
+    """Follow what a call makes, and the loaders that are given it."""
+    found, seen = Flow(), set[ast.AST]()
+    waiting: list[Place] = [(tree, call)]
+    while waiting and len(seen) < MOST:
+        there, node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += _next(there, node, found)
+    found.escapes |= bool(waiting)
+    return found
+
+
+def _next(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:  # noqa: PLR0911 - one case a shape
+    parent = tree.parents.get(node)
+    match parent:
+        case ast.keyword():
+            return _argument(tree, node, found)
+        case ast.Call() if parent.func is not node:
+            return _argument(tree, node, found)
+        case ast.Attribute(attr="sampler" | "batch_sampler"):
+            return [(tree, parent)]
+        case ast.For(iter=iterated) if iterated is node:
+            found.loops.append((tree, parent))
+            return []
+        case ast.IfExp() | ast.BoolOp():
+            return [(tree, parent)]
+        case ast.Return():
+            return _returned(tree, parent, None, found)
+        case ast.Tuple() if isinstance(tree.parents.get(parent), ast.Return):
+            return _returned(tree, tree.parents[parent], parent.elts.index(node), found)  # type: ignore[arg-type]
+        case ast.Assign() | ast.AnnAssign() | ast.NamedExpr() | ast.Tuple():
+            return _bound(tree, node, found)
+        case ast.Attribute() | ast.Compare() | ast.Expr() | ast.If() | ast.UnaryOp() | ast.FormattedValue():
+            return []
+    found.escapes = True
+    return []
+
+
+def _bound(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
+    """Return where the variables are read that are given an expression."""
+    reads: list[Place] = []
+    for scope, name, binding in tree_values(tree).get(node, ()):
+        if isinstance(scope, ast.ClassDef) and name.startswith("self.") and has_unknown_bases(tree, scope):
+            found.escapes = True
+        reads += [(tree, each) for each in _reads(tree, scope, name) if _in_force(tree, binding, each)]
+    found.escapes |= node not in tree_values(tree)
+    return reads
+
+
+def tree_values(tree: Tree) -> dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]]:
+    """Return what each expression is bound to: whose, which name or attribute, and how."""
+    if not tree.holders:
+        found: dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]] = defaultdict(list)
+        for scope, names in tree.bindings.items():
+            for name, bindings in names.items():
+                for each in bindings:
+                    if each.value is not None:
+                        found[each.value].append((scope, name, each))
+        for (owner, text), bindings in tree.attributes.items():
+            for each in bindings:
+                if each.value is not None:
+                    found[each.value].append((owner, text, each))
+        tree.holders = dict(found)
+    return tree.holders
+
+
+def _reads(tree: Tree, scope: ast.AST | None, name: str) -> Iterator[ast.expr]:
+    if "." not in name:
+        for node in tree.read.get(name, ()):
+            if any(
+                each in tree.bindings.get(scope or tree.module, {}).get(name, ()) for each in tree.lookup(name, node)
+            ):
+                yield node
+        return
+    for member in tree.members.get(name.rpartition(".")[2], ()):
+        if isinstance(member.ctx, ast.Load) and dotted(member) == name and tree.owner(member, name) is scope:
+            yield member
+
+
+def _in_force(tree: Tree, binding: Binding, node: ast.expr) -> bool:
+    """Whether a variable can still hold what a binding gave it."""
+    bindings = values(tree, node)
+    return len(bindings) == 1 or binding in possible(tree, bindings, node)
+
+
+def has_unknown_bases(tree: Tree, owner: ast.ClassDef) -> bool:
+    """Whether a class inherits from one that is not seen, whose methods can use what its objects hold."""
+    for base in owner.bases:
+        path = resolve(tree, base) or "?"
+        root = path.partition(".")[0]
+        named = [each.node for each in tree.lookup(base.id, base)] if isinstance(base, ast.Name) else []
+        if not any(isinstance(each, ast.ClassDef) for each in named) and root != "object" and root not in NOT_OURS:
+            return True
+    return False
+
+
+def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
+    """Return where an argument is read in what is called."""
+    parent = tree.parents[node]
+    call = tree.parents[parent] if isinstance(parent, ast.keyword) else parent
+    word = parent.arg if isinstance(parent, ast.keyword) else None
+    if not isinstance(call, ast.Call):
+        found.escapes = True
+        return []
+    path = resolve(tree, call.func) or ""
+    if path in LOADERS:
+        is_given = word in {"sampler", "batch_sampler"} or (word is None and node in call.args[:1] and "Batch" in path)
+        return [(tree, call)] if is_given else []
+    if path in PASS_ON:
+        return [(tree, call)]
+    function = _called(tree, call)
+    if function is None:
+        root = path.partition(".")[0]
+        found.escapes |= not (path in HARMLESS or ("." in path and root in NOT_OURS))
+        return []
+    there, named = function
+    name = _parameter(named, call, node, word, first=1 if path in SPAWN else 0)
+    if name is None:
+        found.escapes = True
+        return []
+    arguments = next((each for each in ast.walk(named.args) if isinstance(each, ast.arg) and each.arg == name), None)
+    reads = [each for each in there.read.get(name, ()) if _is_parameter(there, each, arguments)]
+    return [(there, each) for each in reads]
+
+
+def _is_parameter(tree: Tree, node: ast.Name, parameter: ast.arg | None) -> bool:
+    bindings = tree.lookup(node.id, node)
+    mine = [each for each in bindings if each.node is parameter]
+    return bool(mine) and (len(bindings) == 1 or mine[0] in possible(tree, bindings, node))
+
+
+def _called(tree: Tree, call: ast.Call) -> tuple[Tree, Function] | None:
+    """Return the function that a call runs: a function or method that is seen, or the __init__ of a class."""
+    if (found := definition(tree, call.func)) is not None:
+        return found
+    there: Tree = tree
+    named = [each.node for each in tree.lookup(call.func.id, call)] if isinstance(call.func, ast.Name) else []
+    owner = named[0] if len(named) == 1 else None
+    if not isinstance(owner, ast.ClassDef) and tree.abroad is not None:
+        path = resolve(tree, call.func)
+        away = tree.abroad(path) if path and "." in path else None
+        there, owner = away if away is not None else (tree, None)
+    if not isinstance(owner, ast.ClassDef):
+        return None
+    made = [each.node for each in there.bindings.get(owner, {}).get("__init__", [])]
+    return (there, made[0]) if len(made) == 1 and isinstance(made[0], ast.FunctionDef) else None
+
+
+def _parameter(function: Function, call: ast.Call, node: ast.AST, word: str | None, *, first: int) -> str | None:
+    if any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    if word is not None:
+        return word if word in {*names, *(each.arg for each in function.args.kwonlyargs)} else None
+    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    place = call.args.index(node) + first  # type: ignore[arg-type]
+    return names[place] if place < len(names) else None
+
+
+def _returned(tree: Tree, statement: ast.AST, place: int | None, found: Flow) -> list[Place]:
+    """Return the calls of the function that a return stands in; of a tuple, the variables that take this part."""
+    function = tree.function(statement)
+    if not isinstance(function, ast.FunctionDef):
+        found.escapes = True
+        return []
+    sites: list[Place] = [(tree, each) for each in some_sites(tree, function)]
+    found.escapes |= call_sites(tree, function) is None
+    if tree.callers is not None and tree.class_of(function) is None:
+        sites += tree.callers(function)
+    if place is None:
+        return sites
+    reads: list[Place] = []
+    for there, site in sites:
+        parent = there.parents[site]
+        taken = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+        if isinstance(taken, ast.Tuple) and place < len(taken.elts):
+            reads += _taken(there, taken.elts[place])
+        else:
+            found.escapes = True
+    return reads
+
+
+def _taken(tree: Tree, target: ast.expr) -> list[Place]:
+    """Return where a variable is read that takes a part of a tuple."""
+    name = dotted(target)
+    if name is None:
+        return []
+    scope = tree.owner(target, name) if "." in name else tree.scope(target)
+    return [(tree, each) for each in _reads(tree, scope, name)]
+
+
+def learns(tree: Tree, root: ast.AST, depth: int = DEPTH) -> bool:
+    """Whether a backward runs in a node, or in the functions of the file that it calls."""
+    for node in ast.walk(root):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
+                return True
+            function = function_named(tree, node.func) if depth else None
+            if function is not None and function is not root and learns(tree, function, depth - 1):
+                return True
+    return False
+
+
+def epochs_around(tree: Tree, node: ast.AST, depth: int = DEPTH) -> tuple[Tree, ast.For] | None:
+    """Return the loop over several epochs that a node is run in: around it, or around a call of its function."""
+    for parent in tree.above(node):
+        if isinstance(parent, ast.For) and counts_epochs(tree, parent):
+            return tree, parent
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            break
+    function = tree.function(node)
+    if function is None or depth == 0:
+        return None
+    sites: list[Place] = [(tree, each) for each in some_sites(tree, function)]
+    if tree.callers is not None and isinstance(function, ast.FunctionDef) and tree.class_of(function) is None:
+        sites += tree.callers(function)
+    return next((found for there, site in sites if (found := epochs_around(there, site, depth - 1))), None)
+
+
+def counts_epochs(tree: Tree, loop: ast.For) -> bool:
+    """Whether a loop counts epochs, more than one."""
+    counted: ast.expr = loop.iter
+    if "epoch" not in f"{ast.unparse(loop.target)} {ast.unparse(counted)}".lower() or not isinstance(
+        loop.target, ast.Name
+    ):
+        return False
+    while isinstance(counted, ast.Call) and resolve(tree, counted.func) in PASS_ON and counted.args:
+        counted = counted.args[0]
+    if not isinstance(counted, ast.Call) or resolve(tree, counted.func) not in {"range", "tqdm.trange"}:
+        return False
+    last = counted.args[-1] if counted.args else None
+    held = values(tree, last) if isinstance(last, (ast.Name, ast.Attribute)) else []
+    last = held[0].value if len(held) == 1 else last
+    return not (isinstance(last, ast.Constant) and last.value in {0, 1})
