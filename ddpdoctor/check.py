@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         wrappers_in,
     )
     from ddpdoctor.cluster.client import OTHER_JOB, Try
-    from ddpdoctor.cluster.cluster import Cluster, Joint
+    from ddpdoctor.cluster.cluster import DDP_STEP, GRADIENTS, LAYOUT, MODEL_STEP, Cluster, Joint
     from ddpdoctor.cluster.host import Host, host_from
     from ddpdoctor.cluster.launch import several_hosts
     from ddpdoctor.cluster.matrix import Link
@@ -187,11 +187,15 @@ __all__ = [
     "BAD_DTYPE",
     "COLLECTIVES",
     "DDP",
+    "DDP_STEP",
     "EXPANDED",
     "FRAMEWORKS",
     "FRAMEWORK_WORDS",
+    "GRADIENTS",
     "INIT",
     "KNOWN_ERRORS",
+    "LAYOUT",
+    "MODEL_STEP",
     "NO_DRIVER",
     "OTHER_JOB",
     "OTHER_RANKS",
@@ -397,7 +401,7 @@ ROOMS = {
         "AVERAGED_COUNTER WRAPPER_NAMES Strip assumed_strip is_averaged is_flat possible_strips wrappers_in"
     ),
     "cluster.client": "OTHER_JOB Try",
-    "cluster.cluster": "Cluster Joint",
+    "cluster.cluster": "DDP_STEP GRADIENTS LAYOUT MODEL_STEP Cluster Joint",
     "cluster.host": "Host host_from",
     "cluster.launch": "several_hosts",
     "cluster.matrix": "Link",

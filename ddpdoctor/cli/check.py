@@ -104,6 +104,18 @@ LEVELS = {str(severity): severity for severity in Severity}
     metavar="SECONDS",
     help="How long the hosts wait for each other.",
 )
+@click.option(
+    "--data",
+    type=str,
+    metavar="FOLDER",
+    help="The training's data; several hosts compare the names and sizes of its files.",
+)
+@click.option(
+    "--save-folder",
+    type=str,
+    metavar="FOLDER",
+    help="Where the training saves; several hosts try whether each can write there, and whether they share it.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def check(**options: Any) -> None:
     """Check this machine, your model, loader and checkpoint.
@@ -196,7 +208,16 @@ def _session(  # noqa: PLR0913, PLR0917 - what a run has at hand
     from ddpdoctor.cli.hosts import Opening, open_session
 
     named = [*options["command"], *(str(options[each] or "").partition(":")[0] for each in ("model", "loader"))]
-    opening = Opening(launch, tuple(named), options["wait"], jobs, _has_jobs(tuple(asking)))
+    opening = Opening(
+        launch,
+        tuple(named),
+        options["wait"],
+        jobs,
+        _has_jobs(tuple(asking)),
+        (options["model"], options["batch"]) if options["model"] and options["batch"] else None,
+        options["data"] or "",
+        options["save_folder"] or "",
+    )
     return open_session(opening, facts, stack)
 
 

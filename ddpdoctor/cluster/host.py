@@ -39,7 +39,9 @@ class Host:
 
     ``gloo`` and ``nccl`` are the addresses that these would use there, each with its interface; empty where they have
     none, or are not used. ``port`` is the master's, ``data_port`` that of the listener for the matrix. ``clock`` is in
-    seconds since 1970. ``code`` holds a hash for each file of the training that was named.
+    seconds since 1970. ``code`` holds a hash for each file of the training that was named, ``data`` the sizes of the
+    files of its data. ``save`` is the folder that it saves to, ``save_mark`` the name of the file that this host has
+    written there, ``save_problem`` why it could not; ``sharded`` the line that imports what saves from every rank.
     """
 
     name: str
@@ -61,6 +63,13 @@ class Host:
     variables: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     clock: float = 0.0
+    data: Mapping[str, str] = field(default_factory=dict)
+    data_folder: str = ""
+    data_problem: str = ""
+    save: str = ""
+    save_mark: str = ""
+    save_problem: str = ""
+    sharded: str = ""
 
     @property
     def place(self) -> str:
