@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import TORCHRUN
+from helpers import TORCHRUN, Script
 from namespaces import finish, network
 
 if TYPE_CHECKING:
@@ -417,3 +417,29 @@ def test_folders_are_compared_between_hosts(fresh: Hosts, tmp_path: Path) -> Non
     assert [each.status for each in shared] == [0, 0, 0], shared[0].said
     assert "DDP172" not in shared[0].out
     assert not [each for each in tmp_path.iterdir() if each.name.startswith(".ddpdoctor")]
+
+
+def test_a_command_that_is_still_to_be_started_is_met_for(fresh: Hosts, script: Script) -> None:
+    """The hosts meet where torchrun would, without it: each with another id would wait for the other in silence."""
+    command = ("torchrun", "--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
+    ends = script("import torch.distributed as dist; dist.init_process_group('gloo'); dist.barrier()")
+    only = "rdzv-ids-differ,missing-ranks-at-init,collective-between-hosts-fails"
+    said = []
+    for ids in (("11", "12"), ("11", "11")):
+        running = [
+            fresh.start(
+                host, DDPDOCTOR, "check", "--only", only, "--", *command, f"--rdzv_id={ids[host]}", ends,
+                environ=launched(fresh),
+            )
+            for host in (0, 1)
+        ]  # fmt: skip
+        said.append([finish(process) for process in running])
+
+    broken, healthy = said
+    assert "DDP380" in first_line(broken[0]), broken[0].said
+    assert "host b waits under --rdzv_id=12" in broken[0].out
+    assert "is not rehearsed" in broken[0].out
+    assert broken[0].status == 1
+    assert [each.status for each in healthy] == [0, 0], healthy
+    assert "2 of 2 hosts met" in healthy[0].out
+    assert "rehearsed" in healthy[0].out, healthy[0].said

@@ -129,7 +129,7 @@ def check(**options: Any) -> None:
     if options["verbose"] and options["quiet"]:
         raise click.UsageError("choose one: --verbose or --quiet")
     fail_on = LEVELS[options["fail_on"]]
-    launch = launch_of_several(options["expect"])
+    launch = launch_of_several(options["expect"], options["command"])
     if launch is not None and launch.local_rank:
         click.echo(f"ddpdoctor: local rank {launch.local_rank}: local rank 0 looks at this host", err=True)
         return
@@ -180,7 +180,9 @@ def _examine(  # noqa: PLR0913, PLR0917 - as below
         if session is None or session.speaks:
             show.result(results[-1])
     faults, rehearsed = supply.faults(), None
-    if options["command"]:
+    if options["command"] and not (session is None or session.let_train(results, ends_at)):
+        show.line("Your command is not rehearsed: first mend what keeps the hosts apart.")
+    elif options["command"]:
         from ddpdoctor.watch.rehearse import rehearse
 
         without_deadline()

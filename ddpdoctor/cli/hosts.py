@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -16,8 +15,9 @@ import click
 from ddpdoctor.cluster import agent_store
 from ddpdoctor.cluster.agent_store import KEY
 from ddpdoctor.cluster.code import hashes
+from ddpdoctor.cluster.command import launch_of
 from ddpdoctor.cluster.folders import leave_mark, saves_sharded, sizes, take_mark
-from ddpdoctor.cluster.host import as_data, describe
+from ddpdoctor.cluster.host import describe, host_line
 from ddpdoctor.cluster.joint import DEADLINE, free_port, small_jobs
 from ddpdoctor.cluster.launch import Launch, read_launch
 from ddpdoctor.cluster.meet import meet
@@ -26,7 +26,7 @@ from ddpdoctor.cluster.reported import as_data as findings_data
 from ddpdoctor.cluster.reported import with_reported
 from ddpdoctor.cluster.server import listening
 from ddpdoctor.facets import BadTarget
-from ddpdoctor.findings import Hosts, Report, Table
+from ddpdoctor.findings import Hosts, Report, Severity, Table
 from ddpdoctor.jobs.outcome import Raised, Returned
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from ddpdoctor.cluster.cluster import Cluster
     from ddpdoctor.cluster.host import Host
     from ddpdoctor.examine.target import Target
+    from ddpdoctor.findings import Result
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.jobs.pool import Jobs
 
 
-SMALL, MODEL = "joint", "model"  # the jobs over all hosts
-LINE = "ddpdoctor-host: "
+SMALL, MODEL, TRAIN = "joint", "model", "train"  # jobs over all hosts, and whether their own is rehearsed
 TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable
 REPORTS = 60.0  # seconds that the report waits for other hosts
 
@@ -92,6 +92,13 @@ class Session:
         """Whether this host prints a report: the one that the others came to, and one that met nobody."""
         return self.meeting.client is None
 
+    def let_train(self, results: list[Result], until: float) -> bool:
+        """Whether the training can come to anything, the same on all hosts; the port where they met is left to it."""
+        if self.meeting.server is not None:
+            self.meeting.server.close_door()
+        bad = any(finding.severity is Severity.ERROR for result in results for finding in result.findings)
+        return self.meeting.agree(TRAIN, self.meeting.sound and not bad, until)
+
     def end(self, report: Report, show: Show, ends_at: float) -> Report | None:
         """Return the report of all hosts; None where another one reports, and one line says so."""
         if not self.cluster.met or len(self.cluster.hosts) < self.cluster.expected:
@@ -125,17 +132,20 @@ class Session:
     def _host_line(self) -> str:
         """Return the line by which ``ddpdoctor explain`` puts the logs of hosts together that did not meet."""
         tries = [f"{each.address}:{each.port} {each.ended}" for each in self.cluster.tries]
-        host = as_data(self.cluster.hosts[self.meeting.here])
-        return LINE + json.dumps({"host": host, "tries": tries}, sort_keys=True)
+        return host_line(self.cluster.hosts[self.meeting.here], tries)
 
 
-def launch_of_several(expect: int | None) -> Launch | None:
+def launch_of_several(expect: int | None, command: tuple[str, ...] = ()) -> Launch | None:
     """Return the launch, where it is one of several hosts; ``expect`` is how many the user says there are.
+
+    ``command`` is what is to be rehearsed: torchrun is told by its options where the hosts meet.
 
     Raises:
         BadTarget: several are expected, and nothing says where they meet.
     """
     launch = read_launch(os.environ)
+    if not launch.several:
+        launch = launch_of(command) or launch
     if expect is not None:
         launch = replace(launch, nodes=expect, by=launch.by or f"--expect {expect}")
     if not launch.several:

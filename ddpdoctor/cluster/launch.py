@@ -70,7 +70,8 @@ class Launch:
     """What the environment says; None, and an empty text, where it does not say it.
 
     ``by`` names the variables that show that there are several hosts. ``job`` is what only this job's processes know.
-    ``agent_store``: torchrun holds the master's port, with a store behind it.
+    ``agent_store``: torchrun holds the master's port, with a store behind it. ``rdzv_id``: what a torchrun is told that
+    is still to be started.
     """
 
     launcher: str = ""
@@ -84,6 +85,7 @@ class Launch:
     port: int = DEFAULT_PORT
     job: str = ""
     agent_store: bool = False
+    rdzv_id: str = ""
 
     @property
     def several(self) -> bool:

@@ -65,6 +65,8 @@ class Meeting:
     server: Server | None = None
     client: Client | None = None
     guests: dict[int, Guest] = field(default_factory=dict)
+    sound: bool = False
+    """Whether all hosts came and reach each other, and the jobs over all of them went well so far."""
 
     @property
     def clean(self) -> bool:
@@ -83,9 +85,9 @@ class Meeting:
         count = len(self.cluster.hosts)
         if self.server is not None:
             complete = self.here == 0 and len(self.cluster.hosts) == self.cluster.expected
-            sound = self.clean and complete and not any(each.problem for each in self.cluster.joint)
-            number = port() if sound else 0
-            self.server.announce({stage: number}, list(self.guests.values()))
+            self.sound = self.clean and complete and not any(each.problem for each in self.cluster.joint)
+            number = port() if self.sound else 0
+            self.server.announce({stage: number, "sound": self.sound}, list(self.guests.values()))
             if number:
                 said = {self.here: run(number, self.here, count)}
                 until = time.monotonic() + seconds + LONGER
@@ -97,10 +99,23 @@ class Meeting:
                 self.cluster = replace(self.cluster, joint=self.cluster.joint + joint)
         elif self.client is not None:
             with contextlib.suppress(OSError, ProtocolError, KeyError, TypeError, ValueError):
-                number = int(self.client.hear(time.monotonic() + ROW + ROW)[stage])
+                told = self.client.hear(time.monotonic() + ROW + ROW)
+                number, self.sound = int(told[stage]), told["sound"] is True
                 if number:
                     step, problem = run(number, self.here, count)
                     self.client.tell(stage, step=step[:LONGEST], problem=problem[:LONGEST])
+
+    def agree(self, stage: str, fact: bool, until: float) -> bool:  # noqa: FBT001 - it is the one thing that is told
+        """Tell the others whether something holds, or hear it from the one where all meet; False where it is gone."""
+        if self.server is not None:
+            self.server.announce({stage: fact}, list(self.guests.values()))
+            return fact
+        if self.client is None:
+            return False
+        try:
+            return self.client.hear(until)[stage] is True
+        except (OSError, ProtocolError, KeyError, TypeError):
+            return False
 
     def report(self, findings: list[dict[str, Any]]) -> bool:
         """Tell the server what was found here; whether it has taken it."""

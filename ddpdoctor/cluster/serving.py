@@ -37,7 +37,7 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
         came.append(guest.address)
         present.append(guest)
     came[0] = present[0].ours if present else ""
-    order = sorted(range(len(hosts)), key=lambda each: _by_number(hosts[each]))
+    order = sorted(range(len(hosts)), key=lambda each: _by_number(hosts[each], ours=each == 0))
     listed = tuple(hosts[each] for each in order)
     here = order.index(0)
     seats = {order.index(number + 1): guest for number, guest in enumerate(present)}
@@ -64,8 +64,9 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
     return meeting
 
 
-def _by_number(host: Host) -> tuple[bool, int, str]:
-    return host.node is None, host.node or 0, host.name
+def _by_number(host: Host, *, ours: bool) -> tuple[bool, int, bool, str]:
+    """Order the hosts by their numbers; where the launch gives none, the one where they meet is the first."""
+    return host.node is None, host.node or 0, not ours, host.name
 
 
 def _essence(host: Host) -> Host:

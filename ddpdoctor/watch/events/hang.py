@@ -123,10 +123,24 @@ class Stalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherWaits(Event):
-    """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank."""
+    """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank.
+
+    ``node`` is this one's number where it was given one. The nodes meet at ``host``, whose name leads to ``addresses``
+    here, and ``port``. ``answer``: ``own`` or ``loopback`` where that is this host, ``unknown name``, or how a
+    connection went (``open``, ``refused``, ``filtered``, ``unreachable``); empty where they do not meet at a
+    port. ``holder`` is another program that has the port here. ``line`` describes this host for those who read the
+    logs of all.
+    """
 
     nodes: int
     seconds: float
+    node: int | None = None
+    host: str = ""
+    port: int = 0
+    addresses: tuple[str, ...] = ()
+    answer: str = ""
+    holder: str = ""
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
