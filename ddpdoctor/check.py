@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
     from ddpdoctor.frameworks import FRAMEWORK_WORDS, Framework
     from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
+    from ddpdoctor.host.connections import Peer
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
     from ddpdoctor.host.limits import human_size
@@ -290,6 +291,7 @@ __all__ = [
     "PaddingGathered",
     "Parameter",
     "ParametersHeld",
+    "Peer",
     "PeerLost",
     "Place",
     "Position",
@@ -414,6 +416,7 @@ ROOMS = {
     "examine.model.exam": "ModelExam",
     "examine.model.facts": "TOO_SLOW Buffer Description Difference Parameter is_expanded",
     "examine.model.steps": "BAD_DTYPE EXPANDED KNOWN_ERRORS READY_TWICE UNUSED",
+    "host.connections": "Peer",
     "host.facts": "Facts",
     "host.gpus": "NO_DRIVER Gpu Gpus visible_gpus",
     "host.limits": "human_size",

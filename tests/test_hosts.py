@@ -442,4 +442,4 @@ def test_a_command_that_is_still_to_be_started_is_met_for(fresh: Hosts, script: 
     assert broken[0].status == 1
     assert [each.status for each in healthy] == [0, 0], healthy
     assert "2 of 2 hosts met" in healthy[0].out
-    assert "rehearsed" in healthy[0].out, healthy[0].said
+    assert "went well: 1 rank" in healthy[0].out, healthy[0].said

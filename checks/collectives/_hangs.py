@@ -75,7 +75,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     if Doing.WAITING not in doings:
         return _nobody_waits(doings)
     if not doings & {*GONE, Doing.WORKING} and absent(event, training):
-        return Hang.NEVER_JOINED
+        return Hang.CUT if event.silent else Hang.NEVER_JOINED
     for doing, verdict in (
         *((each, Hang.GONE) for each in GONE),
         (Doing.ENDED, Hang.LEFT),

@@ -113,8 +113,13 @@ class Stalled(Event):
 
     @property
     def silent(self) -> tuple[Peer, ...]:
-        """The hosts that do not answer any more, those first that this host cannot reach."""
-        return tuple(sorted((each for each in self.peers if each.silent), key=lambda each: not each.down))
+        """The hosts that do not answer any more, those first that this host cannot reach.
+
+        One to which no connection came about counts where a rank waits in init_process_group, and tries the others.
+        """
+        joins = any(each.doing is Doing.WAITING and each.operation == "init_process_group" for each in self.ranks)
+        found = (each for each in self.peers if each.silent and (joins or not each.connecting))
+        return tuple(sorted(found, key=lambda each: not each.down))
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""
