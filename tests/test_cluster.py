@@ -76,6 +76,20 @@ LAUNCHES = {
         {"AZUREML_RUN_ID": "r", "AZUREML_NODE_COUNT": "2", "NODE_RANK": "1", "AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"},
         ("AzureML", 2, 1, None, None, "10.0.0.4", 29500),
     ),
+    "AzureML, an MPI job": (
+        {
+            "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "AZ_BATCHAI_MPI_MASTER_NODE": "10.0.0.4",
+        },
+        ("Open MPI", 2, 1, 1, 0, "10.0.0.4", 29500),
+    ),
+    "Ray Train": (
+        {
+            "ACCELERATE_TORCH_DEVICE": "cpu", "NODE_RANK": "1", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
+            "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "41233",
+        },
+        ("Ray Train", 2, 1, 5, 1, "10.0.0.1", 41233),
+    ),
     "deepspeed": (
         {"CROSS_SIZE": "2", "CROSS_RANK": "1", "LOCAL_SIZE": "8", "RANK": "8", "WORLD_SIZE": "16", "LOCAL_RANK": "0"},
         ("deepspeed", 2, 1, 8, 0, "", 29500),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
+STARTS = 60.0  # seconds in which Ray starts a task on a node
 LEVELS = {str(severity): severity for severity in Severity}
 
 
@@ -104,6 +105,7 @@ LEVELS = {str(severity): severity for severity in Severity}
     metavar="SECONDS",
     help="How long the hosts wait for each other.",
 )
+@click.option("--ray", is_flag=True, help="Run the check on each node of the Ray cluster that this host belongs to.")
 @click.option(
     "--data",
     type=str,
@@ -128,6 +130,8 @@ def check(**options: Any) -> None:
     named = _named(options)
     if options["verbose"] and options["quiet"]:
         raise click.UsageError("choose one: --verbose or --quiet")
+    if options["ray"]:
+        sys.exit(_on_ray(options["timeout"] + options["wait"]))
     fail_on = LEVELS[options["fail_on"]]
     launch = launch_of_several(options["expect"], options["command"])
     if launch is not None and launch.local_rank:
@@ -140,6 +144,20 @@ def check(**options: Any) -> None:
             return
         show.report(report, as_mapping(facts))
     sys.exit(report.exit_status(fail_on))
+
+
+def _on_ray(seconds: float) -> int:
+    """Run the same command on each node, and show what they say: the first one reports."""
+    from ddpdoctor.cluster.on_ray import check_on_nodes
+
+    words = sys.argv[sys.argv.index("check") + 1 :]
+    own = words[: words.index("--")] if "--" in words else words
+    args = [each for each in own if each != "--ray"] + words[len(own) :]
+    done = check_on_nodes(args, seconds + GRACE + STARTS)
+    for address, (_, out, err) in done:
+        click.echo("".join(f"{address}: {line}\n" for line in err.splitlines()), err=True, nl=False)
+        click.echo(out, nl=False)
+    return max(status for _, (status, _, _) in done)
 
 
 def _examine(  # noqa: PLR0913, PLR0917 - as below
