@@ -248,6 +248,16 @@ def test_a_host_that_was_never_reached_is_named(script: str) -> None:
     assert slug == "slow-rank"
 
 
+def test_gloo_on_loopback_is_named_where_ranks_wait_for_other_hosts(script: str) -> None:
+    """Which are told to come to that address; where all is well, who is missing is."""
+    waiting = waits(script, 0, "init_process_group", OTHER)
+    event = Stalled(pid=0, time=2.0, ranks=(waiting,), world_size=2, on_loopback="GLOO_SOCKET_IFNAME=lo")
+    (found,) = Dispatcher(CHECKS).see(event)
+
+    assert found.check.slug == "hostname-loopback"
+    assert "GLOO_SOCKET_IFNAME=lo" in found.finding.message
+
+
 def test_a_host_that_does_not_answer_is_named(script: str) -> None:
     """By what the kernel has in vain sent again, or by the interface that is down; one that acknowledges is not."""
     waiting = waits(script, 0, "broadcast", OTHER)

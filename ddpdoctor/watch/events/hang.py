@@ -102,7 +102,8 @@ class Stalled(Event):
 
     ``siblings`` are looked for where fewer ranks are known than the world has. ``outside``: the ranks were never
     watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
-    ``peers`` are the other ends of their connections.
+    ``peers`` are the other ends of their connections. ``on_loopback``: why gloo tells the ranks of other hosts to come
+    to a loopback address, where ranks of this host wait for them in init_process_group; empty where it does not.
     """
 
     ranks: tuple[Position, ...]
@@ -110,6 +111,7 @@ class Stalled(Event):
     siblings: tuple[Sibling, ...] = ()
     outside: bool = False
     peers: tuple[Peer, ...] = ()
+    on_loopback: str = ""
 
     @property
     def silent(self) -> tuple[Peer, ...]:

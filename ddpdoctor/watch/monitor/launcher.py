@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from ddpdoctor.cluster.command import STATIC, TORCHRUN, Rendezvous, rendezvous
+from ddpdoctor.cluster.command import TORCHRUN, Rendezvous, rendezvous
 from ddpdoctor.cluster.host import Host, host_line
 from ddpdoctor.host.network import Network, gather_network, is_loopback, try_connect
 from ddpdoctor.watch.events import LauncherWaits
@@ -36,8 +36,8 @@ def _seen(pid: int, meeting: Rendezvous, seconds: float, *, connected: bool) -> 
     """Try the place where the nodes meet; None where the process has not come so far."""
     network = gather_network()
     addresses = network.resolve(meeting.host).addresses if meeting.at_a_port else ()
-    answer = _answer(network, addresses, meeting.port, meeting.backend) if meeting.at_a_port else ""
-    if not connected and answer in {"", OPEN, OWN, LOOPBACK}:
+    answer = _answer(network, addresses, meeting) if meeting.at_a_port else ""
+    if not connected and (answer in {"", OPEN, OWN} or (answer == LOOPBACK and not meeting.node)):
         return None
     holder = _holder(network, pid, meeting.port) if answer in {OWN, LOOPBACK} else ""
     return LauncherWaits(
@@ -47,12 +47,14 @@ def _seen(pid: int, meeting: Rendezvous, seconds: float, *, connected: bool) -> 
     )  # fmt: skip
 
 
-def _answer(network: Network, addresses: tuple[str, ...], port: int, backend: str) -> str:
+def _answer(network: Network, addresses: tuple[str, ...], meeting: Rendezvous) -> str:
+    port = meeting.port
     if not addresses:
         return UNKNOWN
     if all(map(is_loopback, addresses)):
-        elsewhere = backend == STATIC and OPEN in {try_connect(each, port, CONNECT) for each in addresses}
-        return OPEN if elsewhere else LOOPBACK  # nodes that are started beside each other meet on loopback
+        # Nodes that are started beside each other on one host meet on loopback: the first one waits there.
+        beside = meeting.node and OPEN in {try_connect(each, port, CONNECT) for each in addresses}
+        return OPEN if beside else LOOPBACK
     if any(map(network.owns, addresses)):
         return OWN
     answers = [try_connect(each, port, CONNECT) for each in addresses]
