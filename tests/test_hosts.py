@@ -80,6 +80,11 @@ FAULTS = {
         undo={1: "ip link delete docker0"},
     ),
     "own name on loopback": Fault("DDP301", ("b resolves to 127.0.1.1", "host b"), names={1: {"b": "127.0.1.1"}}),
+    "own name on an address of nobody": Fault(
+        "DDP301",
+        ("b resolves to 10.77.0.99, and no interface of this host has that address", "host b"),
+        names={1: {"b": "10.77.0.99"}},
+    ),
     "mtu": Fault(
         "DDP312",
         ("packets of more than 1400 bytes are lost between b and the other hosts", "dev eth0 mtu 1400   # on b"),

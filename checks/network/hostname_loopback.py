@@ -94,6 +94,30 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
     )
 
 
+@probe
+def by_an_address_of_nobody_here(facts: Facts) -> Iterator[Finding]:
+    """Look whether the name leads to an address of this host at all: gloo takes loopback where it does not."""
+    network = facts.network
+    several = several_hosts(facts.environ)
+    if not several:
+        raise NotRun("no launcher's variable says that several hosts take part")
+    named = network.own.addresses
+    if not named or facts.environ.get("GLOO_SOCKET_IFNAME") or any(map(network.owns, named)):
+        return
+    interface = next(iter(routable_interfaces(network)), None)
+    if interface is not None:
+        yield Finding(
+            f"{network.hostname} resolves to {', '.join(named)}, and no interface of this host has that address: gloo "
+            "tells the other hosts to come to 127.0.0.1",
+            (
+                Evidence(", ".join(named), f"the address of {interface}", f"getaddrinfo({network.hostname})"),
+                Evidence(several, "", "environment"),
+            ),
+            Fix("name the interface on this host", command=f"export GLOO_SOCKET_IFNAME={interface}"),
+            Place(host=network.hostname),
+        )
+
+
 @log_pattern(GLOO_REFUSED, context=(SEVERAL,))
 def between_hosts(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """A rank was told to connect to itself: the peer's host name is a loopback address there."""
