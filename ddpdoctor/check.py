@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         wrappers_in,
     )
     from ddpdoctor.cluster.client import OTHER_JOB, Try
-    from ddpdoctor.cluster.cluster import Cluster, Joint
+    from ddpdoctor.cluster.cluster import DDP_STEP, GRADIENTS, LAYOUT, MODEL_STEP, Cluster, Joint
     from ddpdoctor.cluster.host import Host, host_from
     from ddpdoctor.cluster.launch import several_hosts
     from ddpdoctor.cluster.matrix import Link
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
     from ddpdoctor.frameworks import FRAMEWORK_WORDS, Framework
     from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
+    from ddpdoctor.host.connections import Peer
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.host.gpus import NO_DRIVER, Gpu, Gpus, visible_gpus
     from ddpdoctor.host.limits import human_size
@@ -190,11 +191,15 @@ __all__ = [
     "BAD_DTYPE",
     "COLLECTIVES",
     "DDP",
+    "DDP_STEP",
     "EXPANDED",
     "FRAMEWORKS",
     "FRAMEWORK_WORDS",
+    "GRADIENTS",
     "INIT",
     "KNOWN_ERRORS",
+    "LAYOUT",
+    "MODEL_STEP",
     "NO_DRIVER",
     "OTHER_JOB",
     "OTHER_RANKS",
@@ -290,6 +295,7 @@ __all__ = [
     "PaddingGathered",
     "Parameter",
     "ParametersHeld",
+    "Peer",
     "PeerLost",
     "Place",
     "Position",
@@ -404,7 +410,7 @@ ROOMS = {
         "AVERAGED_COUNTER WRAPPER_NAMES Strip assumed_strip is_averaged is_flat possible_strips wrappers_in"
     ),
     "cluster.client": "OTHER_JOB Try",
-    "cluster.cluster": "Cluster Joint",
+    "cluster.cluster": "DDP_STEP GRADIENTS LAYOUT MODEL_STEP Cluster Joint",
     "cluster.host": "Host host_from",
     "cluster.launch": "several_hosts",
     "cluster.matrix": "Link",
@@ -417,6 +423,7 @@ ROOMS = {
     "examine.model.exam": "ModelExam",
     "examine.model.facts": "TOO_SLOW Buffer Description Difference Parameter is_expanded",
     "examine.model.steps": "BAD_DTYPE EXPANDED KNOWN_ERRORS READY_TWICE UNUSED",
+    "host.connections": "Peer",
     "host.facts": "Facts",
     "host.gpus": "NO_DRIVER Gpu Gpus visible_gpus",
     "host.limits": "human_size",

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ddpdoctor.cluster.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.cluster import Cluster
+from ddpdoctor.cluster.command import launch_of
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import LAUNCHERS, Launch, first_host, read_launch
 from ddpdoctor.cluster.matrix import Link, row_data, row_from
@@ -75,6 +76,20 @@ LAUNCHES = {
         {"AZUREML_RUN_ID": "r", "AZUREML_NODE_COUNT": "2", "NODE_RANK": "1", "AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"},
         ("AzureML", 2, 1, None, None, "10.0.0.4", 29500),
     ),
+    "AzureML, an MPI job": (
+        {
+            "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "AZ_BATCHAI_MPI_MASTER_NODE": "10.0.0.4",
+        },
+        ("Open MPI", 2, 1, 1, 0, "10.0.0.4", 29500),
+    ),
+    "Ray Train": (
+        {
+            "ACCELERATE_TORCH_DEVICE": "cpu", "NODE_RANK": "1", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
+            "LOCAL_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "41233",
+        },
+        ("Ray Train", 2, 1, 5, 1, "10.0.0.1", 41233),
+    ),
     "deepspeed": (
         {"CROSS_SIZE": "2", "CROSS_RANK": "1", "LOCAL_SIZE": "8", "RANK": "8", "WORLD_SIZE": "16", "LOCAL_RANK": "0"},
         ("deepspeed", 2, 1, 8, 0, "", 29500),
@@ -112,6 +127,34 @@ def test_each_launcher_is_read_by_the_variables_that_it_sets(name: str) -> None:
 def test_a_launch_that_does_not_say_several_hosts_is_none(environ: dict[str, str]) -> None:
     """Nothing listens beyond loopback then, and nobody is waited for: not in the script of a batch job either."""
     assert not read_launch(environ).several
+
+
+COMMANDS = {
+    "torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=a:29511 --rdzv_id 7 train.py": (2, None, "a", 29511, "7"),
+    "torchrun --nnodes 2:4 --rdzv-backend c10d --rdzv-endpoint=a t.py": (2, None, "a", 29400, ""),
+    "torchrun --nnodes=2 --nproc_per_node 8 --node_rank=1 --master_addr=10.0.0.1 t.py --master_addr=x": (
+        2, 1, "10.0.0.1", 29500, "",
+    ),
+    "python -u -m torch.distributed.run --nnodes=3 --node-rank 2 --rdzv_endpoint=[fd00::1]:1234 -m pkg.train": (
+        3, 2, "fd00::1", 1234, "",
+    ),
+    "accelerate launch --num_machines 2 --machine_rank 1 --main_process_ip a --main_process_port 3000 t.py": (
+        2, 1, "a", 3000, "",
+    ),
+    "torchrun --standalone --nproc_per_node=2 train.py": None,
+    "torchrun --nnodes=2 --rdzv_backend=etcd-v2 --rdzv_endpoint=e:2379 train.py": None,
+    "python train.py --nnodes=2": None,
+    "": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_tells_where_its_hosts_meet(command: str) -> None:
+    """By the launcher's own options, in both spellings; options of the script are none of it."""
+    launch = launch_of(command.split())
+    told = launch and (launch.nodes, launch.node, launch.master, launch.port, launch.rdzv_id)
+
+    assert told == COMMANDS[command]
 
 
 @given(st.dictionaries(st.sampled_from(sorted({s for each in LAUNCHERS for s in each.signs})), st.text(max_size=12)))

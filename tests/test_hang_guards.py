@@ -237,6 +237,27 @@ def test_a_call_of_one_rank_is_named_where_the_others_are_on_other_hosts(tmp_pat
     assert "rank 1, which this host does not see, has not come" in message
 
 
+def test_a_host_that_was_never_reached_is_named(script: str) -> None:
+    """Where a rank waits in init_process_group; elsewhere a connection in vain is that of another library."""
+    tried = Peer("10.0.0.1", "10.0.0.9", 0, 4, "eth0", connecting=41233)
+
+    [(slug, message, line)] = of_two_hosts(waits(script, 0, "init_process_group", OTHER), tried)
+    assert (slug, line) == ("peer-connection-lost", OTHER)
+    assert "no connection to 10.0.0.9: this host has tried port 41233 there 5 times" in message
+    [(slug, message, line)] = of_two_hosts(waits(script, 0, "broadcast", OTHER), tried)
+    assert slug == "slow-rank"
+
+
+def test_gloo_on_loopback_is_named_where_ranks_wait_for_other_hosts(script: str) -> None:
+    """Which are told to come to that address; where all is well, who is missing is."""
+    waiting = waits(script, 0, "init_process_group", OTHER)
+    event = Stalled(pid=0, time=2.0, ranks=(waiting,), world_size=2, on_loopback="GLOO_SOCKET_IFNAME=lo")
+    (found,) = Dispatcher(CHECKS).see(event)
+
+    assert found.check.slug == "hostname-loopback"
+    assert "GLOO_SOCKET_IFNAME=lo" in found.finding.message
+
+
 def test_a_host_that_does_not_answer_is_named(script: str) -> None:
     """By what the kernel has in vain sent again, or by the interface that is down; one that acknowledges is not."""
     waiting = waits(script, 0, "broadcast", OTHER)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import TORCHRUN
+from helpers import TORCHRUN, Script
 from namespaces import finish, network
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ FAULTS = {
         undo={1: "ip link delete docker0"},
     ),
     "own name on loopback": Fault("DDP301", ("b resolves to 127.0.1.1", "host b"), names={1: {"b": "127.0.1.1"}}),
+    "own name on an address of nobody": Fault(
+        "DDP301",
+        ("b resolves to 10.77.0.99, and no interface of this host has that address", "host b"),
+        names={1: {"b": "10.77.0.99"}},
+    ),
     "mtu": Fault(
         "DDP312",
         ("packets of more than 1400 bytes are lost between b and the other hosts", "dev eth0 mtu 1400   # on b"),
@@ -327,3 +332,119 @@ def test_ctrl_c_on_one_host_ends_the_others(fresh: Hosts) -> None:
     assert done[0].status == 130
     assert done[1].status == 1
     assert "DDP355" in first_line(done[1]), done[1].said
+
+
+MODEL = """
+import torch
+def build(): return torch.nn.Linear(4, {out})
+def batch(): return torch.randn(2, 4)
+"""
+OTHER_TORCH = """
+import sys
+class Patched:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch.nn.parallel.distributed":
+            sys.meta_path.remove(self)
+            import importlib.util
+            spec = importlib.util.find_spec(name)
+            run = spec.loader.exec_module
+            def exec_module(module):
+                run(module)
+                ours = module.DistributedDataParallel
+                class Halving(ours):
+                    def __init__(self, module, *args, **kwargs):
+                        super().__init__(module, *args, **kwargs)
+                        for each in module.parameters():
+                            each.register_hook(lambda gradient: gradient * 0.5)
+                module.DistributedDataParallel = Halving
+            spec.loader.exec_module = exec_module
+            return spec
+sys.meta_path.insert(0, Patched())
+"""
+
+
+def test_the_small_jobs_run_over_all_hosts(fresh: Hosts, tmp_path: Path) -> None:
+    """With the user's model as well; on a host whose torch is patched the gradients are wrong, and it is named."""
+    (tmp_path / "model.py").write_text(MODEL.format(out=2))
+    (tmp_path / "sitecustomize.py").write_text(OTHER_TORCH)
+    targets = (f"--model={tmp_path}/model.py:build", f"--batch={tmp_path}/model.py:batch")
+    only = ("--only", "collective-between-hosts-fails,gradients-differ-between-hosts,model-differs-between-hosts")
+    two = {host: {"NNODES": "2"} for host in (0, 1)}
+    healthy = fresh.check(*only, *targets, "--format", "json", hosts=[0, 1], each=two)
+    report = json.loads(healthy[0].out)
+
+    assert {each["status"] for each in report["results"]} == {"passed"}, healthy[0].said
+    patched = {**two[1], "PYTHONPATH": str(tmp_path)}
+    broken = fresh.check(*only, hosts=[0, 1], each={**two, 1: patched})
+    assert "DDP338" in first_line(broken[0]), broken[0].said
+    assert "a small model under DDP over 2 hosts leaves wrong gradients" in broken[0].out
+
+
+def test_a_model_that_one_host_builds_otherwise_is_named(fresh: Hosts, tmp_path: Path) -> None:
+    """Its file is at the same path there, and another one."""
+    (tmp_path / "model.py").write_text(
+        "import torch, socket\n"
+        "def build(): return torch.nn.Linear(4, 2 + (socket.gethostname() == 'b'))\n"
+        "def batch(): return torch.randn(2, 4)\n"
+    )
+    targets = (f"--model={tmp_path}/model.py:build", f"--batch={tmp_path}/model.py:batch")
+    done = fresh.check("--only", "model-differs-between-hosts,DDP314", *targets)
+
+    assert "DDP141" in first_line(done[0]), done[0].said
+    assert "host 1 (b) builds another model" in done[0].out
+
+
+def test_folders_are_compared_between_hosts(fresh: Hosts, tmp_path: Path) -> None:
+    """A copy that is not complete, a folder that one host cannot write to, and one that hosts do not share."""
+    for host in range(3):
+        for name in range(3 - (host == 1)):
+            (tmp_path / f"data{host}").mkdir(exist_ok=True)
+            (tmp_path / f"data{host}" / f"{name}.tar").write_bytes(b"x" * 10)
+    (tmp_path / "own").mkdir()
+    only = ("--only", "data-differs-between-hosts,save-folder-not-shared,save-folder-not-writable")
+    running = [
+        fresh.start(
+            host, "sh", "-c", 'mount --bind "$1" "$2"; mount -t tmpfs -o "$3" t "$4"; shift 4; exec "$@"', "sh",
+            str(tmp_path / f"data{host}"), str(tmp_path / "data0"), "ro" if host == 2 else "rw", str(tmp_path / "own"),
+            sys.executable, "-m", "ddpdoctor", "check", *only,
+            f"--data={tmp_path}/data0", f"--save-folder={tmp_path}/own",
+        )
+        for host in range(3)
+    ]  # fmt: skip
+    apart = [finish(process) for process in running]
+    shared = fresh.check(*only, f"--data={tmp_path}/data2", f"--save-folder={tmp_path}")
+
+    assert apart[2].status in (0, 1), apart[2].said
+    assert "2.tar" in first_line(apart[0])
+    assert "is missing on host 1 (b)" in first_line(apart[0]), apart[0].said
+    assert f"host 2 (c) cannot write to {tmp_path}/own: Read-only file system" in apart[0].out
+    assert "note DDP172 save-folder-not-shared: each host has a folder of its own" in apart[0].out
+    assert [each.status for each in shared] == [0, 0, 0], shared[0].said
+    assert "DDP172" not in shared[0].out
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".ddpdoctor")]
+
+
+def test_a_command_that_is_still_to_be_started_is_met_for(fresh: Hosts, script: Script) -> None:
+    """The hosts meet where torchrun would, without it: each with another id would wait for the other in silence."""
+    command = ("torchrun", "--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
+    ends = script("import torch.distributed as dist; dist.init_process_group('gloo'); dist.barrier()")
+    only = "rdzv-ids-differ,missing-ranks-at-init,collective-between-hosts-fails"
+    said = []
+    for ids in (("11", "12"), ("11", "11")):
+        running = [
+            fresh.start(
+                host, DDPDOCTOR, "check", "--only", only, "--", *command, f"--rdzv_id={ids[host]}", ends,
+                environ=launched(fresh),
+            )
+            for host in (0, 1)
+        ]  # fmt: skip
+        said.append([finish(process) for process in running])
+
+    broken, healthy = said
+    assert "DDP380" in first_line(broken[0]), broken[0].said
+    assert "host b waits under --rdzv_id=12" in broken[0].out
+    assert "is not rehearsed" in broken[0].out
+    assert broken[0].status == 1
+    assert [each.status for each in healthy] == [0, 0], healthy
+    assert "2 of 2 hosts met" in healthy[0].out
+    assert "went well: 1 rank" in healthy[0].out, healthy[0].said

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from helpers import TORCHRUN, Port, Run, Script
 
-from ddpdoctor.watch.monitor.launcher import nodes_of
+from ddpdoctor.cluster.command import rendezvous
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,15 @@ from ddpdoctor.watch.monitor.launcher import nodes_of
         ("/env/bin/python /env/bin/torchrun --nproc_per_node 2 --nnodes 2:4 train.py", 2),
         ("python -m torch.distributed.run --nnodes=1:4 train.py", 1),
         ("torchrun --standalone train.py --nnodes=2", 1),
-        ("python train.py --nnodes=2", 1),
+        ("python train.py --nnodes=2", None),
         ("torchrun --nnodes=$N train.py", 1),
     ],
 )
-def test_how_many_nodes_a_command_waits_for(command: str, nodes: int) -> None:
+def test_how_many_nodes_a_command_waits_for(command: str, nodes: int | None) -> None:
     """The least number that the launcher is told; an argument of the script is none of it."""
-    assert nodes_of(command.split()) == nodes
+    meeting = rendezvous(command.split())
+
+    assert (None if meeting is None else meeting.nodes) == nodes
 
 
 @pytest.mark.usefixtures("no_process_left")

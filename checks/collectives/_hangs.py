@@ -59,6 +59,7 @@ class Hang(enum.Enum):
     SAME = "all ranks wait in the same collective"
     DIVERGED = "ranks are at different places"
     CUT = "another host does not answer any more"
+    ON_LOOPBACK = "other hosts are told to come to a loopback address"
     UNSEEN = "all ranks of this host wait, for others that are not seen from here"
 
 
@@ -79,7 +80,7 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
     if Doing.WAITING not in doings:
         return _nobody_waits(doings)
     if not doings & {*GONE, Doing.WORKING} and absent(event, training):
-        return Hang.NEVER_JOINED
+        return Hang.CUT if event.silent else Hang.ON_LOOPBACK if event.on_loopback else Hang.NEVER_JOINED
     for doing, verdict in (
         *((each, Hang.GONE) for each in GONE),
         (Doing.ENDED, Hang.LEFT),

@@ -2,8 +2,9 @@
 
 ## What happens
 
-Names, ports and packets are right, and gloo still cannot add up a megabyte over one rank of each host: versions of
-torch that do not understand each other, another interface than the one that was tried, or a limit on one host.
+Names, ports and packets are right, and gloo still cannot add up a megabyte over one rank of each host, broadcast it or
+gather from all: versions of torch that do not understand each other, another interface than the one that was tried, or
+a limit on one host.
 
 ## How to be sure
 
@@ -15,7 +16,8 @@ Read what the ranks said; it is torch's own message. `ddpdoctor explain` knows m
 
 ## Versions and sources
 
-Holds for all versions of torch; the job is an `all_reduce` of 1 MB with the backend gloo.
+Holds for all versions of torch; the jobs are an `all_reduce` and a `broadcast` of 1 MB, an `all_gather`
+and a step under DDP, with the backend gloo.
 """
 
 from __future__ import annotations
@@ -23,13 +25,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
+from ddpdoctor.check import (
+    DDP_STEP,
+    GRADIENTS,
+    LAYOUT,
+    MODEL_STEP,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Place,
+    Severity,
+    probe,
+)
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Cluster, Jobs
+    from ddpdoctor.check import Cluster, Jobs, Joint
 
 
 AILMENT = Ailment("DDP314", Severity.ERROR)
+TOLD_BY_OTHERS = (DDP_STEP, GRADIENTS, LAYOUT, MODEL_STEP, "model")  # the last one did not come so far
+ARTICLES = {
+    "all_reduce": "an all_reduce of 1 MB",
+    "broadcast": "a broadcast of 1 MB",
+    "all_gather": "an all_gather",
+}
 
 
 @probe
@@ -38,11 +59,14 @@ def over_all_hosts(cluster: Cluster, jobs: Jobs) -> Iterator[Finding]:
     del jobs
     if not cluster.joint:
         raise NotRun("a job over all hosts is run where all of them came and reach each other, and have torch")
-    failed = [each for each in cluster.joint if each.problem and not each.problem.startswith("it did not run")]
+    failed = [each for each in cluster.joint if each.problem and each.step not in TOLD_BY_OTHERS]
+    failed = [each for each in failed if not each.problem.startswith("it did not run")]
+    failed.sort(key=_lost_another)
     if failed:
         names = ", ".join(cluster.hosts[each.host].name for each in failed)
+        step = next((each.step for each in failed if each.step), "job")
         yield Finding(
-            f"an all_reduce of 1 MB over {len(cluster.hosts)} hosts failed on {names}",
+            f"{ARTICLES.get(step, 'the ' + step)} over {len(cluster.hosts)} hosts failed on {names}",
             tuple(
                 Evidence(
                     " ".join(each.problem.split())[:400], "the sum", f"{each.backend}, {cluster.hosts[each.host].place}"
@@ -55,3 +79,8 @@ def over_all_hosts(cluster: Cluster, jobs: Jobs) -> Iterator[Finding]:
             ),
             Place(host=cluster.hosts[failed[0].host].name),
         )
+
+
+def _lost_another(each: Joint) -> bool:
+    """Whether a host says no more than that another one has gone: that one comes first."""
+    return "Read error" in each.problem or "closed by peer" in each.problem

@@ -47,13 +47,16 @@ from ddpdoctor.check import (
     Place,
     Record,
     Severity,
+    Stalled,
     is_loopback,
     log_pattern,
+    place,
     probe,
     several_hosts,
 )
 
 from .._hosts import routable_interfaces
+from ..collectives._hangs import Hang, on_hang, short
 from ._peers import GLOO_REFUSED, loopback
 
 if TYPE_CHECKING:
@@ -89,6 +92,30 @@ def by_its_name(facts: Facts) -> Iterator[Finding]:
         Place(host=network.hostname),
         severity=Severity.ERROR if several else Severity.NOTE,
     )
+
+
+@probe
+def by_an_address_of_nobody_here(facts: Facts) -> Iterator[Finding]:
+    """Look whether the name leads to an address of this host at all: gloo takes loopback where it does not."""
+    network = facts.network
+    several = several_hosts(facts.environ)
+    if not several:
+        raise NotRun("no launcher's variable says that several hosts take part")
+    named = network.own.addresses
+    if not named or facts.environ.get("GLOO_SOCKET_IFNAME") or any(map(network.owns, named)):
+        return
+    interface = next(iter(routable_interfaces(network)), None)
+    if interface is not None:
+        yield Finding(
+            f"{network.hostname} resolves to {', '.join(named)}, and no interface of this host has that address: gloo "
+            "tells the other hosts to come to 127.0.0.1",
+            (
+                Evidence(", ".join(named), f"the address of {interface}", f"getaddrinfo({network.hostname})"),
+                Evidence(several, "", "environment"),
+            ),
+            Fix("name the interface on this host", command=f"export GLOO_SOCKET_IFNAME={interface}"),
+            Place(host=network.hostname),
+        )
 
 
 @log_pattern(GLOO_REFUSED, context=(SEVERAL,))
@@ -153,4 +180,23 @@ def _on_each_host(nodes: tuple[str, ...]) -> str:
         f"export GLOO_SOCKET_IFNAME=$(ip route get $(getent ahostsv4 {shlex.quote(nodes[node == nodes[0]])} | "
         f"awk '{{print $1; exit}}') | grep -oP 'dev \\K\\S+')   # on {node}"
         for node in nodes[:MOST]
+    )
+
+
+@on_hang(Hang.ON_LOOPBACK)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield why no rank of another host can come to this one's."""
+    waiting = event.ranks[0]
+    yield Finding(
+        f"gloo tells the ranks of other hosts to come to a loopback address: {event.on_loopback}; rank {waiting.rank} "
+        f"waits in init_process_group at {short(waiting.site)}",
+        (
+            Evidence(event.on_loopback, "an address that other hosts reach", "this host"),
+            Evidence(f"{len(event.ranks)} of {event.world_size} ranks are here", "", "this host"),
+        ),
+        Fix(
+            "name the interface that leads to the other hosts, on this host",
+            command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the one with the address that they know",
+        ),
+        place(waiting.site, rank=waiting.rank),
     )

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -51,6 +52,9 @@ from ddpdoctor.check import (
 
 from ..collectives._hangs import Hang, on_hang, seen, short
 from ._peers import BOOTSTRAP, name
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Peer
 
 AILMENT = Ailment("DDP343", Severity.ERROR)
 CLOSED = (
@@ -115,6 +119,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             place(waiting.site, rank=waiting.rank),
         )
         return
+    if gone.connecting:
+        yield _never_reached(event, gone, waits)
+        return
     yield Finding(
         f"{gone.peer} has stopped answering: its kernel acknowledges nothing of what this host sends; {waits}",
         (
@@ -130,5 +137,36 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         ambiguity=Ambiguity(
             (f"the host {gone.peer} is down or frozen", "the network to it broke", "large packets are lost (MTU)"),
             f"ping -c 3 {gone.peer}; ping -c 3 -M do -s 1472 {gone.peer}",
+        ),
+    )
+
+
+def _never_reached(event: Stalled, gone: Peer, waits: str) -> Finding:
+    """Return that a rank tries to reach another one, whose address it was told, and no packet comes back."""
+    first = event.ranks[0]
+    return Finding(
+        f"no connection to {gone.peer}: this host has tried port {gone.connecting} there {gone.tries + 1} times, and "
+        f"nothing comes back; {waits}",
+        (
+            Evidence(
+                f"{gone.tries + 1} packets to {gone.peer}:{gone.connecting}, no answer",
+                "a connection, or a refusal, at once",
+                f"from {gone.local} ({gone.interface or 'no interface'})",
+            ),
+            *seen(event),
+        ),
+        Fix(
+            f"open all TCP ports between this host and {gone.peer}; if no host has that address, correct what its name "
+            "resolves to there, or GLOO_SOCKET_IFNAME",
+            command="ddpdoctor check -- torchrun ...   # on each host, with its own options: names the host",
+        ),
+        place(first.site, rank=first.rank),
+        ambiguity=Ambiguity(
+            (
+                f"a firewall on {gone.peer}, or between, drops the packets",
+                f"no host has {gone.peer}: the name of the rank's host resolves to an old address",
+                f"{gone.peer} is an interface that is not connected with this host",
+            ),
+            f"ping -c 3 {gone.peer}; nc -zv -w 5 {gone.peer} {gone.connecting}",
         ),
     )

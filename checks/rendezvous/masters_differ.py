@@ -49,7 +49,58 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
     hosts = hosts_in(record, log)
     if comparable(hosts):
         yield from _differ(hosts, "port", "MASTER_PORT")
-        yield from _differ(hosts, "master", "MASTER_ADDR")
+        if all(host.master_at for host in hosts):
+            yield from _lead_elsewhere(hosts)
+        else:
+            yield from _differ(hosts, "master", "MASTER_ADDR")
+
+
+def _lead_elsewhere(hosts: tuple[Host, ...]) -> Iterator[Finding]:
+    """Compare which host the master's name leads to: one may know it by its name, another by its address."""
+    values = groups(hosts, lambda host: _master_of(host, hosts))
+    if len(values) < 2:  # noqa: PLR2004 - to differ takes two
+        return
+    (right, same), (wrong, others), *_ = values
+    odd, usual = others[0], same[0]
+    if len(same) == len(others) and (odd.node == 0 or odd.name in _named(usual)):
+        right, wrong, odd, usual = wrong, right, usual, odd
+    yield Finding(
+        f"{odd.place} takes {wrong} for the master ({odd.master}), and {usual.place} {right} ({usual.master})",
+        tuple(
+            Evidence(f"{host.name}: {host.master} is {host.master_at}, {master}", "one host for all", host.launcher)
+            for master, its in values
+            for host in its[:4]
+        ),
+        Fix(
+            "give all hosts the address of one of them",
+            command=f"torchrun ... --rdzv_endpoint={_address(usual, right, hosts)}:{usual.port}   # or --master_addr; "
+            "on all hosts",
+        ),
+        Place(variable="MASTER_ADDR", host=odd.name),
+    )
+
+
+def _master_of(host: Host, hosts: tuple[Host, ...]) -> str:
+    """Return the name of the host that has the address to which a host's master leads; the address where none has."""
+    addresses = host.master_at.split()
+    if any(address in host.addresses or _is_loopback(address) for address in addresses):
+        return host.name
+    return next((each.name for each in hosts if set(addresses) & set(each.addresses)), addresses[0])
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def _named(host: Host) -> tuple[str, ...]:
+    return (host.master, *host.master_at.split())
+
+
+def _address(host: Host, master: str, hosts: tuple[Host, ...]) -> str:
+    """Return an address of the master that another host can use."""
+    own = next((each for each in hosts if each.name == master), host)
+    usable = [each for each in own.addresses if not _is_loopback(each) and not each.lower().startswith("fe80:")]
+    return next(iter(usable), host.master)
 
 
 def _differ(hosts: tuple[Host, ...], name: str, variable: str) -> Iterator[Finding]:

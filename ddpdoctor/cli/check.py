@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
+STARTS = 60.0  # seconds in which Ray starts a task on a node
 LEVELS = {str(severity): severity for severity in Severity}
 
 
@@ -104,6 +105,19 @@ LEVELS = {str(severity): severity for severity in Severity}
     metavar="SECONDS",
     help="How long the hosts wait for each other.",
 )
+@click.option("--ray", is_flag=True, help="Run the check on each node of the Ray cluster that this host belongs to.")
+@click.option(
+    "--data",
+    type=str,
+    metavar="FOLDER",
+    help="The training's data; several hosts compare the names and sizes of its files.",
+)
+@click.option(
+    "--save-folder",
+    type=str,
+    metavar="FOLDER",
+    help="Where the training saves; several hosts try whether each can write there, and whether they share it.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def check(**options: Any) -> None:
     """Check this machine, your model, loader and checkpoint.
@@ -116,8 +130,10 @@ def check(**options: Any) -> None:
     named = _named(options)
     if options["verbose"] and options["quiet"]:
         raise click.UsageError("choose one: --verbose or --quiet")
+    if options["ray"]:
+        sys.exit(_on_ray(options["timeout"] + options["wait"]))
     fail_on = LEVELS[options["fail_on"]]
-    launch = launch_of_several(options["expect"])
+    launch = launch_of_several(options["expect"], options["command"])
     if launch is not None and launch.local_rank:
         click.echo(f"ddpdoctor: local rank {launch.local_rank}: local rank 0 looks at this host", err=True)
         return
@@ -128,6 +144,20 @@ def check(**options: Any) -> None:
             return
         show.report(report, as_mapping(facts))
     sys.exit(report.exit_status(fail_on))
+
+
+def _on_ray(seconds: float) -> int:
+    """Run the same command on each node, and show what they say: the first one reports."""
+    from ddpdoctor.cluster.on_ray import check_on_nodes
+
+    words = sys.argv[sys.argv.index("check") + 1 :]
+    own = words[: words.index("--")] if "--" in words else words
+    args = [each for each in own if each != "--ray"] + words[len(own) :]
+    done = check_on_nodes(args, seconds + GRACE + STARTS)
+    for address, (_, out, err) in done:
+        click.echo("".join(f"{address}: {line}\n" for line in err.splitlines()), err=True, nl=False)
+        click.echo(out, nl=False)
+    return max(status for _, (status, _, _) in done)
 
 
 def _examine(  # noqa: PLR0913, PLR0917 - as below
@@ -168,7 +198,9 @@ def _examine(  # noqa: PLR0913, PLR0917 - as below
         if session is None or session.speaks:
             show.result(results[-1])
     faults, rehearsed = supply.faults(), None
-    if options["command"]:
+    if options["command"] and not (session is None or session.let_train(results, ends_at)):
+        show.line("Your command is not rehearsed: first mend what keeps the hosts apart.")
+    elif options["command"]:
         from ddpdoctor.watch.rehearse import rehearse
 
         without_deadline()
@@ -196,7 +228,16 @@ def _session(  # noqa: PLR0913, PLR0917 - what a run has at hand
     from ddpdoctor.cli.hosts import Opening, open_session
 
     named = [*options["command"], *(str(options[each] or "").partition(":")[0] for each in ("model", "loader"))]
-    opening = Opening(launch, tuple(named), options["wait"], jobs, _has_jobs(tuple(asking)))
+    opening = Opening(
+        launch,
+        tuple(named),
+        options["wait"],
+        jobs,
+        _has_jobs(tuple(asking)),
+        (options["model"], options["batch"]) if options["model"] and options["batch"] else None,
+        options["data"] or "",
+        options["save_folder"] or "",
+    )
     return open_session(opening, facts, stack)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,8 +15,10 @@ import click
 from ddpdoctor.cluster import agent_store
 from ddpdoctor.cluster.agent_store import KEY
 from ddpdoctor.cluster.code import hashes
-from ddpdoctor.cluster.host import as_data, describe
-from ddpdoctor.cluster.joint import DEADLINE, add_up, free_port
+from ddpdoctor.cluster.command import launch_of
+from ddpdoctor.cluster.folders import leave_mark, saves_sharded, sizes, take_mark
+from ddpdoctor.cluster.host import describe, host_line
+from ddpdoctor.cluster.joint import DEADLINE, free_port, small_jobs
 from ddpdoctor.cluster.launch import Launch, read_launch
 from ddpdoctor.cluster.meet import meet
 from ddpdoctor.cluster.meeting import Board, Invitation, Meeting
@@ -24,34 +26,47 @@ from ddpdoctor.cluster.reported import as_data as findings_data
 from ddpdoctor.cluster.reported import with_reported
 from ddpdoctor.cluster.server import listening
 from ddpdoctor.facets import BadTarget
-from ddpdoctor.findings import Hosts, Report, Table
+from ddpdoctor.findings import Hosts, Report, Severity, Table
 from ddpdoctor.jobs.outcome import Raised, Returned
 
 if TYPE_CHECKING:
     from ddpdoctor.cli.show import Show
     from ddpdoctor.cluster.cluster import Cluster
+    from ddpdoctor.cluster.host import Host
+    from ddpdoctor.examine.target import Target
+    from ddpdoctor.findings import Result
     from ddpdoctor.host.facts import Facts
     from ddpdoctor.jobs.pool import Jobs
 
 
-LINE = "ddpdoctor-host: "
+SMALL, MODEL, TRAIN = "joint", "model", "train"  # jobs over all hosts, and whether their own is rehearsed
 TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable
 REPORTS = 60.0  # seconds that the report waits for other hosts
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How the meeting is to be: the training's ``files`` are compared; ``joint``: a job runs over all hosts."""
+    """How the meeting is to be: the training's ``files`` are compared; ``joint``: jobs run over all hosts.
+
+    ``model`` and its batch are trained over all hosts, ``data`` is compared, and ``save`` is where the training saves.
+    """
 
     launch: Launch
     files: tuple[str, ...]
     wait: float
     jobs: Callable[[], Jobs]
     joint: bool
+    model: tuple[Target, Target] | None = None
+    data: str = ""
+    save: str = ""
 
     def port(self) -> int:
-        """Return a port for the job over all hosts; 0 for none."""
+        """Return a port for the small jobs over all hosts; 0 for none."""
         return free_port() if self.joint else 0
+
+    def model_port(self) -> int:
+        """Return a port for the job with the user's model; 0 for none."""
+        return free_port() if self.joint and self.model else 0
 
 
 @dataclass(slots=True)
@@ -76,6 +91,13 @@ class Session:
     def speaks(self) -> bool:
         """Whether this host prints a report: the one that the others came to, and one that met nobody."""
         return self.meeting.client is None
+
+    def let_train(self, results: list[Result], until: float) -> bool:
+        """Whether the training can come to anything, the same on all hosts; the port where they met is left to it."""
+        if self.meeting.server is not None:
+            self.meeting.server.close_door()
+        bad = any(finding.severity is Severity.ERROR for result in results for finding in result.findings)
+        return self.meeting.agree(TRAIN, self.meeting.sound and not bad, until)
 
     def end(self, report: Report, show: Show, ends_at: float) -> Report | None:
         """Return the report of all hosts; None where another one reports, and one line says so."""
@@ -110,17 +132,20 @@ class Session:
     def _host_line(self) -> str:
         """Return the line by which ``ddpdoctor explain`` puts the logs of hosts together that did not meet."""
         tries = [f"{each.address}:{each.port} {each.ended}" for each in self.cluster.tries]
-        host = as_data(self.cluster.hosts[self.meeting.here])
-        return LINE + json.dumps({"host": host, "tries": tries}, sort_keys=True)
+        return host_line(self.cluster.hosts[self.meeting.here], tries)
 
 
-def launch_of_several(expect: int | None) -> Launch | None:
+def launch_of_several(expect: int | None, command: tuple[str, ...] = ()) -> Launch | None:
     """Return the launch, where it is one of several hosts; ``expect`` is how many the user says there are.
+
+    ``command`` is what is to be rehearsed: torchrun is told by its options where the hosts meet.
 
     Raises:
         BadTarget: several are expected, and nothing says where they meet.
     """
     launch = read_launch(os.environ)
+    if not launch.several:
+        launch = launch_of(command) or launch
     if expect is not None:
         launch = replace(launch, nodes=expect, by=launch.by or f"--expect {expect}")
     if not launch.several:
@@ -138,16 +163,45 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     launch = opening.launch
     data = stack.enter_context(listening(0))  # nobody reads it: the kernel answers for it
     host = describe(facts, launch, hashes(opening.files), data.getsockname()[1], time.time())
+    host = _with_folders(host, opening, stack)
     token = (os.environ.get(TOKEN) or launch.job or "by hand").encode()
     patient = "KUBERNETES_SERVICE_HOST" in facts.environ
     board = _board(opening) if launch.agent_store else None
     invitation = Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say, patient, board)
     meeting = meet(invitation, stack)
     if meeting.cluster.met:
-        meeting.run_joint(
-            lambda port, rank, size: _joint(opening.jobs, facts, (host.master, port, rank, size)), opening.port
-        )
+        _run_jobs(meeting, opening, facts)
     return Session(meeting, launch, facts)
+
+
+def _with_folders(host: Host, opening: Opening, stack: ExitStack) -> Host:
+    """Return what this host says, with its folders; the file in the one that is saved to is removed at the end."""
+    if opening.data:
+        found, problem = sizes(opening.data)
+        host = replace(host, data=found, data_folder=opening.data, data_problem=problem)
+    if opening.save:
+        mark = f".ddpdoctor-{secrets.token_hex(8)}"
+        stack.callback(take_mark, opening.save, mark)
+        problem = leave_mark(opening.save, mark)
+        host = replace(host, save=opening.save, save_mark=mark, save_problem=problem)
+    return replace(host, sharded=saves_sharded(opening.files))
+
+
+def _run_jobs(meeting: Meeting, opening: Opening, facts: Facts) -> None:
+    """Run the small jobs over all hosts; where they went well, a step of the user's model."""
+    master = opening.launch.master
+
+    def small(*where: int) -> tuple[str, str]:
+        return _joint(opening.jobs, facts, DEADLINE, small_jobs, master, *where)
+
+    from ddpdoctor.checkup.model_job import MODEL_DEADLINE, model_job
+
+    def with_model(*where: int) -> tuple[str, str]:
+        step, problem = _joint(opening.jobs, facts, MODEL_DEADLINE, model_job, opening.model, master, *where)
+        return step or MODEL, problem
+
+    meeting.run_joint(SMALL, small, opening.port, DEADLINE)
+    meeting.run_joint(MODEL, with_model, opening.model_port, MODEL_DEADLINE)
 
 
 def _say(text: str) -> None:
@@ -173,17 +227,20 @@ def _board(opening: Opening) -> Board:
     return Board(lambda port: run(agent_store.put, str(port), deadline=agent_store.CONNECT), get)
 
 
-def _joint(jobs: Callable[[], Jobs], facts: Facts, args: tuple[str, int, int, int]) -> str:
+def _joint(
+    jobs: Callable[[], Jobs], facts: Facts, deadline: float, function: Callable[..., Any], *args: Any
+) -> tuple[str, str]:
     environ = {"GLOO_SOCKET_IFNAME": facts.environ.get("GLOO_SOCKET_IFNAME")}
     try:
-        (outcome,) = jobs().run(add_up, *args, ranks=1, backend=None, deadline=DEADLINE, environ=environ)
+        (outcome,) = jobs().run(function, *args, ranks=1, backend=None, deadline=deadline, environ=environ)
     except Exception as exc:  # noqa: BLE001 - no torch, no time: the report says so
-        return f"it did not run: {exc}"
+        return "", f"it did not run: {exc}"
     if isinstance(outcome, Returned):
-        return str(outcome.value)
+        step, problem = outcome.value
+        return step, problem
     if isinstance(outcome, Raised):
-        return f"{outcome.kind}: {outcome.message}"
-    return f"it did not end in {DEADLINE:.0f} s"
+        return "", f"{outcome.kind}: {outcome.message}"
+    return "", f"it did not end in {deadline:.0f} s"
 
 
 def summary(cluster: Cluster) -> Hosts:

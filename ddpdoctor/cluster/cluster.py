@@ -12,13 +12,21 @@ if TYPE_CHECKING:
     from ddpdoctor.cluster.server import Stranger
 
 
+DDP_STEP, LAYOUT, MODEL_STEP, GRADIENTS = "DDP", "layout", "a step of the model", "gradients"
+"""What a job over all hosts does that is no collective: train a small model; build, run and train the user's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """How a host fared in the job that ran on all of them: ``problem`` is empty where its result was right."""
+    """How a host fared in a job that ran on all of them: ``problem`` is empty where its result was right.
+
+    ``step`` is what the job did when it went wrong: a collective, or one of the words above.
+    """
 
     host: int
     backend: str
     problem: str = ""
+    step: str = "all_reduce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,7 @@ class Cluster:
     ``met`` tells whether there was a meeting; where there was none, ``tries`` are the last to reach the master.
     ``skews`` are the seconds by which each host's clock is ahead of the first one's. ``strangers`` came to the master's
     port with another token, or with no token at all.
+    ``sees`` are the hosts, each with one whose file it found in the folder that trainings are saved to.
     ``announced`` is the port at which the first host waits, where torchrun's store told it and it was not reached.
     """
 
@@ -39,6 +48,7 @@ class Cluster:
     tries: tuple[Try, ...] = ()
     strangers: tuple[Stranger, ...] = ()
     joint: tuple[Joint, ...] = ()
+    sees: tuple[tuple[int, int], ...] = ()
     waited: float = 0.0
     announced: int = 0
 

@@ -19,6 +19,7 @@ from ddpdoctor.cluster.client import (
     find,
 )
 from ddpdoctor.cluster.cluster import Cluster
+from ddpdoctor.cluster.folders import marks_seen
 from ddpdoctor.cluster.host import ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import DEFAULT_PORT
 from ddpdoctor.cluster.matrix import row, row_data
@@ -70,7 +71,7 @@ def _take_part(invitation: Invitation, client: Client) -> Meeting:
     hosts = tuple(host_from(each) for each in roster["roster"])
     came, seat = tuple(map(str, roster["came"])), int(roster["seat"])
     links = row(seat, hosts, came)
-    client.tell("row", links=row_data(links))
+    client.tell("row", links=row_data(links), sees=[target for _, target in marks_seen(seat, hosts)])
     return Meeting(Cluster(hosts, invitation.expected, links=links), seat, None, client)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ddpdoctor.host.facts import Facts
 
 
+LINE = "ddpdoctor-host: "
 LONGEST = 4096  # characters of a text
 MOST = 2000  # entries of a mapping
 LATEST = 1e12  # seconds
@@ -39,7 +41,10 @@ class Host:
 
     ``gloo`` and ``nccl`` are the addresses that these would use there, each with its interface; empty where they have
     none, or are not used. ``port`` is the master's, ``data_port`` that of the listener for the matrix. ``clock`` is in
-    seconds since 1970. ``code`` holds a hash for each file of the training that was named.
+    seconds since 1970. ``code`` holds a hash for each file of the training that was named, ``data`` the sizes of the
+    files of its data. ``save`` is the folder that it saves to, ``save_mark`` the name of the file that this host has
+    written there, ``save_problem`` why it could not; ``sharded`` the line that imports what saves from every rank.
+    ``master_at`` are the addresses that the master's name leads to here, with spaces between them.
     """
 
     name: str
@@ -61,6 +66,15 @@ class Host:
     variables: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
     clock: float = 0.0
+    data: Mapping[str, str] = field(default_factory=dict)
+    data_folder: str = ""
+    data_problem: str = ""
+    save: str = ""
+    save_mark: str = ""
+    save_problem: str = ""
+    sharded: str = ""
+    master_at: str = ""
+    rdzv_id: str = ""
 
     @property
     def place(self) -> str:
@@ -102,6 +116,8 @@ def describe(facts: Facts, launch: Launch, code: Mapping[str, str], data_port: i
         },
         code=code,
         clock=clock,
+        master_at=" ".join(network.resolve(launch.master).addresses) if launch.master else "",
+        rdzv_id=launch.rdzv_id,
     )
 
 
@@ -117,6 +133,11 @@ def _versions(facts: Facts) -> dict[str, str]:
     nccl = {"NCCL": ", ".join(sorted({each.version for each in found.nccl}))}
     driver = {"NVIDIA driver": getattr(facts.gpus, "driver", None)} if facts.gpus.devices else {}
     return {name: str(value) for name, value in {**named, **nccl, **driver}.items() if value}
+
+
+def host_line(host: Host, tries: list[str]) -> str:
+    """Return the line by which ``ddpdoctor explain`` puts the logs of hosts together that did not meet."""
+    return LINE + json.dumps({"host": as_data(host), "tries": tries}, sort_keys=True)
 
 
 def as_data(host: Host) -> dict[str, Any]:

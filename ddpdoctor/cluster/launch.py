@@ -3,7 +3,10 @@
 Sources: torch/distributed/elastic/agent/server/local_elastic_agent.py; srun(1), "OUTPUT ENVIRONMENT VARIABLES"; Open
 MPI's FAQ, "What environment variables are set"; hydra's proxy of MPICH 4 (4.0.2 was run: it names no job); PMIx 4; bsub
 and jsrun of LSF; kubeflow's training operator, pytorch/envvar.go; sagemaker-training-toolkit,
-ENVIRONMENT_VARIABLES.md; AzureML's "distributed GPU training"; deepspeed, launch.py; horovod/runner/gloo_run.py.
+ENVIRONMENT_VARIABLES.md; AzureML's "distributed GPU training", and for its MPI jobs azureml's adapters, which read the
+master from AZ_BATCH_MASTER_NODE, or from AZ_BATCHAI_MPI_MASTER_NODE; deepspeed, launch.py; horovod/runner/gloo_run.py;
+lightning/fabric/plugins/environments/lsf.py for jsrun; ray/train/torch/config.py, `_set_torch_distributed_env_vars`.
+PMIx alone sets a rank and the name of the job, and no size (openpmix/prrte): then --expect says how many.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ LAUNCHERS = (
     ),
     Launcher("deepspeed", ("CROSS_SIZE", "LOCAL_SIZE"), "CROSS_SIZE", "CROSS_RANK", local_world_size="LOCAL_SIZE"),
     Launcher("by hand", ("NNODES", "NODE_RANK"), "NNODES", "NODE_RANK"),
+    Launcher("Ray Train", ("ACCELERATE_TORCH_DEVICE", "NODE_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"), "", "NODE_RANK"),
     Launcher("the training operator", ("PET_NNODES", "PET_NODE_RANK"), "PET_NNODES", "PET_NODE_RANK"),
     Launcher("SageMaker", ("SM_HOSTS", "SM_CURRENT_HOST"), job=("TRAINING_JOB_NAME",)),
     Launcher("AzureML", ("AZUREML_RUN_ID", "NODE_RANK"), "AZUREML_NODE_COUNT", "NODE_RANK", job=("AZUREML_RUN_ID",)),
@@ -60,6 +64,7 @@ LAUNCHERS = (
         "MPICH", ("PMI_RANK", "MPI_LOCALNRANKS"), "", "", "PMI_RANK", "PMI_SIZE",
         "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
     ),
+    Launcher("PMIx", ("PMIX_RANK", "PMIX_NAMESPACE"), rank="PMIX_RANK", job=("PMIX_NAMESPACE",)),
     Launcher("by hand", ("WORLD_SIZE", "RANK")),
 )  # fmt: skip
 """The innermost launcher first: torchrun that srun starts is torchrun. The first whose signs are all set is it."""
@@ -70,7 +75,8 @@ class Launch:
     """What the environment says; None, and an empty text, where it does not say it.
 
     ``by`` names the variables that show that there are several hosts. ``job`` is what only this job's processes know.
-    ``agent_store``: torchrun holds the master's port, with a store behind it.
+    ``agent_store``: torchrun holds the master's port, with a store behind it. ``rdzv_id``: what a torchrun is told that
+    is still to be started.
     """
 
     launcher: str = ""
@@ -84,6 +90,7 @@ class Launch:
     port: int = DEFAULT_PORT
     job: str = ""
     agent_store: bool = False
+    rdzv_id: str = ""
 
     @property
     def several(self) -> bool:
@@ -138,6 +145,12 @@ def _nodes(environ: Mapping[str, str], launcher: Launcher) -> tuple[int | None, 
     rank = _number(environ, launcher.rank)
     if not world or (not local and "KUBERNETES_SERVICE_HOST" not in environ):
         return None, None, ""
+    if launcher.node and (node := _number(environ, launcher.node)) is not None:
+        return (
+            -(-world // (local or 1)),
+            node,
+            f"{launcher.world_size}={world} with {launcher.local_world_size}={local}",
+        )
     local = local or 1  # the training operator starts one process a pod, and counts pods
     by = f"{launcher.world_size}={world}" + (f" with {launcher.local_world_size}={local}" if local > 1 else "")
     return -(-world // local), None if rank is None else rank // local, by
@@ -150,8 +163,8 @@ def _master(environ: Mapping[str, str], launcher: Launcher) -> str:
         return first_host(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", ""))
     if launcher.name == "SageMaker":
         return next(iter(_listed(environ["SM_HOSTS"])), "")
-    if launcher.name == "AzureML":
-        return environ.get("AZ_BATCH_MASTER_NODE", "").partition(":")[0]
+    if azure := environ.get("AZ_BATCH_MASTER_NODE") or environ.get("AZ_BATCHAI_MPI_MASTER_NODE"):
+        return azure.partition(":")[0]
     if launcher.name == "jsrun":
         hosts = environ.get("LSB_MCPU_HOSTS", "").split()[::2]
         return next(iter(hosts[1:] or hosts), "")  # the first one is the batch host

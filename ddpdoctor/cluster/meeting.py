@@ -1,7 +1,7 @@
 """The meeting of the hosts as it goes on: what it is begun with, and what is asked of it once they have met.
 
-The stages, each begun by what the server says: hello (who is there), row (who reaches whom), joint (a job over all),
-done (what each found of its own).
+The stages, each begun by what the server says: hello (who is there), row (who reaches whom), joint and model (jobs over
+all), done (what each found of its own).
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from ddpdoctor.host.network import Network
 
 ROW = 30.0  # seconds for all tries of a host
-JOINT = 40.0  # seconds for the job over all hosts
+LONGER = 10.0  # seconds that other hosts may take for a job, beyond its deadline
+
+SILENT = "it said nothing"
 
 Say = Callable[[str], None]
+RunJoint = Callable[[int, int, int], tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Meeting:
     server: Server | None = None
     client: Client | None = None
     guests: dict[int, Guest] = field(default_factory=dict)
+    sound: bool = False
+    """Whether all hosts came and reach each other, and the jobs over all of them went well so far."""
 
     @property
     def clean(self) -> bool:
@@ -71,25 +76,46 @@ class Meeting:
             count * (count - 1)
         )
 
-    def run_joint(self, run: Callable[[int, int, int], str], port: Callable[[], int]) -> None:
-        """Run a job over all hosts; ``run`` gets the master's port, the rank and world size, and says what failed."""
+    def run_joint(self, stage: str, run: RunJoint, port: Callable[[], int], seconds: float) -> None:
+        """Run a job over all hosts, for so many seconds at most.
+
+        ``run`` gets the master's port, the rank and world size, and returns the step that failed and what failed. A
+        port of 0: there is none, and the other hosts are told so.
+        """
         count = len(self.cluster.hosts)
         if self.server is not None:
             complete = self.here == 0 and len(self.cluster.hosts) == self.cluster.expected
-            number = port() if self.clean and complete else 0
-            self.server.announce({"joint": number}, list(self.guests.values()))
+            self.sound = self.clean and complete and not any(each.problem for each in self.cluster.joint)
+            number = port() if self.sound else 0
+            self.server.announce({stage: number, "sound": self.sound}, list(self.guests.values()))
             if number:
                 said = {self.here: run(number, self.here, count)}
-                self.server.collect("joint", lambda have: len(have) >= len(self.guests), time.monotonic() + JOINT)
+                until = time.monotonic() + seconds + LONGER
+                self.server.collect(stage, lambda have: len(have) >= still(self.guests.values(), stage), until)
                 for seat, guest in self.guests.items():
-                    said[seat] = str(guest.said.get("joint", {}).get("problem", "it said nothing"))[:LONGEST]
-                joint = tuple(Joint(seat, "gloo", problem) for seat, problem in sorted(said.items()))
-                self.cluster = replace(self.cluster, joint=joint)
+                    told = guest.said.get(stage, {"step": stage, "problem": SILENT})
+                    said[seat] = str(told.get("step", ""))[:LONGEST], str(told.get("problem", SILENT))[:LONGEST]
+                joint = tuple(Joint(seat, "gloo", problem, step) for seat, (step, problem) in sorted(said.items()))
+                self.cluster = replace(self.cluster, joint=self.cluster.joint + joint)
         elif self.client is not None:
             with contextlib.suppress(OSError, ProtocolError, KeyError, TypeError, ValueError):
-                number = int(self.client.hear(time.monotonic() + ROW + ROW)["joint"])
+                told = self.client.hear(time.monotonic() + ROW + ROW)
+                number, self.sound = int(told[stage]), told["sound"] is True
                 if number:
-                    self.client.tell("joint", problem=run(number, self.here, count)[:LONGEST])
+                    step, problem = run(number, self.here, count)
+                    self.client.tell(stage, step=step[:LONGEST], problem=problem[:LONGEST])
+
+    def agree(self, stage: str, fact: bool, until: float) -> bool:  # noqa: FBT001 - it is the one thing that is told
+        """Tell the others whether something holds, or hear it from the one where all meet; False where it is gone."""
+        if self.server is not None:
+            self.server.announce({stage: fact}, list(self.guests.values()))
+            return fact
+        if self.client is None:
+            return False
+        try:
+            return self.client.hear(until)[stage] is True
+        except (OSError, ProtocolError, KeyError, TypeError):
+            return False
 
     def report(self, findings: list[dict[str, Any]]) -> bool:
         """Tell the server what was found here; whether it has taken it."""

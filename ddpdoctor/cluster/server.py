@@ -73,6 +73,12 @@ class Server:
         self._listener.close()
         self._selector.close()
 
+    def close_door(self) -> None:
+        """Listen no longer, so that the training can have the port; those who have come stay."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(self._listener)
+        self._listener.close()
+
     def collect(self, stage: str, enough: Callable[[list[Guest]], bool], until: float) -> list[Guest]:
         """Listen until ``enough`` holds for those who have said something of this stage, or the time has come."""
         while True:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.cluster import Cluster
+from ddpdoctor.cluster.folders import marks_from, marks_seen
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.matrix import row, row_from
 from ddpdoctor.cluster.meeting import ROW, Meeting, still
@@ -36,7 +37,7 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
         came.append(guest.address)
         present.append(guest)
     came[0] = present[0].ours if present else ""
-    order = sorted(range(len(hosts)), key=lambda each: _by_number(hosts[each]))
+    order = sorted(range(len(hosts)), key=lambda each: _by_number(hosts[each], ours=each == 0))
     listed = tuple(hosts[each] for each in order)
     here = order.index(0)
     seats = {order.index(number + 1): guest for number, guest in enumerate(present)}
@@ -52,23 +53,25 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
     roster = [as_data(_essence(host)) for host in listed]
     for seat, guest in seats.items():
         server.announce({"roster": roster, "came": came_in_order, "seat": seat}, [guest])
-    links = list(row(here, listed, came_in_order))
+    links, sees = list(row(here, listed, came_in_order)), list(marks_seen(here, listed))
     server.collect("row", lambda have: len(have) >= still(present, "row"), time.monotonic() + ROW)
     for seat, guest in seats.items():
         with contextlib.suppress(ProtocolError):
             links += row_from(guest.said.get("row", {}).get("links"), seat, len(listed))
+            sees += marks_from(guest.said.get("row", {}).get("sees"), seat, len(listed))
     in_order = sorted(links, key=lambda link: (link.source, link.target, link.use))
-    meeting.cluster = replace(cluster, links=tuple(in_order))
+    meeting.cluster = replace(cluster, links=tuple(in_order), sees=tuple(sees))
     return meeting
 
 
-def _by_number(host: Host) -> tuple[bool, int, str]:
-    return host.node is None, host.node or 0, host.name
+def _by_number(host: Host, *, ours: bool) -> tuple[bool, int, bool, str]:
+    """Order the hosts by their numbers; where the launch gives none, the one where they meet is the first."""
+    return host.node is None, host.node or 0, not ours, host.name
 
 
 def _essence(host: Host) -> Host:
     """Return what the others need to know of a host."""
-    return replace(host, addresses={}, versions={}, variables={}, code={})
+    return replace(host, addresses={}, versions={}, variables={}, code={}, data={})
 
 
 def _wait_for_all(invitation: Invitation, server: Server, started: float) -> list[Guest]:

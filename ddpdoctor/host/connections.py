@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-ESTABLISHED = "01"
+ESTABLISHED, CONNECTING = "01", "02"
 RESENDS = "01"  # the timer that runs: data waits to be sent again
 TRIES = 4  # in a row without an answer, with twice the time each: three seconds at least, minutes where it is cut
 
@@ -23,6 +23,7 @@ class Peer:
     """A host that has not acknowledged ``unacked`` bytes, which were sent again ``tries`` times.
 
     ``local`` is the address here, ``interface`` has it; ``down`` tells that this interface is, whatever was sent.
+    ``connecting`` is the port there where no connection came about yet: 0 where there is one.
     """
 
     local: str
@@ -31,11 +32,12 @@ class Peer:
     tries: int
     interface: str = ""
     down: bool = False
+    connecting: int = 0
 
     @property
     def silent(self) -> bool:
         """Whether nothing goes there and comes back any more."""
-        return self.down or (self.unacked > 0 and self.tries >= TRIES)
+        return self.down or ((self.unacked > 0 or self.connecting > 0) and self.tries >= TRIES)
 
 
 def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
@@ -43,9 +45,9 @@ def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
     links = _interfaces()
     found: dict[str, Peer] = {}
     for pid in pids:
-        for local, peer, unacked, tries in _connections(pid):
+        for local, peer, unacked, tries, connecting in _connections(pid):
             name, up = links.get(local, ("", True))
-            new = Peer(local, peer, unacked, tries, name, not up)
+            new = Peer(local, peer, unacked, tries, name, not up, connecting)
             before = found.get(peer, new)
             found[peer] = max(before, new, key=lambda each: (each.down, each.tries, each.unacked))
     return tuple(found[peer] for peer in sorted(found))
@@ -64,18 +66,19 @@ def _interfaces() -> dict[str, tuple[str, bool]]:
     }
 
 
-def _connections(pid: int) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the addresses, unacknowledged bytes and tries of a process's connections."""
+def _connections(pid: int) -> Iterator[tuple[str, str, int, int, int]]:
+    """Yield the addresses, unacknowledged bytes and tries of a process's connections, and the port of a coming one."""
     own = set(_sockets(pid))
     for table in ("tcp", "tcp6"):
         with suppress(OSError, ValueError, IndexError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
                 words = line.split()
-                if words[3] != ESTABLISHED or words[9] not in own:
+                if words[3] not in {ESTABLISHED, CONNECTING} or words[9] not in own:
                     continue
                 local, peer = (_address(each.partition(":")[0]) for each in words[1:3])
                 waits = words[5].partition(":")[0] == RESENDS
-                yield local, peer, int(words[4].partition(":")[0], 16), int(words[6], 16) if waits else 0
+                port = int(words[2].partition(":")[2], 16) if words[3] == CONNECTING else 0
+                yield local, peer, int(words[4].partition(":")[0], 16), int(words[6], 16) if waits else 0, port
 
 
 def _sockets(pid: int) -> Iterator[str]:

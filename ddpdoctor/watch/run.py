@@ -57,7 +57,8 @@ def watched(
             while process.poll() is None:
                 monitor.interrupted = bool(received.interrupted)
                 monitor.poll()
-                monitor.look_at_launcher(process.pid)
+                if (line := monitor.look_at_launcher(process.pid)) and settings.on_finding != "log":
+                    sys.stderr.write(f"{line}\n")
                 _end_the_deaf(monitor, received.interrupted, process.pid)
                 if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
                     ended_by_us = True

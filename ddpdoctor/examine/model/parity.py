@@ -34,6 +34,26 @@ def compare(target: Target, batch_target: Target, way: str, options: dict[str, b
         return Parity(why_not=str(exc), overwritten=overwritten)
 
 
+def average_only(target: Target, batch_target: Target, way: str, options: dict[str, bool]) -> Parity:
+    """Compare DDP's gradients with the mean of what each rank computes, one rank a host; nothing is pickled."""
+    import torch.distributed as dist
+
+    model, _ = build_model(target, same_numbers=True, one_a_host=True)
+    batch = build_batch(batch_target, model)
+    agree(model)
+    try:
+        lab, batch = open_lab(model, way, batch)
+    except NotComparableError as exc:
+        return Parity(why_not=str(exc))
+    mean = {name: value.clone() for name, value in lab.gradients(batch).items()}
+    if not everywhere(len(mean) == len(list(model.parameters()))):
+        return Parity(why_not="not every parameter gets a gradient on all ranks")
+    for value in mean.values():
+        dist.all_reduce(value)
+        value.div_(dist.get_world_size())
+    return Parity(mode=lab.mode, averaged=lab.differences(lab.gradients(batch, wrap(lab.model, options)), mean))
+
+
 def _overwritten(model: Module, way: str, batch: Any, options: dict[str, bool]) -> tuple[str, ...]:
     """Name the buffers that two forwards in a row change under what backward will need, under DDP only."""
     if not list(model.buffers()):

@@ -27,21 +27,28 @@ def _compile_nothing(model: Any = None, **_: Any) -> Any:
     return (lambda function: function) if model is None else model
 
 
-def prepare(*, same_numbers: bool = False) -> tuple[int, int]:
+def prepare(*, same_numbers: bool = False, one_a_host: bool = False) -> tuple[int, int]:
     """Make this rank what a torchrun rank is to the user's code; give rank and world size.
 
-    Ranks that nobody seeds draw different numbers, unless ``same_numbers`` are asked for.
+    Ranks that nobody seeds draw different numbers, unless ``same_numbers`` are asked for. ``one_a_host``: the other
+    ranks are those of other hosts.
     """
     import torch
     import torch.distributed as dist
 
     rank, world = dist.get_rank(), dist.get_world_size()
-    for name, value in (("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", world)):
+    local, local_world = (0, 1) if one_a_host else (rank, world)
+    for name, value in (
+        ("RANK", rank),
+        ("LOCAL_RANK", local),
+        ("WORLD_SIZE", world),
+        ("LOCAL_WORLD_SIZE", local_world),
+    ):
         os.environ[name] = str(value)
     seed(0 if same_numbers else rank)
     torch.compile = _compile_nothing  # compiling takes a minute and changes no result
     if torch.cuda.device_count() > 1:
-        torch.cuda.set_device(rank % torch.cuda.device_count())
+        torch.cuda.set_device(local % torch.cuda.device_count())
     return rank, world
 
 
@@ -65,7 +72,9 @@ def seed(number: int) -> None:
         sys.modules["numpy"].random.seed(number)
 
 
-def build_model(target: Target, *, same_numbers: bool = False) -> tuple[Module, tuple[str, ...]]:
+def build_model(
+    target: Target, *, same_numbers: bool = False, one_a_host: bool = False
+) -> tuple[Module, tuple[str, ...]]:
     """Call the user's factory; give the model and the names of the wrappers that were around it.
 
     Raises:
@@ -74,7 +83,7 @@ def build_model(target: Target, *, same_numbers: bool = False) -> tuple[Module, 
     """
     import torch
 
-    rank, world = prepare(same_numbers=same_numbers)
+    rank, world = prepare(same_numbers=same_numbers, one_a_host=one_a_host)
     model = build(target, rank, world)
     wrappers = []
     while True:
@@ -112,9 +121,11 @@ def build_batch(target: Target, model: Module) -> Any:
     return mapped(batch, lambda tensor: tensor.to(device))
 
 
-def first_look(target: Target, batch_target: Target | None) -> tuple[Description, PlainStep | None]:
+def first_look(
+    target: Target, batch_target: Target | None, *, one_a_host: bool = False
+) -> tuple[Description, PlainStep | None]:
     """Describe the model and, with a batch, take a step."""
-    model, wrappers = build_model(target)
+    model, wrappers = build_model(target, one_a_host=one_a_host)
     description = describe(model, wrappers, target)
     if batch_target is None:
         return description, None

@@ -102,7 +102,8 @@ class Stalled(Event):
 
     ``siblings`` are looked for where fewer ranks are known than the world has. ``outside``: the ranks were never
     watched, only looked at from outside, so that nothing is known of their steps and of what they called before.
-    ``peers`` are the other ends of their connections.
+    ``peers`` are the other ends of their connections. ``on_loopback``: why gloo tells the ranks of other hosts to come
+    to a loopback address, where ranks of this host wait for them in init_process_group; empty where it does not.
     """
 
     ranks: tuple[Position, ...]
@@ -110,11 +111,17 @@ class Stalled(Event):
     siblings: tuple[Sibling, ...] = ()
     outside: bool = False
     peers: tuple[Peer, ...] = ()
+    on_loopback: str = ""
 
     @property
     def silent(self) -> tuple[Peer, ...]:
-        """The hosts that do not answer any more, those first that this host cannot reach."""
-        return tuple(sorted((each for each in self.peers if each.silent), key=lambda each: not each.down))
+        """The hosts that do not answer any more, those first that this host cannot reach.
+
+        One to which no connection came about counts where a rank waits in init_process_group, and tries the others.
+        """
+        joins = any(each.doing is Doing.WAITING and each.operation == "init_process_group" for each in self.ranks)
+        found = (each for each in self.peers if each.silent and (joins or not each.connecting))
+        return tuple(sorted(found, key=lambda each: not each.down))
 
     def doing(self, *doings: Doing) -> tuple[Position, ...]:
         """Return the ranks that do one of these."""
@@ -123,10 +130,24 @@ class Stalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherWaits(Event):
-    """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank."""
+    """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank.
+
+    ``node`` is this one's number where it was given one. The nodes meet at ``host``, whose name leads to ``addresses``
+    here, and ``port``. ``answer``: ``own`` or ``loopback`` where that is this host, ``unknown name``, or how a
+    connection went (``open``, ``refused``, ``filtered``, ``unreachable``); empty where they do not meet at a
+    port. ``holder`` is another program that has the port here. ``line`` describes this host for those who read the
+    logs of all.
+    """
 
     nodes: int
     seconds: float
+    node: int | None = None
+    host: str = ""
+    port: int = 0
+    addresses: tuple[str, ...] = ()
+    answer: str = ""
+    holder: str = ""
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,28 +3,93 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from ddpdoctor.cluster.command import TORCHRUN, Rendezvous, rendezvous
+from ddpdoctor.cluster.host import Host, host_line
+from ddpdoctor.host.network import Network, gather_network, is_loopback, try_connect
 from ddpdoctor.watch.events import LauncherWaits
 
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+CONNECT = 3.0  # seconds for a connection
+OWN, LOOPBACK, UNKNOWN, OPEN = "own", "loopback", "unknown name", "open"
 
 
 def launcher_waits(pid: int, after: float) -> LauncherWaits | None:
-    """Look for a torchrun of several nodes below a process that has met others, or listens for them, for so long.
+    """Look for a torchrun of several nodes below a process that has started no rank for so long.
 
     While it imports torch it has no socket, and once it has started ranks it has children.
     """
-    for process, nodes in _without_ranks(pid):
+    for process, meeting in _without_ranks(pid):
         with suppress(psutil.Error):
             seconds = time.time() - process.create_time()
-            if seconds > after and process.net_connections("tcp"):
-                return LauncherWaits(pid=process.pid, time=time.time(), nodes=nodes, seconds=seconds)
+            if seconds > after:
+                connected = bool(process.net_connections("tcp"))
+                return _seen(process.pid, meeting, seconds, connected=connected)
     return None
+
+
+def _seen(pid: int, meeting: Rendezvous, seconds: float, *, connected: bool) -> LauncherWaits | None:
+    """Try the place where the nodes meet; None where the process has not come so far."""
+    network = gather_network()
+    addresses = network.resolve(meeting.host).addresses if meeting.at_a_port else ()
+    answer = _answer(network, addresses, meeting) if meeting.at_a_port else ""
+    if not connected and (answer in {"", OPEN, OWN} or (answer == LOOPBACK and not meeting.node)):
+        return None
+    holder = _holder(network, pid, meeting.port) if answer in {OWN, LOOPBACK} else ""
+    return LauncherWaits(
+        pid=pid, time=time.time(), nodes=meeting.nodes, seconds=seconds, node=meeting.node, host=meeting.host,
+        port=meeting.port, addresses=addresses, answer=answer, holder=holder,
+        line=_line(network, meeting, addresses, answer) if answer else "",
+    )  # fmt: skip
+
+
+def _answer(network: Network, addresses: tuple[str, ...], meeting: Rendezvous) -> str:
+    port = meeting.port
+    if not addresses:
+        return UNKNOWN
+    if all(map(is_loopback, addresses)):
+        # Nodes that are started beside each other on one host meet on loopback: the first one waits there.
+        beside = meeting.node and OPEN in {try_connect(each, port, CONNECT) for each in addresses}
+        return OPEN if beside else LOOPBACK
+    if any(map(network.owns, addresses)):
+        return OWN
+    answers = [try_connect(each, port, CONNECT) for each in addresses]
+    return OPEN if OPEN in answers else "refused" if "refused" in answers else answers[0]
+
+
+def _holder(network: Network, pid: int, port: int) -> str:
+    """Return the command of another program that listens on the port; empty where that is a torchrun, or nobody."""
+    for each in network.listeners:
+        if each.port == port and each.pid not in {None, pid} and not _is_torchrun(each.pid or 0):
+            return f"pid {each.pid} ({each.command})"
+    return ""
+
+
+def _is_torchrun(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return any(Path(word).name in {*TORCHRUN, "accelerate"} for word in psutil.Process(pid).cmdline())
+    return True  # nothing is known of it
+
+
+def _line(network: Network, meeting: Rendezvous, addresses: tuple[str, ...], answer: str) -> str:
+    """Return the line by which ``ddpdoctor explain`` puts the logs of hosts together that did not meet."""
+    host = Host(
+        name=network.hostname,
+        launcher="torchrun",
+        by=f"--nnodes={meeting.nodes}",
+        nodes=meeting.nodes,
+        node=meeting.node,
+        master=meeting.host,
+        master_at=" ".join(addresses),
+        port=meeting.port,
+        rdzv_id=meeting.id,
+        addresses={address: each.name for each in network.interfaces for address in each.addresses},
+    )
+    return host_line(host, [f"{each}:{meeting.port} {answer}" for each in addresses])
 
 
 def end_those_without_ranks(pid: int, number: int) -> None:
@@ -37,28 +102,12 @@ def end_those_without_ranks(pid: int, number: int) -> None:
             process.send_signal(number)
 
 
-def _without_ranks(pid: int) -> Iterator[tuple[psutil.Process, int]]:
-    """Yield each torchrun of several nodes, from a process on down, that has no child; and how many nodes."""
+def _without_ranks(pid: int) -> Iterator[tuple[psutil.Process, Rendezvous]]:
+    """Yield each torchrun of several nodes, from a process on down, that has no child; and where they meet."""
     with suppress(psutil.Error):
         root = psutil.Process(pid)
         for process in (root, *root.children(recursive=True)):
             with suppress(psutil.Error):
-                nodes = nodes_of(process.cmdline())
-                if nodes > 1 and not process.children():
-                    yield process, nodes
-
-
-def nodes_of(command: Sequence[str]) -> int:
-    """Return how many nodes a torchrun waits for at least; 1 where the command is none, or does not say it."""
-    names = [number for number, each in enumerate(command[:4]) if Path(each).name in LAUNCHERS]
-    if not names:
-        return 1
-    for number, each in enumerate(command[names[0] + 1 :], names[0] + 1):
-        option, _, value = each.partition("=")
-        if option in {"--nnodes", "--nnode"}:
-            given = value or (command[number + 1] if number + 1 < len(command) else "")
-            least = given.partition(":")[0]
-            return int(least) if least.isdecimal() else 1
-        if each.endswith(".py"):
-            break
-    return 1
+                meeting = rendezvous(process.cmdline())
+                if meeting is not None and meeting.nodes > 1 and not process.children():
+                    yield process, meeting

@@ -70,15 +70,21 @@ class Monitor:
             elif not each.new:
                 self._look(each)
 
-    def look_at_launcher(self, pid: int) -> None:
-        """Look whether the command, a process, waits for other nodes while there is no rank; told once."""
+    def look_at_launcher(self, pid: int) -> str:
+        """Look whether the command, a process, waits for other nodes while there is no rank; told once.
+
+        Return the line that describes this host then, for who reads the logs of all hosts.
+        """
         now = time.monotonic()
         if self._ranks or self._launcher_waits or now - self._looked_at_launcher < LOOK:
-            return
+            return ""
         self._looked_at_launcher = now
-        if event := launcher_waits(pid, self._settings.hang_after):
-            self._launcher_waits = True
-            self._tell(self._dispatcher.see_of(self.training, event))
+        event = launcher_waits(pid, self._settings.hang_after)
+        if event is None:
+            return ""
+        self._launcher_waits = True
+        self._tell(self._dispatcher.see_of(self.training, event))
+        return event.line
 
     def _time(self, training: Training, *, at_end: bool = False) -> None:
         """Tell where the steps of a training went."""

@@ -18,6 +18,7 @@ from ddpdoctor.watch.event_log import STACK
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
 from ddpdoctor.watch.monitor.activity import WINDOW, Activity, follow, leave_out
 from ddpdoctor.watch.monitor.flight import pending
+from ddpdoctor.watch.monitor.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
 from ddpdoctor.watch.monitor.pacing import Pacing
 from ddpdoctor.watch.monitor.questions import ask
@@ -133,7 +134,8 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     pids = [each.pid for each in found]
     others = siblings(pids) if len(pids) < size else ()
     return Stalled(
-        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids)
+        pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids),
+        on_loopback=on_loopback(pids, training) if len(pids) < size else "",
     )  # fmt: skip
 
 
