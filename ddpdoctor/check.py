@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from ddpdoctor.examine.model.exam import ModelExam
     from ddpdoctor.examine.model.facts import TOO_SLOW, Buffer, Description, Difference, Parameter, is_expanded
     from ddpdoctor.examine.model.steps import BAD_DTYPE, EXPANDED, KNOWN_ERRORS, READY_TWICE, UNUSED
-    from ddpdoctor.frameworks import FRAMEWORK_WORDS, Framework
+    from ddpdoctor.frameworks import ACCELERATE, FRAMEWORK_WORDS, LIGHTNING, Framework
     from ddpdoctor.host.backend_network import gloo_address, nccl_interface, nccl_interfaces
     from ddpdoctor.host.connections import Peer
     from ddpdoctor.host.facts import Facts
@@ -175,6 +175,7 @@ if TYPE_CHECKING:
         StepSampled,
         StepsAtEnd,
         StepsTimed,
+        StopAsked,
         SyncSkipped,
         TensorParallel,
         ThreadFailed,
@@ -187,6 +188,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.training import Training
 
 __all__ = [
+    "ACCELERATE",
     "AVERAGED_COUNTER",
     "BAD_DTYPE",
     "COLLECTIVES",
@@ -200,6 +202,7 @@ __all__ = [
     "KNOWN_ERRORS",
     "LAYOUT",
     "MODEL_STEP",
+    "LIGHTNING",
     "NO_DRIVER",
     "OTHER_JOB",
     "OTHER_RANKS",
@@ -328,6 +331,7 @@ __all__ = [
     "SteppedUnsynced",
     "StepsAtEnd",
     "StepsTimed",
+    "StopAsked",
     "Strip",
     "Stuck",
     "Suspect",
@@ -445,12 +449,12 @@ ROOMS = {
         "RankBlock are_alternatives condition_of_callers is_about_rank one_rank_only other_ranks_only "
         "rank_block rank_condition"
     ),
-    "frameworks": "FRAMEWORK_WORDS Framework",
+    "frameworks": "ACCELERATE FRAMEWORK_WORDS LIGHTNING Framework",
     "watch.blocks": "Block",
     "watch.events": (
         "Clip NeverStepped OptimizerLoaded StepsAtEnd Used "
         "AccumulationUnused BackwardBypassed FrameworkSeen Monitored PaddingGathered ScheduleEnded "
-        "SteppedUnsynced ShardedTwice "
+        "SteppedUnsynced ShardedTwice StopAsked "
         "Drew Evaluated FileGrew FileOpened Numbered "
         "AsyncWorkDropped BuildLockLeft Bypassed CallsTimed Communication DataSeen Doing Ended EpochEnded EpochSet "
         "EpochStarted ErrorSeen EvaluationBegan Exchange Failed FileRead FileWritten HeldAtEnd Joined Joining "

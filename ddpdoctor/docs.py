@@ -1,9 +1,11 @@
-"""Writes the pages that list checks and fixtures, a README in each folder: ``python -m ddpdoctor.docs``."""
+"""Writes the pages that list checks and fixtures, and tables of docs/frameworks.md: ``python -m ddpdoctor.docs``."""
 
 from __future__ import annotations
 
 import ast
+import csv
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = "<!-- Written by `python -m ddpdoctor.docs`: change that, not this. -->"
+ON_FRAMEWORKS = "docs/frameworks.md"
+TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- /table -->", re.DOTALL)
+"""Tables of what was run with which version: each is declared in a file beside the page."""
 ON_CHECKS = """\
 One file is one check: its page, its declaration, and how each instrument recognises the fault. A file that begins with
 an underscore is shared by its neighbours. `ddpdoctor explain CODE` prints a page, `ddpdoctor list` this table. How to
@@ -40,7 +45,15 @@ def pages(checks: tuple[Check, ...]) -> dict[str, str]:
     return {
         "checks/README.md": "\n".join(_of_checks(checks)) + "\n",
         "fixtures/README.md": "\n".join(_of_fixtures(checks)) + "\n",
+        ON_FRAMEWORKS: TABLE.sub(_declared, (ROOT / ON_FRAMEWORKS).read_text(encoding="utf-8")),
     }
+
+
+def _declared(mark: re.Match[str]) -> str:
+    """Return a table as its file declares it, between the comments that name the file."""
+    with (ROOT / "docs" / mark[1]).open(encoding="utf-8", newline="") as file:
+        headers, *rows = map(tuple, csv.reader(file))
+    return "\n".join((f"<!-- table: {mark[1]} -->", *_table(headers, rows), "<!-- /table -->"))
 
 
 def _of_checks(checks: tuple[Check, ...]) -> Iterator[str]:

@@ -20,10 +20,12 @@ from helpers import CHECKS, ROOT, TORCHRUN, Command, Port, Run, Script
 from hypothesis import settings
 
 from ddpdoctor.host.facts import Facts, gather
-from ddpdoctor.jobs.pool import Jobs
+from ddpdoctor.pytest import MARK as RANKS
+from ddpdoctor.pytest import pool_of
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
+    from ddpdoctor.jobs.pool import Jobs
 
 # Machines are noisy: a slow example is no failure. A night can have more: --hypothesis-profile=thorough
 settings.register_profile("here", deadline=None, max_examples=50)
@@ -34,10 +36,9 @@ MARK = "DDPDOCTOR_TEST"  # a variable that a test's processes inherit
 
 
 @pytest.fixture(scope="session")
-def jobs() -> Iterator[Jobs]:
-    """Yield a pool that runs two ranks."""
-    with Jobs(2, os.environ) as pool:
-        yield pool
+def jobs(pytestconfig: pytest.Config) -> Jobs:
+    """Return the pool of two ranks that the tests marked with ``ranks`` run on, too: our plugin ends it."""
+    return pool_of(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -154,7 +155,8 @@ LONG = ("test_explain_real", "test_repair_", "test_watch_callbacks", "test_watch
 
 def is_slow(item: pytest.Item) -> bool:
     """Whether a test starts ranks, or takes its time otherwise."""
-    return bool(STARTERS & set(getattr(item, "fixturenames", ()))) or item.path.stem.startswith(LONG)
+    starts = item.get_closest_marker(RANKS) or STARTERS & set(getattr(item, "fixturenames", ()))
+    return bool(starts) or item.path.stem.startswith(LONG)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from helpers import Script
 
-from ddpdoctor.callbacks import needs
+from ddpdoctor.callbacks import needs, parts_of
 
 MODEL = """
 import sys, torch
@@ -201,3 +201,14 @@ class TestVersions:
     def test_one_that_will_do_under_another_name(self) -> None:
         """The first name that is installed counts."""
         needs("no-such-framework", (2, 0), "torch")
+
+
+def test_a_framework_that_is_too_new_is_told_in_one_line() -> None:
+    """What its module here imports has gone from it: the name, and the version that is installed."""
+    found = version("torch")
+
+    with (
+        pytest.raises(ImportError, match=rf"^ddpdoctor.callbacks does not know torch {re.escape(found)}: .*Callback"),
+        parts_of("torch"),
+    ):
+        from torch.nn import Callback  # type: ignore[attr-defined]  # noqa: F401 - there is none

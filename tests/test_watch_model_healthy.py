@@ -35,16 +35,6 @@ HEALTHY = {
                 optimizer.step()
                 optimizer.zero_grad()
     """,
-    "accumulation by the flag of DDP": """
-        model = DDP(net())
-        optimizer = sgd(model)
-        for index in range(20):
-            model.require_backward_grad_sync = index % 2 == 1
-            loss_of(model).backward()
-            if index % 2 == 1:
-                optimizer.step()
-                optimizer.zero_grad()
-    """,
     "no_sync around backward alone": """
         model = DDP(net())
         optimizer = sgd(model)
@@ -85,26 +75,6 @@ HEALTHY = {
             with critic.no_sync():
                 (-critic(generator(batch()[0])).mean()).backward()
             first.step()
-    """,
-    "two optimizers for the parts of one model": """
-        model = DDP(net())
-        optimizers = [torch.optim.SGD(model.module[0].parameters(), lr=0.1),
-                      torch.optim.AdamW(model.module[2].parameters(), lr=1e-3)]
-        for _ in range(12):
-            loss = loss_of(model)
-            model.zero_grad()
-            loss.backward()
-            for optimizer in optimizers:
-                optimizer.step()
-    """,
-    "one optimizer for two wrapped models": """
-        encoder, head = DDP(nn.Linear(8, 8)), DDP(nn.Linear(8, 4))
-        optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()])
-        for _ in range(5):
-            loss = loss_of(lambda inputs: head(encoder(inputs)))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
     """,
     "an average of the weights beside, evaluated past the wrapper": """
         model = DDP(net(nn.BatchNorm1d(16)))
@@ -377,62 +347,6 @@ HEALTHY = {
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    """,
-    "compiled inside": """
-        model = DDP(torch.compile(net(), backend="eager"))
-        fit(model, sgd(model), 4)
-    """,
-    "compiled outside": """
-        model = DDP(net())
-        compiled = torch.compile(model, backend="eager")
-        optimizer = sgd(model)
-        for _ in range(4):
-            step(compiled, optimizer)
-    """,
-    "activation checkpointing, static graph": """
-        from torch.utils.checkpoint import checkpoint
-        class Checkpointed(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = net()
-            def forward(self, inputs):
-                return checkpoint(self.inner, inputs, use_reentrant=False)
-        model = DDP(Checkpointed(), static_graph=True)
-        fit(model, sgd(model), 4)
-    """,
-    "parameters that are not used on one rank, searched for": """
-        class Branches(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.first, self.second = net(), net()
-            def forward(self, inputs):
-                return self.first(inputs) if rank == 0 else self.first(inputs) + self.second(inputs)
-        model = DDP(Branches(), find_unused_parameters=True)
-        fit(model, torch.optim.Adam(model.parameters()), 5)
-    """,
-    "buffers that DDP does not broadcast, averaged before the evaluation": """
-        model = DDP(net(nn.BatchNorm1d(16)), broadcast_buffers=False)
-        optimizer = sgd(model)
-        for _ in range(2):
-            fit(model, optimizer, 4)
-            for buffer in model.buffers():
-                if buffer.is_floating_point():
-                    dist.all_reduce(buffer)
-                    buffer /= world
-            model.eval()
-            with torch.no_grad():
-                model(batch()[0])
-            model.train()
-    """,
-    "batch normalisation, evaluated on all ranks": """
-        model = DDP(net(nn.BatchNorm1d(16)))
-        optimizer = sgd(model)
-        fit(model, optimizer, 4)
-        model.eval()
-        with torch.no_grad():
-            model(batch()[0])
-        model.train()
-        fit(model, optimizer, 4)
     """,
 }
 

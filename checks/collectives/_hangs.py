@@ -31,6 +31,7 @@ from ._handlers import handling
 from ._joins import met_in_join
 from ._one_rank import DEFAULT, alone
 from ._pairs import POINT_TO_POINT, in_branches
+from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._threads import ended_thread
 
@@ -58,6 +59,7 @@ class Hang(enum.Enum):
     RECEIVES = "all ranks wait to receive"
     SAME = "all ranks wait in the same collective"
     DIVERGED = "ranks are at different places"
+    ASKED = "one rank was told to end the training, by a flag of a framework"
     CUT = "another host does not answer any more"
     ON_LOOPBACK = "other hosts are told to come to a loopback address"
     UNSEEN = "all ranks of this host wait, for others that are not seen from here"
@@ -81,6 +83,8 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         return _nobody_waits(doings)
     if not doings & {*GONE, Doing.WORKING} and absent(event, training):
         return Hang.CUT if event.silent else Hang.ON_LOOPBACK if event.on_loopback else Hang.NEVER_JOINED
+    if not doings & {*GONE} and stop_of_some_ranks(event.ranks, training):
+        return Hang.ASKED
     for doing, verdict in (
         *((each, Hang.GONE) for each in GONE),
         (Doing.ENDED, Hang.LEFT),

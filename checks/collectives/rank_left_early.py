@@ -47,6 +47,7 @@ from ._exits import loop_left_before_the_end
 from ._hangs import Hang, on_hang, seen, short, table
 from ._joins import met_in_join
 from ._left import INTERRUPTED, evidence, in_words, left_by
+from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
@@ -84,7 +85,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         return  # a rank of its own error, loaders of different lengths: told by others
     if called_alone(event) or swallowed(event.progress, training) or loop_left_before_the_end(event, training):
         return
-    if met_in_join({each.rank: each.recent for each in event.progress}):
+    if stop_of_some_ranks(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
         return
     gone, lost = event.ended[0], event.others[0]
     left = left_by(gone, training)

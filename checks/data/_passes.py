@@ -113,6 +113,19 @@ def splitting(ranks: dict[int, RankPass]) -> dict[int, Sampler]:
     return found if len(found) == len(ranks) else {}
 
 
+def shared_out_by_a_library(ranks: dict[int, RankPass]) -> bool:
+    """Whether Accelerate's batch sampler gives each rank its share of the positions."""
+    return bool(ranks) and all(each.sampler and each.sampler.shares == len(ranks) for each in ranks.values())
+
+
+def has_shares_of_its_own(seen: list[DataSeen]) -> bool:
+    """Whether each rank has a Subset of the same data, and no two have a sample in common: it is split already."""
+    if not all(each.picks and each.base and len(each.least) >= TELLING for each in seen):
+        return False
+    together = [number for each in seen for number in each.least]
+    return len({each.base for each in seen}) == 1 and len(set(together)) == len(together)
+
+
 def told(values: Sequence[object]) -> str:
     """List the values of the first ranks."""
     return ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")  # noqa: PLR2004 - as above

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import EpochStarted, Fix, NotRun, Place
+from ddpdoctor.check import ACCELERATE, EpochStarted, Fix, NotRun, Place
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Index, LoaderExam, Training
@@ -46,6 +46,11 @@ def shared_out(training: Training, fix: Fix) -> Fix:
     if not framework.splits_streams and any(each.iterable for each in training.of(EpochStarted)):
         return STREAM
     return Fix(f"have {framework.name} share the loader out", diff=framework.loader)
+
+
+def sharer(training: Training) -> str:
+    """Return the name of what shares loaders out around Accelerate's batch sampler."""
+    return training.framework.name if training.framework is not None else ACCELERATE.name
 
 
 def told_epoch(training: Training, fix: Fix) -> Fix:

@@ -13,7 +13,7 @@ validation are another's training data.
 Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`), ddpdoctor
 compares digests of the indices of a Subset, and of a list or an array of the data set with an entry for each sample.
 It reports the same entries in another order, entries of which a part is the same, or other indices of the same data,
-under samplers that share out by rank. In a source (`ddpdoctor lint`): `random_split` without a generator, or
+under samplers that share out by rank, those of Accelerate and of the transformers Trainer among them. In a source (`ddpdoctor lint`): `random_split` without a generator, or
 scikit-learn's `train_test_split` without random_state, that all ranks come to, where nothing in reach is seeded. With
 `mp.spawn` the top of the file counts as well: each of the processes runs those lines anew.
 
@@ -54,8 +54,8 @@ from ddpdoctor.check import (
 )
 
 from .._source import SAMPLER
-from ._passes import same_pass, splitting
-from ._words import SHOWN
+from ._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
+from ._words import SHOWN, sharer
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -68,9 +68,13 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     """Compare what a position means on each rank, where samplers share positions out."""
     ranks = same_pass(event, training)
     data = {rank: each.data for rank, each in ranks.items() if each.data is not None}
-    if not splitting(ranks) or len(data) < len(ranks) or len({each.started.length for each in ranks.values()}) > 1:
+    by_library = shared_out_by_a_library(ranks)
+    lengths = {each.started.length for each in ranks.values()}
+    if not (by_library or splitting(ranks)) or len(data) < len(ranks) or len(lengths) > 1:
         return
     seen = list(data.values())
+    if by_library and has_shares_of_its_own(seen):
+        return  # another check tells of what is shared out twice
     if all(each.picks for each in seen):
         differ = len({each.picks for each in seen}) > 1 and len({each.base for each in seen}) == 1
         what, fix = "has a Subset of its own", SPLIT
@@ -81,13 +85,14 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             differ, what = True, f"has {seen[0].name} of its own, with entries that other ranks have as well"
     if not differ:
         return
+    by = sharer(training) if by_library else "the sampler"
     yield Finding(
-        f"each rank {what}, before the sampler shares it out: shares overlap, and leave samples out",
+        f"each rank {what}, before {by} shares it out: shares overlap, and leave samples out",
         tuple(
             Evidence(f"begins {', '.join(each.first)}", "the same on each rank", f"rank {rank}'s data set")
             for rank, each in data.items()
         )[:SHOWN],
-        fix,
+        SPLIT_ALIKE if by_library and fix is SPLIT else fix,
         place(event.site),
     )
 
@@ -113,6 +118,7 @@ SPLIT = Fix(
     diff="-train, test = random_split(dataset, lengths)\n"
     "+train, test = random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))",
 )
+SPLIT_ALIKE = Fix("split with the same generator on all ranks", diff=SPLIT.diff)
 SORT = Fix(
     "list the samples in the same order on all ranks",
     diff="-files = glob.glob(pattern)\n+files = sorted(glob.glob(pattern))\n"

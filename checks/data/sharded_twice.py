@@ -1,4 +1,4 @@
-"""A loader with a DistributedSampler is shared out once more by Accelerate.
+"""Data that is shared out already, by a DistributedSampler or by hand, is shared out once more by Accelerate.
 
 ## What happens
 
@@ -10,7 +10,8 @@ two ranks half of the data is never used, with eight ranks seven eighths, and th
 
 `len(loader)` after `prepare` is the number of samples divided by the batch size and by N squared. In a running training
 (`ddpdoctor run`) the sampler beneath Accelerate's own says `num_replicas`; in a source (`ddpdoctor lint`) a loader with
-a DistributedSampler is handed to `prepare`.
+a DistributedSampler is handed to `prepare`. Subsets that the ranks have cut by hand, and that have no sample in common,
+are seen in a running training as well.
 
 ## How to mend it
 
@@ -30,9 +31,23 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, ShardedTwice, lint, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    Severity,
+    ShardedTwice,
+    Training,
+    lint,
+    place,
+    watch,
+)
 
 from .._source import sharded_loaders
+from ._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library
+from ._words import SHOWN, sharer
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -60,6 +75,31 @@ def while_training(event: ShardedTwice) -> Iterator[Finding]:
             MEND,
             place(event.site),
         )
+
+
+@watch(OrderSeen)
+def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the Subsets that the ranks have cut for themselves, and that Accelerate cuts once more."""
+    ranks = same_pass(event, training)
+    data = {rank: each.data for rank, each in ranks.items() if each.data is not None}
+    if not shared_out_by_a_library(ranks) or len(data) < len(ranks) or not has_shares_of_its_own(list(data.values())):
+        return
+    name = sharer(training)
+    yield Finding(
+        f"the data is shared out twice: each rank has a Subset that no other rank has, and {name} gives it a share of "
+        f"that, 1/{len(ranks) ** 2} of all",
+        tuple(
+            Evidence(
+                f"{each.started.length} samples, begins {', '.join(data[rank].first)}", "", f"rank {rank}'s Subset"
+            )
+            for rank, each in ranks.items()
+        )[:SHOWN],
+        Fix(
+            f"give every rank the whole data set: {name} shares it out",
+            diff="-train_dataset = Subset(dataset, range(rank, len(dataset), world_size))\n+train_dataset = dataset",
+        ),
+        place(event.site),
+    )
 
 
 @lint

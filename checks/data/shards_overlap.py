@@ -227,7 +227,7 @@ def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
     if (
         not data
         or len(data) < len(ranks)
-        or any(each.sampler and each.sampler.replicas is not None for each in ranks.values())
+        or any(each.sampler and (each.sampler.replicas or each.sampler.shares) for each in ranks.values())
     ):
         return
     if len({(each.name, each.base) for each in data.values()}) > 1 or any(

@@ -9,8 +9,8 @@ only some ranks are within no_sync, these fail so, and the others wait for them.
 
 ## How to be sure
 
-The traceback ends in torch/optim, at the addition of a gradient, and the size of the gradient is about the number of
-ranks times that of the parameter.
+The traceback ends in torch/optim, at the addition of a gradient, the size of the gradient is about the number of
+ranks times that of the parameter, and the log names FullyShardedDataParallel, or the script has no_sync.
 
 ## How to mend it
 
@@ -30,23 +30,33 @@ torch 2.2 to 2.13.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern, tree_of
 
 AILMENT = Ailment("DDP581", Severity.ERROR)
 OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]\w+\.py")
 
+FSDP = r"FullyShardedDataParallel|[/\\\\]distributed[/\\\\]fsdp[/\\\\]|\bno_sync\b"
+
 
 @log_pattern(
     r"The size of tensor a \((?P<shard>\d+)\) must match the size of tensor b \((?P<whole>\d+)\)",
+    context=(FSDP,),
     supersedes=("step-fails-without-ddp",),
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Only in an optimizer: elsewhere the sizes are the model's own."""
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Only in an optimizer, and where FSDP or no_sync is spoken of: other sizes differ for other reasons.
+
+    A shard is a whole number of times in the gradient, but for what fills up the last one.
+    """
     shard, whole = int(match["shard"]), int(match["whole"])
-    if shard < whole and OPTIMIZER.search(record.text):
+    ranks = -(-whole // max(1, shard))
+    if not shard < whole or ranks * shard - whole >= ranks or not OPTIMIZER.search(record.text):
+        return
+    if log.first(FSDP) is not None or _leaves_gradients_whole(record):
         yield Finding(
             f"the optimizer is given a gradient of {whole} elements for a shard of {shard}: the last backward was "
             "within no_sync",
@@ -58,3 +68,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             record.place,
         )
+
+
+def _leaves_gradients_whole(record: Record) -> bool:
+    """Whether the user's file that stepped has no_sync in it."""
+    nodes = tree_of(record.place.file or "").of(ast.Attribute)
+    return any(node.attr == "no_sync" for node in nodes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 
@@ -22,3 +24,16 @@ def needs(package: str, least: tuple[int, ...], *others: str) -> None:
             raise ImportError(f"ddpdoctor.callbacks needs {name} {wanted} or newer: {found} is installed")
         return
     raise ImportError(f"ddpdoctor.callbacks needs {package} {wanted} or newer, and it is not installed")
+
+
+@contextmanager
+def parts_of(package: str) -> Iterator[None]:
+    """Import from a framework what its module here uses.
+
+    Raises:
+        ImportError: this version has no such name any more; in one line.
+    """
+    try:
+        yield
+    except (ImportError, AttributeError) as exc:
+        raise ImportError(f"ddpdoctor.callbacks does not know {package} {version(package)}: {exc}") from None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpdoctor.callbacks import needs
+from ddpdoctor.callbacks import needs, parts_of
 
 needs("accelerate", (1, 0))
 
-from accelerate.tracking import (  # type: ignore[import-untyped,unused-ignore]  # noqa: E402 - see needs
-    GeneralTracker,
-)
+with parts_of("accelerate"):
+    from accelerate.tracking import GeneralTracker  # type: ignore[import-untyped,unused-ignore]
 
 from ddpdoctor.watch.rank.install import install  # noqa: E402 - see above
 

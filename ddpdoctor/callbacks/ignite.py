@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ignite.engine import Engine, Events
-
+from ddpdoctor.callbacks import needs, parts_of
 from ddpdoctor.watch.rank.install import install
+
+needs("pytorch-ignite", (0, 5))
+with parts_of("pytorch-ignite"):
+    from ignite.engine import Engine, Events
 
 
 class Watch:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpdoctor.callbacks import needs
+from ddpdoctor.callbacks import needs, parts_of
 
 needs("lightning", (2, 0))
 
-from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402 - an older one would fail in many lines
+with parts_of("lightning"):
+    from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ddpdoctor.watch.rank.install import install  # noqa: E402 - see above
 

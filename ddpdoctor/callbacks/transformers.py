@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddpdoctor.callbacks import needs
+from ddpdoctor.callbacks import needs, parts_of
 
 needs("transformers", (4, 40))
 
-from transformers import TrainerCallback  # noqa: E402 - an older one would fail here in many lines
+with parts_of("transformers"):
+    from transformers import TrainerCallback
 
 from ddpdoctor.watch.rank.install import install  # noqa: E402 - see above
 

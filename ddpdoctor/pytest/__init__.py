@@ -35,7 +35,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     from ddpdoctor.pytest.run import asked, run_on_ranks
 
-    run_on_ranks(pyfuncitem, asked(pyfuncitem, mark), _pool(pyfuncitem.config))
+    run_on_ranks(pyfuncitem, asked(pyfuncitem, mark), pool_of(pyfuncitem.config))
     return True
 
 
@@ -46,8 +46,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         pool.close()
 
 
-def _pool(config: pytest.Config) -> Jobs:
-    """Return the pool of this process, which the first marked test starts."""
+def pool_of(config: pytest.Config) -> Jobs:
+    """Return the pool of this process; whoever needs it first, such as a marked test, starts it."""
     if POOL not in config.stash:
         import os
 

@@ -6,8 +6,18 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddpdoctor.frameworks import DEEPSPEED
 from ddpdoctor.report.verdict import number_of
-from ddpdoctor.watch.events import Drew, EpochStarted, Evaluated, FileOpened, ParametersHeld, StepFingerprinted
+from ddpdoctor.watch.events import (
+    Drew,
+    EpochStarted,
+    Evaluated,
+    FileOpened,
+    ParametersHeld,
+    Sharded,
+    StepFingerprinted,
+    Wrapped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,9 +59,18 @@ def compared_text(trainings: Iterable[Training]) -> str:
         told = [f"{what} {_verdict(steps, name)}" for what, name in (("gradients", "given"), ("weights", "values"))]
         held = [each for training in trainings for each in training.of(ParametersHeld)]
         alone = not shards and not _is_wrapped(held) and all(map(_is_alone, steps))
-        parts.insert(0, f"{number_of(whole, 'parameter')}: {', '.join(told)}{ALONE if alone else ''}")
+        why = _by_design(trainings) if any("different" in each for each in told) else ""
+        parts.insert(0, f"{number_of(whole, 'parameter')}: {', '.join(told)}{ALONE if alone else why}")
     data = "; ".join(["", *_data(trainings)])
     return f"Compared {number_of(len(steps), 'step')}, {', and '.join(parts)}{data}."
+
+
+def _by_design(trainings: tuple[Training, ...]) -> str:
+    """Say why ranks rightly hold different weights or gradients, where that is so."""
+    if any(training.framework is DEEPSPEED for training in trainings):
+        return " (DeepSpeed keeps a part on each rank)"
+    wrapped = any(training.of(Wrapped) or training.of(Sharded) for training in trainings)
+    return "" if wrapped else " (no model is wrapped: ranks can hold different parts)"
 
 
 def first_apart(training: Training) -> StepFingerprinted | None:

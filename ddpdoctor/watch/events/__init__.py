@@ -28,6 +28,7 @@ from ddpdoctor.watch.events.frameworks import (
     ScheduleEnded,
     ShardedTwice,
     SteppedUnsynced,
+    StopAsked,
 )
 from ddpdoctor.watch.events.hang import Doing, HeldAtEnd, LauncherWaits, Pending, Position, Sibling, Stalled, Worker
 from ddpdoctor.watch.events.ledger import (
@@ -132,6 +133,7 @@ __all__ = [
     "SteppedUnsynced",
     "StepsAtEnd",
     "StepsTimed",
+    "StopAsked",
     "SyncSkipped",
     "TensorParallel",
     "ThreadFailed",

@@ -11,7 +11,8 @@ from ddpdoctor.watch.events.base import Event, Site
 class Sampler:
     """What a loader's sampler says of itself; None where it does not have the attribute.
 
-    ``splits``: it is of a class of the user's, whose code speaks of a rank and of the number of ranks.
+    ``splits``: it is of a class of the user's, whose code speaks of a rank and of the number of ranks. ``shares``: into
+    so many Accelerate's own batch sampler, which is around it, cuts what it draws.
     """
 
     number: int
@@ -25,6 +26,7 @@ class Sampler:
     drop_last: bool | None = None
     replacement: bool | None = None
     splits: bool = False
+    shares: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,3 +88,16 @@ class ShardedTwice(Event):
     sampler: str
     shards: str
     ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked(Event):
+    """A line of the user's, ``site``, has set the ``flag`` by which a framework ends the training on this rank.
+
+    ``forwards`` of wrapped models, and ``steps`` of optimizers, are those that the rank had made then.
+    """
+
+    framework: str
+    flag: str
+    forwards: int
+    steps: int

@@ -14,6 +14,7 @@ from ddpdoctor.watch.events import AccumulationUnused, BackwardBypassed, Framewo
 from ddpdoctor.watch.rank.accelerated import Accelerated
 from ddpdoctor.watch.rank.metrics import Metrics
 from ddpdoctor.watch.rank.patch import patch
+from ddpdoctor.watch.rank.stops import Stops
 from ddpdoctor.watch.user_frames import frames, is_users
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ class Frameworks:
     before: int = 0
     metrics: Metrics = field(init=False)
     accelerated: Accelerated = field(init=False)
+    stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with nothing told."""
         self.metrics = Metrics(self.recorder)
         self.accelerated = Accelerated(self.recorder)
+        self.stops = Stops(self.recorder)
 
     def forget(self) -> None:
         """Begin anew in a child that was forked; what is hooked is so there as well."""
@@ -47,6 +50,7 @@ class Frameworks:
         self.told.clear()
         self.metrics.told.clear()
         self.accelerated.forget()
+        self.stops.told = 0
 
     def seen(self, *, wraps: bool) -> None:
         """Take note of who makes a process group, or wraps a model, right now."""
@@ -101,6 +105,7 @@ class Frameworks:
             (f"{accelerator}.no_sync", self._accumulating),
             *self.metrics.hooks(),
             *self.accelerated.hooks(),
+            *self.stops.hooks(),
         ):
             path, _, method = name.rpartition(".")
             module, _, kind = path.rpartition(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.frameworks import ACCELERATE
 from ddpdoctor.watch.events import DataSeen, Sampler
 from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
 from ddpdoctor.watch.rank.data.generators import copied, methods, seeded_by
@@ -90,8 +91,18 @@ def sampler_of(recorder: Process, loader: Any) -> Sampler:
         kind=type(sampler).__name__,
         length=length(sampler),
         splits=_splits(type(sampler)),
+        shares=_shares(batches),
         **facts,
     )
+
+
+def _shares(batches: Any) -> int | None:
+    """Return into how many shares Accelerate's batch sampler cuts the batches; None for other batch samplers."""
+    kind = type(batches)
+    if kind.__name__ != ACCELERATE.shards or not kind.__module__.startswith("accelerate."):
+        return None
+    number = getattr(batches, "num_processes", None)
+    return number if isinstance(number, int) and number > 1 else None
 
 
 RANK = {"rank", "_rank", "get_rank", "global_rank", "local_rank", "process_index", "rank_id"}

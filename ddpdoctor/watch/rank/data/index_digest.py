@@ -65,13 +65,17 @@ def _is_text(entries: Any) -> bool:
     return isinstance(entries, list) and _has_text(entries[0])
 
 
-def _entries(value: Any, dataset: Any) -> list[Any] | Iterator[bytes] | None:
+def _entries(value: Any, dataset: Any) -> list[Any] | Iterator[bytes] | None:  # noqa: PLR0911 - a case a kind
     """Return what a data set holds of each of its samples, in an attribute; None where it is something else."""
     if type(value) is tuple and value and all(hasattr(each, "untyped_storage") for each in value):
         value = value[0]  # of a TensorDataset
     if isinstance(value, list):
-        is_one = 1 < len(value) <= LISTED and len(value) == len(dataset)
-        return value if is_one and (_has_text(value[0]) or _is_plain(value[0])) else None
+        if not 1 < len(value) <= LISTED or len(value) != len(dataset):
+            return None
+        first = _numbers(value[0])
+        if first is None:
+            return value if _has_text(value[0]) or _is_plain(value[0]) else None
+        return _rows(value) if first.numel() * len(value) <= NUMBERS else None
     kinds = (sys.modules.get("torch"), "Tensor"), (sys.modules.get("numpy"), "ndarray")
     if not any(module is not None and type(value) is getattr(module, kind) for module, kind in kinds):
         return None
@@ -84,6 +88,26 @@ def _entries(value: Any, dataset: Any) -> list[Any] | Iterator[bytes] | None:
     return (row.tobytes() for row in rows)
 
 
+def _numbers(entry: Any) -> Any:
+    """Return the tensor on the CPU with several numbers that an entry is, or that comes first in it; None without."""
+    torch = sys.modules["torch"]
+    values = entry.values() if isinstance(entry, dict) else entry if isinstance(entry, (tuple, list)) else (entry,)
+    for value in list(values)[:4]:
+        if type(value) is torch.Tensor:
+            told = value.device.type == "cpu" and value.layout is torch.strided and value.numel() > 1
+            return value if told else None
+    return None
+
+
+def _rows(value: list[Any]) -> Iterator[bytes]:
+    """Yield the bytes of the tensor of each entry; the place, where an entry has none."""
+    torch = sys.modules["torch"]
+    for at, entry in enumerate(value):
+        numbers = _numbers(entry)
+        plain = None if numbers is None else numbers.detach().contiguous().view(torch.uint8).numpy()
+        yield repr(at).encode() if plain is None else plain.tobytes()
+
+
 def _is_plain(entry: Any) -> bool:
     """Whether an entry holds several numbers: one alone may be a label, or an index."""
     return (
@@ -94,9 +118,10 @@ def _is_plain(entry: Any) -> bool:
 
 
 def _shown(value: Any, at: int) -> str:
-    if isinstance(value, list):
+    numbers = _numbers(value[at]) if isinstance(value, list) else None
+    if isinstance(value, list) and numbers is None:
         return str(value[at])[-60:]
-    row = (value[0] if type(value) is tuple else value)[at].flatten()[:3].tolist()
+    row = (numbers if numbers is not None else (value[0] if type(value) is tuple else value)[at]).flatten()[:3].tolist()
     return f"({', '.join(format(each, '.4g') for each in row)}, ...)"
 
 

@@ -1,0 +1,104 @@
+"""One rank alone tells Lightning, or the transformers Trainer, to end the training.
+
+## What happens
+
+`trainer.should_stop = True` (Lightning) and `control.should_training_stop = True` (transformers) are read on each rank
+for itself. Where a callback sets them under `if trainer.is_global_zero`, or by what only this rank knows (its own loss,
+its clock, a file on its host), that rank leaves the loop; the others begin the next step and wait for it: "Connection
+closed by peer" over gloo, a time-out over NCCL.
+
+## How to be sure
+
+ddpdoctor (`ddpdoctor run`) keeps the lines that set these flags, and how many forwards the rank had made: here a rank
+has set it, and another one has begun a step after that without it.
+
+## How to mend it
+
+Decide together, then set it on all ranks. Lightning:
+
+    trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+
+transformers:
+
+    stop = torch.tensor(float(stop), device=args.device)
+    torch.distributed.all_reduce(stop)
+    control.should_training_stop = bool(stop.item())
+
+## Versions and sources
+
+Source: lightning/pytorch/loops/fit_loop.py and callbacks/early_stopping.py; transformers/trainer_callback.py. Seen with
+lightning 2.6, transformers 5.23 and torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    LIGHTNING,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Severity,
+    Stalled,
+    Table,
+    Training,
+    one_rank_only,
+    place,
+    watch,
+)
+
+from ._hangs import Hang, on_hang, seen, short, table
+from ._stops import StopOfSome, stop_of_some_ranks
+
+AILMENT = Ailment("DDP781", Severity.ERROR)
+FIXES = {
+    "should_stop": Fix(
+        "decide together, and set it on all ranks",
+        diff="-if stop:\n-    trainer.should_stop = True\n"
+        "+trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)   # called by all ranks",
+    ),
+    "should_training_stop": Fix(
+        "decide together, and set it on all ranks",
+        diff="-if stop:\n-    control.should_training_stop = True\n"
+        "+stop = torch.tensor(float(stop), device=args.device)\n"
+        "+torch.distributed.all_reduce(stop)   # called by all ranks\n"
+        "+control.should_training_stop = bool(stop.item())",
+    ),
+}
+
+
+@on_hang(Hang.ASKED)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Tell the line that set it."""
+    if found := stop_of_some_ranks(event.ranks, training):
+        yield _finding(found, seen(event), table(event))
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Tell it where the rank has come to its end, and another one lost it."""
+    if event.first is None and (found := stop_of_some_ranks(event.progress, training)):
+        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+
+
+def _finding(found: StopOfSome, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    asked = found.asked
+    owner = "trainer" if asked.framework == LIGHTNING.name else "control"
+    guard = one_rank_only(asked.site.file, asked.site.line) if asked.site else ""
+    return Finding(
+        f"rank {found.rank} alone sets {owner}.{asked.flag} at {short(asked.site)}{guard and f', {guard}'}: "
+        f"{asked.framework} ends the training there, and rank {found.other} goes on and waits for it",
+        (
+            Evidence(
+                f"{owner}.{asked.flag} = True after {asked.steps} steps", "the same on all ranks", f"rank {found.rank}"
+            ),
+            Evidence("never set, and further by at least one forward", "", f"rank {found.other}"),
+            *proof,
+        ),
+        FIXES[asked.flag],
+        place(asked.site, rank=found.rank),
+        table=positions,
+    )

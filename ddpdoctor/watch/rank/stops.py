@@ -1,0 +1,55 @@
+"""Flags by which Lightning and the transformers Trainer are told to end the training: who sets them, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.frameworks import LIGHTNING, TRAINER
+from ddpdoctor.watch import event_log
+from ddpdoctor.watch.events import StopAsked
+from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, site_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.process import Process
+
+FLAGS = {"should_stop": LIGHTNING.name, "should_training_stop": TRAINER.name}
+CONTROL = "transformers.trainer_callback.TrainerControl"
+MOST = 8  # that are told
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@dataclass(slots=True)
+class Stops:
+    """How often it was told."""
+
+    recorder: Process
+    told: int = 0
+
+    def hooks(self) -> list[tuple[str, Wrap]]:
+        """Return what is to be hooked, by its full name."""
+        owners = (*(f"{each}.trainer.trainer.Trainer" for each in LIGHTNING.modules), CONTROL)
+        return [(f"{owner}.__setattr__", self._setting) for owner in owners]
+
+    def _setting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def __setattr__(owner: Any, name: str, value: Any) -> None:  # noqa: N807 - it stands in for one
+            if name not in FLAGS:
+                original(owner, name, value)
+                return
+            before = getattr(owner, name, None)
+            original(owner, name, value)
+            if value is True and before is not True and self.recorder.is_rank and self.told < MOST:
+                self.recorder.safely(self._tell, name)
+
+        return __setattr__
+
+    def _tell(self, name: str) -> None:
+        """Tell it where a line of the user's sets the flag itself: a framework's own callbacks agree beforehand."""
+        setter = next(each for each in frames() if not each.f_code.co_filename.startswith(PACKAGE))
+        if is_users(setter.f_code.co_filename):
+            self.told += 1
+            forwards, steps = (self.recorder.writer.counters[each] for each in (event_log.FORWARDS, event_log.STEPS))
+            asked = {"framework": FLAGS[name], "flag": name, "forwards": forwards, "steps": steps}
+            self.recorder.emit(StopAsked, **asked, site=site_of(setter))
