@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ddpdoctor.selftest.result import SelfTestResult
 
 NOTHING_RUN = 2  # the exit status where no case could be run
-POOLS = 3  # where a job waits, as each that hangs does, others run
+IN_RANKS = ("ddpdoctor.watch.rank.script", "ddpdoctor.examine.model.rank", "ddpdoctor.selftest.probes")
+POOLS = 4  # where a job waits, as each that hangs does, others run
 
 
 @click.command()
@@ -109,7 +110,7 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[It
                 pools.put(warm)  # each job says what it is
                 return
             for _ in range(min(POOLS, len(trials))):
-                pools.put(stack.enter_context(warm.twin()))
+                pools.put(stack.enter_context(warm.twin(*IN_RANKS)))
 
         def run(trial: tuple[Check, Instrument]) -> SelfTestResult:
             pool = pools.get()

@@ -30,9 +30,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """Asks the server to fork another one, which has this folder, and the connection that is sent next."""
+    """Asks the server to fork another one, which has this folder, and the connection that is sent next.
+
+    ``modules`` are imported before, once for all twins.
+    """
 
     home: str
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

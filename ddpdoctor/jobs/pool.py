@@ -83,15 +83,17 @@ class Jobs:
         )
         theirs.close()
 
-    def twin(self) -> Jobs:
+    def twin(self, *modules: str) -> Jobs:
         """Return another pool, whose server is forked from this one's; this one runs no jobs from then on.
+
+        ``modules`` are imported before, for the ranks of all twins.
 
         Raises:
             NotRun: the time ran out.
             ServerLostError: the fork server is gone, or could not import torch.
         """
         twin = copy.copy(self)
-        twin._part_from(self._connection, self._process.pid)  # noqa: SLF001 - its own class
+        twin._part_from(self._connection, self._process.pid, modules)  # noqa: SLF001 - its own class
         return twin
 
     def __enter__(self) -> Jobs:  # noqa: PYI034 - typing.Self is of Python 3.11
@@ -166,12 +168,12 @@ class Jobs:
         self._process.wait()
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def _part_from(self, server: Connection, pid: int) -> None:
+    def _part_from(self, server: Connection, pid: int, modules: tuple[str, ...]) -> None:
         """Take a server of its own, which that one forks."""
         self._home = tempfile.mkdtemp(prefix="ddpdoctor-")
         self._connection, theirs = Pipe()
         try:
-            server.send(Twin(self._home))
+            server.send(Twin(self._home, modules))
             send_handle(server, theirs.fileno(), pid)
         except OSError as exc:
             raise ServerLostError("the fork server is gone") from exc

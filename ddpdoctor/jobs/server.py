@@ -61,7 +61,7 @@ def main(descriptor: int, home: Path) -> None:
             asked: Job | Twin = connection.recv()
             if isinstance(asked, Job):
                 connection.send(_run(asked, Path(tempfile.mkdtemp(dir=home)), connection))
-            elif (twins := _in_twin(connection)) is not None:
+            elif (twins := _in_twin(connection, asked.modules)) is not None:
                 connection, home = twins, Path(asked.home)
                 connection.send(Ready())
     except (EOFError, OSError):
@@ -71,8 +71,16 @@ def main(descriptor: int, home: Path) -> None:
         os._exit(0)  # taking torch apart would cost a third of a second
 
 
-def _in_twin(connection: Connection) -> Connection | None:
+def _import(modules: tuple[str, ...]) -> None:
+    if not sys.modules.keys() >= set(modules):
+        with uncollected():
+            for module in modules:
+                importlib.import_module(module)
+
+
+def _in_twin(connection: Connection, modules: tuple[str, ...]) -> Connection | None:
     """Fork a twin of this server; return its connection in the twin, None here."""
+    _import(modules)
     descriptor = recv_handle(connection)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # twins end with their clients, and nobody waits for them
     if os.fork():
@@ -109,10 +117,7 @@ def _import_torch() -> None:
 
 
 def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
-    if not sys.modules.keys() >= set(job.modules):
-        with uncollected():
-            for module in job.modules:
-                importlib.import_module(module)
+    _import(job.modules)
     told, tells = os.pipe()
     pids: dict[int, int] = {}
     try:
