@@ -82,16 +82,6 @@ SCRIPTS = {
         steps(1)
         """,
     ),
-    "lists of other lengths": (
-        "collective-shape-mismatch",
-        "rank 0 gives shape [3], rank 1 [2]",
-        """
-        dist.init_process_group("gloo")
-        objects = [1, 2, 3] if RANK == 0 else [None, None]
-        dist.broadcast_object_list(objects, src=0)  # guilty
-        dist.barrier()
-        """,
-    ),
 }
 HEALTHY = """
 def parse():
