@@ -38,7 +38,7 @@ HEALTHY = {
             def __getitem__(self, index):
                 name, liked = self.rows[index]
                 return torch.full((8,), float(len(name))), torch.tensor([liked])
-        rows = [("user" + "x" * (index % 11), float(index * 7 % 4)) for index in range(96)]
+        rows = [("user" + "x" * (index % 11), float((index * 7 + index // 3) % 4)) for index in range(96)]
         torch.manual_seed(rank)
         fit(DataLoader(Likes(rows[rank::world]), batch_size=8, shuffle=True))
     """,
