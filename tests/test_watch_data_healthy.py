@@ -30,6 +30,19 @@ HEALTHY = {
         data = Numbers()
         fit(DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False)))
     """,
+    "shares of a list whose entries repeat": """
+        class Likes(Dataset):
+            def __init__(self, rows):
+                self.rows = rows
+            def __len__(self):
+                return len(self.rows)
+            def __getitem__(self, index):
+                name, liked = self.rows[index]
+                return torch.full((8,), float(len(name))), torch.tensor([liked])
+        rows = [("user" + "x" * (index % 11), float((index * 7 + index // 3) % 4)) for index in range(96)]
+        torch.manual_seed(rank)
+        fit(DataLoader(Likes(rows[rank::world]), batch_size=8, shuffle=True))
+    """,
     "a sampler of one's own, with one order for all": """
         class Shuffler:
             def __init__(self):

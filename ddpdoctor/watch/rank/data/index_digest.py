@@ -25,7 +25,8 @@ class Listing:
     """A list that says which sample an index is: its name, a digest, one without regard to order, the first entries.
 
     ``least`` are the entries, as numbers, whose hash is the least: two lists have some of them in common where they
-    have entries in common, in the same proportion.
+    have entries in common, in the same proportion. There are none where entries repeat: what occurs several times in
+    one share, such as who likes what, occurs in several shares as well.
     """
 
     name: str = ""
@@ -55,9 +56,11 @@ def listing(dataset: Any) -> Listing:
     found.sort(key=lambda each: not _is_text(each[2]))
     for name, value, entries in found:
         sums = array("Q", (crc32(each if isinstance(each, bytes) else repr(each).encode()) for each in entries))
-        if _is_text(entries) or len(set(sums)) == len(sums):
+        differ = len(set(sums)) == len(sums)
+        if differ or _is_text(entries):
             first = tuple(_shown(value, at) for at in range(min(4, len(sums))))
-            return Listing(name, _digest(sums), _digest(array("Q", sorted(sums))), first, _least(sums))
+            least = _least(sums) if differ else ()
+            return Listing(name, _digest(sums), _digest(array("Q", sorted(sums))), first, least)
     return Listing()
 
 
