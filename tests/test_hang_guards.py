@@ -254,7 +254,7 @@ def test_gloo_on_loopback_is_named_where_ranks_wait_for_other_hosts(script: str)
     event = Stalled(pid=0, time=2.0, ranks=(waiting,), world_size=2, on_loopback="GLOO_SOCKET_IFNAME=lo")
     (found,) = Dispatcher(CHECKS).see(event)
 
-    assert found.check.slug == "hostname-loopback"
+    assert found.check.slug == "peer-connection-lost"
     assert "GLOO_SOCKET_IFNAME=lo" in found.finding.message
 
 

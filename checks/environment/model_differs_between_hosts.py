@@ -8,7 +8,7 @@ rank 0 has inconsistent 6 params", or the ranks wait for each other until the ti
 
 ## How to be sure
 
-`ddpdoctor check --model FILE.py:NAME --batch FILE.py:NAME` on all hosts builds the model on each and compares names,
+`ddpdoctor check` with `--model` and `--batch` on all hosts builds the model on each and compares names,
 shapes and types of all parameters; then each takes a step alone.
 
 ## How to mend it

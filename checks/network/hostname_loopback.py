@@ -47,16 +47,13 @@ from ddpdoctor.check import (
     Place,
     Record,
     Severity,
-    Stalled,
     is_loopback,
     log_pattern,
-    place,
     probe,
     several_hosts,
 )
 
 from .._hosts import routable_interfaces
-from ..collectives._hangs import Hang, on_hang, short
 from ._peers import GLOO_REFUSED, loopback
 
 if TYPE_CHECKING:
@@ -180,23 +177,4 @@ def _on_each_host(nodes: tuple[str, ...]) -> str:
         f"export GLOO_SOCKET_IFNAME=$(ip route get $(getent ahostsv4 {shlex.quote(nodes[node == nodes[0]])} | "
         f"awk '{{print $1; exit}}') | grep -oP 'dev \\K\\S+')   # on {node}"
         for node in nodes[:MOST]
-    )
-
-
-@on_hang(Hang.ON_LOOPBACK)
-def while_training(event: Stalled) -> Iterator[Finding]:
-    """Yield why no rank of another host can come to this one's."""
-    waiting = event.ranks[0]
-    yield Finding(
-        f"gloo tells the ranks of other hosts to come to a loopback address: {event.on_loopback}; rank {waiting.rank} "
-        f"waits in init_process_group at {short(waiting.site)}",
-        (
-            Evidence(event.on_loopback, "an address that other hosts reach", "this host"),
-            Evidence(f"{len(event.ranks)} of {event.world_size} ranks are here", "", "this host"),
-        ),
-        Fix(
-            "name the interface that leads to the other hosts, on this host",
-            command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the one with the address that they know",
-        ),
-        place(waiting.site, rank=waiting.rank),
     )

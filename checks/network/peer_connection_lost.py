@@ -170,3 +170,22 @@ def _never_reached(event: Stalled, gone: Peer, waits: str) -> Finding:
             f"ping -c 3 {gone.peer}; nc -zv -w 5 {gone.peer} {gone.connecting}",
         ),
     )
+
+
+@on_hang(Hang.ON_LOOPBACK)
+def gloo_on_loopback(event: Stalled) -> Iterator[Finding]:
+    """Yield why no rank of another host can come to this one's."""
+    waiting = event.ranks[0]
+    yield Finding(
+        f"gloo tells the ranks of other hosts to come to a loopback address: {event.on_loopback}; rank {waiting.rank} "
+        f"waits in init_process_group at {short(waiting.site)}",
+        (
+            Evidence(event.on_loopback, "an address that other hosts reach", "this host"),
+            Evidence(f"{len(event.ranks)} of {event.world_size} ranks are here", "", "this host"),
+        ),
+        Fix(
+            "name the interface that leads to the other hosts, on this host",
+            command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the one with the address that they know",
+        ),
+        place(waiting.site, rank=waiting.rank),
+    )

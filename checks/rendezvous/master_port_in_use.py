@@ -43,7 +43,6 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
-    LauncherWaits,
     Log,
     NotRun,
     Place,
@@ -52,7 +51,6 @@ from ddpdoctor.check import (
     lint,
     log_pattern,
     probe,
-    watch,
 )
 
 from .._hosts import holds_rank_zero, port
@@ -172,20 +170,3 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
             )
         elif each.command.in_background and each.command.is_certain:
             beside[port] = each
-
-
-@watch(LauncherWaits)
-def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
-    """Look who listens here where torchrun's nodes are to meet; a store of the user's own is a program of Python."""
-    if event.holder:
-        yield Finding(
-            f"port {event.port} of this host, where {event.nodes} nodes are to meet, is held by another program: "
-            f"{event.holder}; torchrun has waited {event.seconds:.0f} s",
-            (Evidence(event.holder, f"torchrun (pid {event.pid}), or nobody", f"who listens on port {event.port}"),),
-            Fix(
-                "end that program, or choose another port, the same on all hosts",
-                command=f"ss -ltnp 'sport = :{event.port}'\n"
-                f"torchrun ... --rdzv_endpoint={event.host}:{event.port + 117} train.py   # on all hosts",
-            ),
-            severity=Severity.NOTE if "python" in event.holder else None,
-        )

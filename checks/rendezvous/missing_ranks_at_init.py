@@ -214,7 +214,8 @@ def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
     """Say what is seen of the place where they meet: another node can still come, however late."""
     at = f"{event.host}:{event.port}"
     if event.holder:
-        return  # another check's
+        yield _port_is_held(event)
+        return
     seen = ANSWERS.get(event.answer, "").format(at=at, addresses=", ".join(event.addresses))
     yield Finding(
         f"torchrun has waited {event.seconds:.0f} s for {event.nodes} nodes, and has started no rank: "
@@ -230,6 +231,21 @@ def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
             "ddpdoctor check -- torchrun --nnodes=... train.py   # several: this on each, with its own options",
         ),
         severity=Severity.NOTE,
+    )
+
+
+def _port_is_held(event: LauncherWaits) -> Finding:
+    """Return who listens here where torchrun's nodes are to meet; a store of the user's own is a program of Python."""
+    return Finding(
+        f"port {event.port} of this host, where {event.nodes} nodes are to meet, is held by another program: "
+        f"{event.holder}; torchrun has waited {event.seconds:.0f} s",
+        (Evidence(event.holder, f"torchrun (pid {event.pid}), or nobody", f"who listens on port {event.port}"),),
+        Fix(
+            "end that program, or choose another port, the same on all hosts",
+            command=f"ss -ltnp 'sport = :{event.port}'\n"
+            f"torchrun ... --rdzv_endpoint={event.host}:{event.port + 117} train.py   # on all hosts",
+        ),
+        severity=Severity.NOTE if "python" in event.holder else None,
     )
 
 
