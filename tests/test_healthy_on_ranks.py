@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.nn.parallel import DistributedDataParallel
     from torch.optim import Optimizer
 
 pytestmark = pytest.mark.ranks(2)
@@ -24,11 +25,11 @@ def net(*more: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), *more, nn.ReLU(), nn.Linear(16, 4))
 
 
-def ddp(model: nn.Module, **options: bool) -> nn.Module:
+def ddp(model: Any, **options: bool) -> DistributedDataParallel:
     """Wrap a model."""
-    from torch.nn.parallel import DistributedDataParallel
+    from torch.nn import parallel
 
-    return DistributedDataParallel(model, **options)  # type: ignore[arg-type]  # flags
+    return parallel.DistributedDataParallel(model, **options)  # type: ignore[arg-type]  # flags
 
 
 def loss_of(call: Callable[[Tensor], Tensor]) -> Tensor:
