@@ -221,7 +221,7 @@ def test_a_framework_that_is_not_loaded_is_not_hooked(monkeypatch: pytest.Monkey
     for name in [each for each in sys.modules if each.partition(".")[0] in {"lightning", "transformers", "accelerate"}]:
         monkeypatch.delitem(sys.modules, name)
     recorder = SimpleNamespace(late=[])
-    frameworks = Frameworks(recorder)  # type: ignore[arg-type]  # it is asked for nothing else
+    frameworks = Frameworks(recorder)
 
     frameworks._hook()
     for each in recorder.late:
