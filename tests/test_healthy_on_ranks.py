@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,11 +24,11 @@ def net(*more: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), *more, nn.ReLU(), nn.Linear(16, 4))
 
 
-def ddp(model: nn.Module, **options: bool) -> nn.Module:
+def ddp(model: Any, **options: bool) -> Any:
     """Wrap a model."""
-    from torch.nn.parallel import DistributedDataParallel
+    from torch.nn import parallel
 
-    return DistributedDataParallel(model, **options)  # type: ignore[arg-type]  # flags
+    return parallel.DistributedDataParallel(model, **options)  # type: ignore[arg-type]  # flags
 
 
 def loss_of(call: Callable[[Tensor], Tensor]) -> Tensor:

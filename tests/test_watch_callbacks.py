@@ -10,11 +10,13 @@ from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import Script
 
 from ddpdoctor.callbacks import needs, parts_of
+from ddpdoctor.watch.rank.frameworks import Frameworks
 
 MODEL = """
 import sys, torch
@@ -212,3 +214,17 @@ def test_a_framework_that_is_too_new_is_told_in_one_line() -> None:
         parts_of("torch"),
     ):
         from torch.nn import Callback  # type: ignore[attr-defined]  # noqa: F401 - there is none
+
+
+def test_a_framework_that_is_not_loaded_is_not_hooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No module of it is there: nothing is replaced, and nothing fails."""
+    for name in [each for each in sys.modules if each.partition(".")[0] in {"lightning", "transformers", "accelerate"}]:
+        monkeypatch.delitem(sys.modules, name)
+    recorder = SimpleNamespace(late=[])
+    frameworks = Frameworks(recorder)
+
+    frameworks._hook()
+    for each in recorder.late:
+        each.undo()
+
+    assert {name for name in frameworks.hooked if not name.startswith("torch.")} == set()

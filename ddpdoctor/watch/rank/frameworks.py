@@ -110,7 +110,7 @@ class Frameworks:
             path, _, method = name.rpartition(".")
             module, _, kind = path.rpartition(".")
             owner = getattr(sys.modules.get(module), kind, None)
-            if name not in self.hooked and hasattr(owner, method):
+            if name not in self.hooked and owner is not None and hasattr(owner, method):
                 self.hooked.add(name)
                 self.recorder.late.append(patch(owner, method, wrap))
 
