@@ -308,7 +308,7 @@ def run_size(ways: list[Way], size: float, runs: int, folder: Path) -> dict[str,
 
 
 def told(line: str) -> None:
-    """Return how far it is; the table alone goes to the standard output."""
+    """Print how far it is; the table alone goes to the standard output."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -389,7 +389,7 @@ def print_tiny(folder: Path) -> None:
 
 
 def require_room(folder: Path, size: float) -> None:
-    """Return what is missing before anything is written."""
+    """Raise where something is missing, before anything is written."""
     wanted = {
         f"disk at {folder}": (DISK_PER_BYTE * size + 1, shutil.disk_usage(folder).free),
         "memory": (MEMORY_PER_BYTE * size + 1, psutil.virtual_memory().available),

@@ -209,7 +209,7 @@ def _held(event: StepFingerprinted, training: Training) -> ParametersHeld | None
 
 
 def _replicas(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> list[bool]:
-    """Say which parameters were the same on all ranks before the first step.
+    """Return which parameters were the same on all ranks before the first step.
 
     One whose elements are all equal tells only together with others: a bias begins as zeros in shards as well.
     """
@@ -291,7 +291,7 @@ def calls_of(files: set[str], names: frozenset[str], about: str = "") -> list[Pl
 
 
 def norms(line: Line, prints: Sequence[Print | None]) -> str:
-    """Say how large a gradient is on each rank."""
+    """Return how large a gradient is on each rank, in words."""
     return f"{line.name}: " + ", ".join(
         f"{each[-1]:.4g} on rank {rank}" for rank, each in enumerate(prints[:8]) if each
     )

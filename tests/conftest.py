@@ -20,8 +20,7 @@ from helpers import CHECKS, ROOT, TORCHRUN, Command, Port, Run, Script
 from hypothesis import settings
 
 from ddpdoctor.host.facts import Facts, gather
-from ddpdoctor.pytest import MARK as RANKS
-from ddpdoctor.pytest import pool_of
+from ddpdoctor.pytest import MARK as RANKS, pool_of
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check

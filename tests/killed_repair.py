@@ -71,7 +71,7 @@ class Calls:
 
 
 def cuts(name: str, args: tuple[Any, ...]) -> Iterable[int]:
-    """Say after how many bytes SIGKILL may end a write: the kernel looks for signals between pages."""
+    """Return after how many bytes SIGKILL may end a write: the kernel looks for signals between pages."""
     match name, args:
         case "write", (fd, data):
             length, at = memoryview(data).nbytes, position(fd)

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from namespaces import Hosts, finish, network
 
 from ddpdoctor.bench.links import measure_ranks
 from ddpdoctor.bench.pairs import Link, Pairs, suspects
 from ddpdoctor.bench.spread import Spread
-from ddpdoctor.findings import Hosts as Met
-from ddpdoctor.findings import Report, Table
+from ddpdoctor.findings import Hosts as Met, Report, Table
 from ddpdoctor.report.bench_page import bench_page
 from ddpdoctor.report.heat import BY_FACTORS, LEVELS, LISTED, ROWS, Cell, add_heat, levels
 from ddpdoctor.report.page import as_page

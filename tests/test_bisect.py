@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from helpers import TORCHRUN
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.bisect.answer import answer_data, answer_text
 from ddpdoctor.bisect.changes import Change, Situation, applied, offers, taken_back

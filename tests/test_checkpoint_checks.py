@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import CHECKS
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor import load_state_dict
 from ddpdoctor.checkpoint import Entry, StateDict, inspect, repair

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
 from ddpdoctor.facets import BadTarget
@@ -525,7 +524,7 @@ def test_two_hundred_thousand_tensors_are_within_the_bounds(tmp_path: Path) -> N
 
 
 def _told_by(data: bytes, *, quick: bool) -> Any:
-    """Say all that is made of a pickle: state dicts with the places of their names, storages, fetches; or the error."""
+    """Return what is made of a pickle: state dicts with the places of their names, storages, fetches; or the error."""
     from ddpdoctor.checkpoint.pickles.opcodes import interpret
     from ddpdoctor.checkpoint.pickles.values import UnreadableError
     from ddpdoctor.checkpoint.survey import survey

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from ddpdoctor.cluster.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.cluster import Cluster

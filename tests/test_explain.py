@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.facets import Check, Pattern, Role, log_pattern
 from ddpdoctor.findings import Ambiguity, Finding, Fix, Severity

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import FIXTURES, PREPARED, answered
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ddpdoctor.logs.answer import Confidence
 from ddpdoctor.logs.read.sources import Origin

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers import answered, named
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_explain_findings import wait
 
 from ddpdoctor.logs.read.clock import find_moment, nearest

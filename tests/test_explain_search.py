@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers import CHECKS, FIXTURES, PREPARED
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.facets import Pattern
 from ddpdoctor.logs import pattern_cache

@@ -6,8 +6,7 @@ import enum
 
 import pytest
 from helpers import CHECKS, PREPARED
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Check, Facet, Instrument, LogPattern

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import CHECKS, Run
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.files import find

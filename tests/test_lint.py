@@ -9,8 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from helpers import CHECKS, ROOT, Run
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Edit

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.examine.loader.facts import Order, Probe, RankLoader, same_order
 from ddpdoctor.examine.loader.shares import compare_shares, likeness, shared_part

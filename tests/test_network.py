@@ -9,8 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.cluster.launch import several_hosts
 from ddpdoctor.facets import Check, Instrument

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.findings import Report
 from ddpdoctor.report.curves import LINE, MOST, add_curves

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import CHECKS, FIXTURES, Command, Run, Script
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.report.steps import course, steps_lines
 from ddpdoctor.watch.anatomy import steps_data

@@ -712,7 +712,7 @@ def test_a_file_that_is_being_written(whole: Path, mode: str) -> None:
 
 
 def two_names(path: Path) -> None:
-    """Return a file a second name."""
+    """Give a file a second name."""
     os.link(path, path.with_name("other"))
 
 

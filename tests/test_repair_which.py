@@ -14,8 +14,7 @@ from typing import Any
 import checkpoints
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ddpdoctor import BadTarget, checkpoint, load_state_dict
 from ddpdoctor.cli import cli

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor import BadTarget, checkpoint
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of

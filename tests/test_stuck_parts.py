@@ -11,16 +11,14 @@ from typing import ClassVar
 
 import pytest
 from helpers import CHECKS, Run
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.cli.stuck import compared
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.connections import Peer
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.iterations import loop_counters
-from ddpdoctor.stuck import flight, spy
-from ddpdoctor.stuck import jobs as jobs_module
+from ddpdoctor.stuck import flight, jobs as jobs_module, spy
 from ddpdoctor.stuck.identity import Identity, identity
 from ddpdoctor.stuck.own_launcher import with_children
 from ddpdoctor.stuck.processes import Python

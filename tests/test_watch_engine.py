@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.checks.collectives._hangs import Hang, hang_of
 from ddpdoctor.facets import Ailment, Check, Instrument, watch

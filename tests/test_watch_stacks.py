@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.host.stack import Frame, ask_main_thread, in_backward, read_stack
 from ddpdoctor.watch.event_log import DUMP

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import Run, Script
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ddpdoctor.watch.events import Event, Failed, Joined, Joining, Left, Started
 from ddpdoctor.watch.trainings import Trainings

@@ -96,7 +96,7 @@ def _filled_up(found: KeyDifference) -> bool:
 
 
 def _part(checkpoint: CheckpointFile, found: KeyDifference, prefix: str, own_prefix: str) -> Finding:
-    """Tell that the file is of a model that holds this one, or of one that this one holds."""
+    """Return the finding for a file of a model that holds this one, or of one that this one holds."""
     whose, which = ("the file's keys", prefix) if prefix else ("the model's keys", own_prefix)
     if prefix:
         lines = [

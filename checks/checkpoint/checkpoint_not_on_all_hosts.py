@@ -35,7 +35,7 @@ MISSING = r"No such file or directory: '(?P<folder>[^'\n]*?)/?(?P<file>\.metadat
 
 @log_pattern(MISSING)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Say which ranks miss what."""
+    """Report which ranks miss what."""
     ranks = sorted(log.ranks(MISSING))
     who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:8]))}" if ranks else "a rank"
     folder = match["folder"] or "."

@@ -40,7 +40,7 @@ AILMENT = Ailment("DDP814", Severity.ERROR)
     r"|has a different number of parameter groups)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say what differs: the groups, or what is in one."""
+    """Report what differs: the groups, or what is in one."""
     yield Finding(
         "the saved optimizer has "
         + ("a group with another number of parameters" if match["size"] else "another number of parameter groups")

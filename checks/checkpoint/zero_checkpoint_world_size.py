@@ -35,7 +35,7 @@ AILMENT = Ailment("DDP826", Severity.ERROR)
 
 @log_pattern(r"The checkpoint being loaded used a DP world size of (\d+) but the current world size is (\d+)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell both numbers."""
+    """Report both numbers."""
     saved, here = match[1], match[2]
     yield Finding(
         f"the ZeRO checkpoint was saved by {saved} ranks and is loaded by {here}",

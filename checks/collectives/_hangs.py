@@ -93,10 +93,15 @@ def hang_of(event: Stalled, training: Training) -> Hang | None:
         (Doing.STANDING, Hang.STANDS),
     ):
         if doing in doings:
-            if verdict is Hang.STANDS and ended_thread(event, training) is not None:
-                return Hang.THREAD
-            return _why_left(event, training) if verdict is Hang.LEFT else verdict
+            return _for_want_of(verdict, event, training)
     return _all_wait(event, training)
+
+
+def _for_want_of(verdict: Hang, event: Stalled, training: Training) -> Hang:
+    """Decide why the rank for which the others wait has ended, or stands, where that is known."""
+    if verdict is Hang.STANDS and ended_thread(event, training) is not None:
+        return Hang.THREAD
+    return _why_left(event, training) if verdict is Hang.LEFT else verdict
 
 
 def _why_left(event: Stalled, training: Training) -> Hang:

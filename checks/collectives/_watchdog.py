@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Claim, Log, Marker, Record, Role, log_pattern
 
 from .._few import few
-from ._waits import STUCK, Wait, group_size, one_group, place_of
-from ._waits import waits as read_waits
+from ._waits import STUCK, Wait, group_size, one_group, place_of, waits as read_waits
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Evidence

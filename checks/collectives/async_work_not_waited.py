@@ -35,7 +35,7 @@ AILMENT = Ailment("DDP750", Severity.ERROR)
 
 @watch(AsyncWorkDropped)
 def while_training(event: AsyncWorkDropped, training: Training) -> Iterator[Finding]:
-    """Tell the line that begins the collective."""
+    """Report the line that begins the collective."""
     joined = training.of(Joined, pid=event.pid)
     gloo = bool(joined) and joined[-1].backend == "gloo"
     yield Finding(

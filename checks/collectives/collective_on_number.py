@@ -162,7 +162,7 @@ def _is_plain(node: ast.expr) -> bool:
     r"(?:\s+but got <class '(?P<type>[\w.]+)'>)?"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say what was given, where the message tells: torch 2.2 does not."""
+    """Report what was given, where the message has it: that of torch 2.2 has not."""
     given = match["type"]
     is_list = match["want"].startswith("List")
     yield Finding(

@@ -56,8 +56,7 @@ from ddpdoctor.check import (
 )
 
 from ._flight import ALONE, TOGETHER, proofs
-from ._gloo import LATE as TIMED_OUT
-from ._gloo import differ, stands
+from ._gloo import LATE as TIMED_OUT, differ, stands
 from ._hangs import Hang, on_hang, seen, short, table
 from ._waits import STUCK
 from ._watchdog import EARLY, Timeout, on_timeout, story_of
@@ -127,7 +126,7 @@ def in_what_is_left_of_a_log(record: Record, match: re.Match[str], log: Log) -> 
 
 @log_pattern(TIMED_OUT, role=Role.GENERIC)
 def in_logs_of_gloo(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Tell gloo's time-out, and compare where the ranks waited: their tracebacks' lines say it."""
+    """Report gloo's time-out, and compare where the ranks waited, by the lines of their tracebacks."""
     several = stands(log)
     apart = differ(several)
     said = f"this rank waited {int(match[1]) / 1000:g} s in a collective for another rank, which did not come"

@@ -43,14 +43,14 @@ AILMENT = Ailment("DDP757", Severity.ERROR)
 
 @on_hang(Hang.JOINS)
 def while_training(event: Stalled) -> Iterator[Finding]:
-    """Say what the collective met, where all ranks wait."""
+    """Report what the collective met, where all ranks wait."""
     if found := met_in_join({each.rank: each.recent for each in event.ranks}):
         yield _finding(found, table(event))
 
 
 @watch(PeerLost)
 def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
-    """Say so where gloo has ended a process for it."""
+    """Report it where gloo has ended a process for it."""
     found = met_in_join({each.rank: each.recent for each in event.progress})
     if event.first is None and found:
         yield _finding(found, None)

@@ -37,7 +37,7 @@ AILMENT = Ailment("DDP746", Severity.ERROR)
     r"(?:non-)?(?P<root>destination|source) rank"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say on which side the list is missing or too much."""
+    """Report on which side the list is missing or too much."""
     name, root = match["list"], "dst" if match["root"] == "destination" else "src"
     yield Finding(
         f"this rank passes a {name} and is not {root}" if match["no"] else f"rank {root} passes no {name}",

@@ -50,7 +50,7 @@ GONE = (
 
 @log_pattern(GONE, role=Role.CONSEQUENCE, context=(ENDED,))
 def in_a_training(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Say whose end it is that the line speaks of."""
+    """Report whose end the line speaks of."""
     if log.before(record, ENDED) is None:
         yield Finding(
             "the store is gone: rank 0 (or torchrun on its host) ended before this rank",

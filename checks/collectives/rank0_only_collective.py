@@ -132,7 +132,7 @@ def _alone(found: Guarded, event: Stalled) -> Finding:
 
 
 def _taken_for_another(found: Crossed, event: Stalled) -> Finding:
-    """Say which two calls met that do not belong together: what each rank waits in now came later."""
+    """Return which two calls met that do not belong together: what each rank waits in now came later."""
     call, theirs = found.call, found.theirs
     number = f"number {call.number} of its group"
     return Finding(

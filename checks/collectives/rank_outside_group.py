@@ -38,7 +38,7 @@ AILMENT = Ailment("DDP748", Severity.ERROR)
     r"|(?P<invalid>Invalid process group specified))"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell a wrong root from a group that this rank does not have."""
+    """Report a wrong root, or a group that this rank does not have."""
     if match["rank"]:
         yield Finding(
             f"{match['kind'].lower()} rank {match['rank']} is named in a collective of a group that it is not in",

@@ -13,9 +13,11 @@ validation are another's training data.
 Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`), ddpdoctor
 compares digests of the indices of a Subset, and of a list or an array of the data set with an entry for each sample.
 It reports the same entries in another order, entries of which a part is the same, or other indices of the same data,
-under samplers that share out by rank, those of Accelerate and of the transformers Trainer among them. In a source (`ddpdoctor lint`): `random_split` without a generator, or
-scikit-learn's `train_test_split` without random_state, that all ranks come to, where nothing in reach is seeded. With
-`mp.spawn` the top of the file counts as well: each of the processes runs those lines anew.
+under samplers that share out by rank, those of Accelerate and of the transformers Trainer among them.
+
+In a source (`ddpdoctor lint`) it reports `random_split` without a generator, or scikit-learn's `train_test_split`
+without random_state, that all ranks come to, where nothing in reach is seeded. With `mp.spawn` the top of the file
+counts as well: each of the processes runs those lines anew.
 
 Run with torch 2.13 and two gloo ranks, 100 samples split 80 to 20: 17 of the 20 that rank 0 had held out were in rank
 1's training set; an epoch went through 63 different samples, 17 of them on both ranks.

@@ -46,7 +46,7 @@ AILMENT = Ailment("DDP670", Severity.WARNING)
 
 @watch(PaddingGathered)
 def while_training(event: PaddingGathered) -> Iterator[Finding]:
-    """Tell it once for the training: rank 0 does."""
+    """Report it once for the training, by rank 0."""
     if event.rank != 0 or event.site is None or is_cut_to_length(event.site.file):
         return
     twice = event.rows - event.kept

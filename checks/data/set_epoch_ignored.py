@@ -61,7 +61,7 @@ FEWEST = 6  # samples, whose order is the same twice by chance once in 720 times
 
 @probe
 def by_telling_it(loader: LoaderExam) -> Iterator[Finding]:
-    """Tell the sampler two epochs and compare."""
+    """Set two epochs on the sampler and compare."""
     ranks = loader.indexed()
     sampler = ranks[0].sampler
     if sampler is None or not all(len(rank.told) > 1 for rank in ranks):
@@ -83,7 +83,7 @@ def by_telling_it(loader: LoaderExam) -> Iterator[Finding]:
 
 
 def _shuffled(order: Order) -> bool:
-    """Tell a shuffled order from one that counts up or down, or is too short to tell."""
+    """Whether an order is shuffled: it does not count up or down, and is long enough to show it."""
     return _without_pattern([index for index in order.indices if isinstance(index, int)])
 
 

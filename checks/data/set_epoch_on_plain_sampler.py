@@ -36,7 +36,7 @@ PLAIN = {"RandomSampler", "SequentialSampler", "SubsetRandomSampler", "WeightedR
 
 @log_pattern(r"AttributeError: '(?P<type>\w+)' object has no attribute 'set_epoch'")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell a plain sampler, which shards nothing, from what merely is no sampler."""
+    """Report a plain sampler, which shards nothing, or an object that is no sampler."""
     kind = match["type"]
     if kind in PLAIN:
         said, fix = f"the loader has a {kind}: each rank goes through all of the data", SHARDED

@@ -63,7 +63,7 @@ MEND = Fix(
 
 @watch(ShardedTwice)
 def while_training(event: ShardedTwice) -> Iterator[Finding]:
-    """Tell the loop that goes through it, once for the training: rank 0 does."""
+    """Report the loop that goes through it, once for the training, by rank 0."""
     if event.rank == 0:
         yield Finding(
             f"the data is shared out twice: {event.sampler} gives each of {event.ranks} ranks a share, and Accelerate "

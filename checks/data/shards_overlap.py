@@ -96,7 +96,7 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
 
 
 def _split_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
-    """Tell that a sampler splits, by the right numbers and one seed; other checks report where it does not."""
+    """Whether a sampler splits, by the right numbers and one seed; other checks report where it does not."""
     samplers = [rank.sampler for rank in ranks]
     right = all(s is not None and s.replicas == len(ranks) and s.rank == at for at, s in enumerate(samplers))
     return right and len({s.seed for s in samplers if s is not None}) == 1

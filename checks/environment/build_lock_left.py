@@ -54,7 +54,7 @@ MINUTE, HOUR = 60, 3600
 
 @watch(BuildLockLeft)
 def while_training(event: BuildLockLeft, training: Training) -> Iterator[Finding]:
-    """Tell it once, however many ranks wait."""
+    """Report it once, however many ranks wait."""
     waiting = training.of(BuildLockLeft, path=event.path)
     if waiting[0] is not event:
         return

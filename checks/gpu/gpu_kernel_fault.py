@@ -66,7 +66,7 @@ DECIDED = rf"{ASSERTION}|{TRIGGERED}"
 
 @log_pattern(REPORTED, context=(DECIDED, FAULT, XID))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Say that the line is not the guilty one; an assertion of a kernel or a fault of the GPU is another check's."""
+    """Report that the line is not the guilty one; an assertion of a kernel or a fault of the GPU is another check's."""
     if log.first(DECIDED) or log.first(FAULT):
         return
     driver = log.first(XID)

@@ -35,7 +35,7 @@ LAUNCHER = r"distributed[/\\]run\.py|determine_local_world_size"
     r"ValueError: Unsupported nproc_per_node value: (?P<value>[^\n]*)|ValueError: (?P<none>Cuda) is not available\."
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say what was given, where it is torchrun that speaks."""
+    """Report what was given, where the message is torchrun's."""
     if match["none"] and not re.search(LAUNCHER, record.text):
         return
     yield Finding(

@@ -66,7 +66,7 @@ def outside_forward(record: Record) -> re.Match[str] | None:
 
 
 def is_private(record: Record, name: str) -> bool:
-    """Tell an attribute of torch's own wrapper, which only an installed package reads, from one of the user's model."""
+    """Whether an attribute is of torch's own wrapper, which only an installed package reads, and not of the model."""
     if name in PRIVATE:
         return True
     readers = [frame for frame in record.frames if not frame.file.replace("\\", "/").endswith("nn/modules/module.py")]

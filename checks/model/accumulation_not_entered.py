@@ -64,7 +64,7 @@ MEND = Fix(
 
 @watch(AccumulationUnused)
 def while_training(event: AccumulationUnused) -> Iterator[Finding]:
-    """Tell it once for the training: rank 0 does."""
+    """Report it once for the training, by rank 0."""
     if event.rank == 0:
         yield Finding(
             f"accelerate's accumulate() is never entered: each batch makes a step, its loss divided by {event.steps}",

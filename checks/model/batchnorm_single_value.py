@@ -55,7 +55,7 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
 
 @log_pattern(r"Expected more than 1 value per channel when training, got input size (?:torch\.Size\()?(\[[\d, ]*\])")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell the shape that reached the layer."""
+    """Report the shape that reached the layer."""
     yield Finding(
         f"batch normalisation got {match[1]}: one value for each channel on this rank",
         (record.proof(match, "at least two samples on each rank, also in the last batch"),),

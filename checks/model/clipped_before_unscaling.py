@@ -64,7 +64,7 @@ FIX = Fix(
 
 @watch(ScaledClipped)
 def while_training(event: ScaledClipped, training: Training) -> Iterator[Finding]:
-    """Tell it where it has happened twice."""
+    """Report it once it has happened twice."""
     told = training.of(ScaledClipped, pid=event.pid)
     if len(told) < SURE or told[SURE - 1] is not event:
         return

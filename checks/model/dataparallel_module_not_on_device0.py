@@ -36,7 +36,7 @@ AILMENT = Ailment("DDP528", Severity.ERROR)
 
 @log_pattern(NOT_ON_FIRST, context=(TRAINER,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Tell the two devices; a DataParallel inside DDP, or Trainer's own, is another ailment."""
+    """Report the two devices; a DataParallel inside DDP, or Trainer's own, is another ailment."""
     if re.search(WRAPPED_TWICE, record.text) or beside(record, log, TRAINER):
         return
     first, found = match[1], match[2]

@@ -68,7 +68,7 @@ def in_a_step(model: ModelExam) -> Iterator[Finding]:
 
 @log_pattern(r"Was asked to gather along dimension 0, but all input tensors were scalars", role=Role.HARMLESS)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say that the warning needs no action as long as the losses are averaged."""
+    """Report that the warning needs no action as long as the losses are averaged."""
     yield Finding(
         "DataParallel gathered a scalar of each GPU into a vector; harmless where the script takes its mean",
         (record.proof(match, "outputs with a batch dimension"),),

@@ -51,7 +51,7 @@ ORIGINAL = Fix(
     r"(?P<other>[\w.]+)|`?(?P<grad>requires_grad))|(?P<integer>Cannot flatten integer dtype tensors)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say which of the conditions does not hold."""
+    """Report which of the conditions does not hold."""
     dtypes = (match["one"], match["other"])
     if match["integer"] or any("int" in (dtype or "") for dtype in dtypes):
         said, fix = "a module has weights of an integer dtype, which have no gradients", STORED

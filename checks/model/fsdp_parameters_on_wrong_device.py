@@ -37,7 +37,7 @@ AILMENT = Ailment("DDP587", Severity.ERROR)
     r"|To support a module with both CPU and GPU params, please pass in device_id"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say where the parameters are, and where FSDP wants them."""
+    """Report where the parameters are, and where FSDP wants them."""
     if (match["offload"] or "").startswith("with"):
         yield Finding(
             f"the parameters are offloaded to the CPU by FSDP, and the model was moved to {match['device']}",

@@ -36,7 +36,7 @@ AILMENT = Ailment("DDP525", Severity.NOTE)
 
 @log_pattern(r"Grad strides do not match bucket view strides", role=Role.HARMLESS)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say that nothing is wrong."""
+    """Report that nothing is wrong."""
     yield Finding(
         "gradients are laid out in memory otherwise than DDP's buckets: the results are right",
         (record.proof(match, "a warning, once, and a training that goes on"),),

@@ -46,7 +46,7 @@ FLOAT = Fix(
 
 @log_pattern(r"No inf checks were recorded (?:for this optimizer|prior to update)|(?P<half>unscale FP16 gradients)")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell the two refusals apart."""
+    """Report which of the two refusals it is."""
     if match["half"]:
         said, expected, fix = "the parameters are half precision, and GradScaler unscales float32", "float32", FLOAT
     else:

@@ -71,7 +71,7 @@ FULLY_SHARD = (
 
 @watch(StaleParametersHeld)
 def while_training(event: StaleParametersHeld, training: Training) -> Iterator[Finding]:
-    """Tell it once, of the first rank that says so."""
+    """Report it once, for the first rank that shows it."""
     if training.of(StaleParametersHeld, optimizer=event.optimizer)[0] is not event:
         return
     count = len(event.names)

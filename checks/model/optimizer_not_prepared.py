@@ -46,7 +46,7 @@ def _mend(name: str) -> Fix:
 
 @watch(SteppedUnsynced)
 def while_training(event: SteppedUnsynced) -> Iterator[Finding]:
-    """Tell the line of the step, once for the training: rank 0 does."""
+    """Report the line of the step once for the training, by rank 0."""
     if event.rank == 0:
         yield Finding(
             "the optimizer steps between two averagings of gradients: it was not handed to accelerator.prepare",

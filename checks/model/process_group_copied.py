@@ -34,7 +34,7 @@ AILMENT = Ailment("DDP584", Severity.ERROR)
 
 @log_pattern(r"TypeError: cannot pickle '(?P<type>torch\._C\._distributed_c10d\.\w+)' object")
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Tell copying from saving by the frames."""
+    """Report whether it was copied or saved, by the frames."""
     is_copied = "copy.py" in record.text or "deepcopy" in record.text
     yield Finding(
         f"a wrapped model is {'copied' if is_copied else 'pickled'}, and holds a {match['type'].rpartition('.')[2]}",

@@ -46,7 +46,7 @@ UPDATE = Fix(
     r"(?:since the last update\(\)|after step\(\))"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say which of the calls came once too often."""
+    """Report which of the calls came once too often."""
     step = match["what"] == "step"
     yield Finding(
         "scaler.step(optimizer) is called again before scaler.update()"

@@ -38,7 +38,7 @@ AILMENT = Ailment("DDP1549", Severity.WARNING)
 
 @watch(ScheduleEnded)
 def while_training(event: ScheduleEnded) -> Iterator[Finding]:
-    """Tell it once for the training: rank 0 does."""
+    """Report it once for the training, by rank 0."""
     if event.rank == 0:
         yield Finding(
             f"the learning rate is 0, and the training goes on: each call of scheduler.step() makes {event.ranks} "

@@ -62,7 +62,7 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
 
 @probe
 def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
-    """Tell a master whose store answers, and none of its other ports does."""
+    """Report a master whose store answers while none of its other ports does."""
     host = cluster.hosts[0]
     tries = [each for each in cluster.tries if each.port == cluster.announced and each.ended != OTHER_JOB]
     if cluster.met or not cluster.announced or not tries:

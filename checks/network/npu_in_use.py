@@ -36,7 +36,7 @@ AILMENT = Ailment("DDP326", Severity.ERROR)
     r"|listen on ip\[[^\]\n]*\] and specific port\[(?P<port>\d+)\] fail"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say what is held, the NPU or the port."""
+    """Report what is held, the NPU or the port."""
     what = f"HCCL's port {match['port']}" if match["port"] else "the NPU"
     yield Finding(
         f"{what} is in use by another process, of an earlier training perhaps",

@@ -65,7 +65,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
 
 
 def _fix(event: StepsTimed, last: EpochStarted) -> Fix:
-    """Say how many workers keep up with the training, where the cores of the host suffice."""
+    """Return how many workers keep up with the training, where the cores of the host suffice."""
     rank = max(event.ranks, key=lambda each: middle(each, "data"))
     waiting, training = middle(rank, "data"), middle(rank, "total") - middle(rank, "data")
     loading = waiting if not last.workers else last.workers * (waiting + training)

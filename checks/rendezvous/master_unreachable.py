@@ -48,8 +48,16 @@ from ddpdoctor.check import (
 )
 
 from .._hosts import port
-from .._store import C10D_STORE, ERRNO, GAVE_UP, REFUSED, is_name, is_number, is_placeholder
-from .._store import is_loopback as is_this_host
+from .._store import (
+    C10D_STORE,
+    ERRNO,
+    GAVE_UP,
+    REFUSED,
+    is_loopback as is_this_host,
+    is_name,
+    is_number,
+    is_placeholder,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster, Facts, Host, Try
@@ -116,7 +124,7 @@ def by_connecting(facts: Facts) -> Iterator[Finding]:
 
 @probe
 def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
-    """Say how the last tries to meet the other hosts at the master's port ended."""
+    """Report how the last tries to meet the other hosts at the master's port ended."""
     host = cluster.hosts[0]
     tries = [each for each in cluster.tries if each.port == host.port and each.ended in MET_NOBODY]
     if cluster.met or not tries or not _shares_family(host, tries):

@@ -211,7 +211,7 @@ def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @watch(LauncherWaits)
 def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
-    """Say what is seen of the place where they meet: another node can still come, however late."""
+    """Report what is seen of the place where they meet: another node can still come, however late."""
     at = f"{event.host}:{event.port}"
     if event.holder:
         yield _port_is_held(event)

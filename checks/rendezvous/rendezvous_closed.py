@@ -32,7 +32,7 @@ AILMENT = Ailment("DDP371", Severity.ERROR)
 
 @log_pattern(r"\bRendezvousClosedError\b", role=Role.CONSEQUENCE)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Say what it follows from: this node did nothing wrong."""
+    """Report what it follows from: this node did nothing wrong."""
     yield Finding(
         "the rendezvous was closed before this node had joined: another node had ended, or an earlier job with this id",
         (record.proof(match, "a rendezvous that is open until all nodes have joined"),),

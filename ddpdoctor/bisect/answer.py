@@ -40,7 +40,7 @@ def headline(answer: Answer) -> str:
 
 
 def _no_matter(first: Trial | None) -> str:
-    """Say why nothing was searched."""
+    """Return why nothing was searched."""
     if first is None or first.ending is not Ending.NO_RANK:
         return f"no setting of the communication mends this: {redact(first.said) if first else ''}"
     return f"there is nothing to search for: {redact(first.said)}"
@@ -70,7 +70,7 @@ def answer_text(answer: Answer, seconds: float, style: Style = PLAIN) -> str:
 
 
 def _figures(answer: Answer, style: Style) -> Iterator[str]:
-    """Say what was measured, with and without the changes."""
+    """Yield what was measured, with and without the changes."""
     for figure, name in FIGURES.items():
         before, after = measured(answer.of(()), figure), measured(answer.of(answer.changes), figure)
         if answer.kind is Kind.FASTER and figure == answer.figure:

@@ -88,7 +88,7 @@ def opened(path: str | os.PathLike[str], places: Collection[Location] | None = N
 
 
 def stamp(path: Path) -> tuple[int, int, int]:
-    """Tell a state of a file from others: its inode, size, and time of change."""
+    """Return what tells a state of a file from others: its inode, size, and time of change."""
     known = path.stat()
     return known.st_ino, known.st_size, known.st_mtime_ns
 
@@ -230,7 +230,7 @@ def _sniffed(
 
 
 def _plain_pickle(file: BinaryIO, known: CheckpointFile) -> CheckpointFile:
-    """Tell what a pickle imports that is no checkpoint: torch.load, given such a file, would unpickle it.
+    """Return what a pickle that is no checkpoint imports: torch.load, given such a file, would unpickle it.
 
     One of an old protocol looks like any text.
     """

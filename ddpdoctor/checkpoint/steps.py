@@ -32,7 +32,7 @@ class Step:
     grown: bool
 
     def state(self, folder: Path) -> str:
-        """Tell from the file whether it is as ``before``, ``after``, ``between``, or something ``else``."""
+        """Return whether the file is as ``before``, ``after``, ``between``, or something ``else``."""
         path = folder / self.name
         try:
             size = path.stat().st_size

@@ -175,7 +175,7 @@ def _backend(asked: str, nproc: int) -> str:
 
 
 def _caveats(about: dict[str, Any], nproc: int) -> list[str]:
-    """Say what makes the figures those of another machine."""
+    """Return what makes the figures those of another machine."""
     said = []
     if about["load"] > about["processors"] / 2:
         said.append(

@@ -22,8 +22,7 @@ from ddpdoctor.cluster.joint import DEADLINE, free_port, small_jobs
 from ddpdoctor.cluster.launch import Launch, read_launch
 from ddpdoctor.cluster.meet import meet
 from ddpdoctor.cluster.meeting import Board, Invitation, Meeting
-from ddpdoctor.cluster.reported import as_data as findings_data
-from ddpdoctor.cluster.reported import with_reported
+from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
 from ddpdoctor.cluster.server import listening
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Hosts, Report, Severity, Table

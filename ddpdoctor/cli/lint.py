@@ -150,7 +150,7 @@ def _files(  # noqa: PLR0913 - what of the options is about files
 
 
 def _complain(linted: Linted) -> None:
-    """Say what kept it from looking, on standard error."""
+    """Print what kept it from looking, on standard error."""
     for text in (*linted.faults, *linted.useless, *linted.crashes):
         say(f"ddpdoctor: {text}", err=True)
 

@@ -31,7 +31,7 @@ WINDOW = 5.0
 @click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write a report in JSON there, too.")
 @click.option("--verbose", is_flag=True, help="Show all of long findings.")
 def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None, *, verbose: bool) -> None:
-    """Say where a training hangs that is running now.
+    """Find where a training that is running now hangs.
 
     PID is a rank, or what has started the ranks; where one training runs on this host, none is needed. The ranks are
     looked at from outside: none is stopped, ended or changed.

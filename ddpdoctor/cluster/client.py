@@ -10,8 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ddpdoctor.cluster.protocol import GREETING, LONGEST_GREETING, Lines, Seal, new_nonce, seals, small_segments
-from ddpdoctor.cluster.protocol import REFUSED as REFUSAL
+from ddpdoctor.cluster.protocol import (
+    GREETING,
+    LONGEST_GREETING,
+    REFUSED as REFUSAL,
+    Lines,
+    Seal,
+    new_nonce,
+    seals,
+    small_segments,
+)
 
 CONNECT = 3.0  # seconds for a connection: a first packet that is lost is sent again after one
 ANSWER = 5.0  # seconds for the greeting
@@ -52,7 +60,7 @@ class Client:
         self._sock.close()
 
     def tell(self, stage: str, **values: object) -> None:
-        """Say something to the meeting's host.
+        """Send something to the meeting's host.
 
         Raises:
             OSError: it is gone.

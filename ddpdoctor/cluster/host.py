@@ -87,7 +87,7 @@ class Host:
 
 
 def describe(facts: Facts, launch: Launch, code: Mapping[str, str], data_port: int, clock: float) -> Host:
-    """Say what this host is."""
+    """Return what this host is."""
     network = facts.network
     addresses = {address: each.name for each in network.interfaces for address in each.addresses}
     gloo = gloo_address(network, facts.environ.get("GLOO_SOCKET_IFNAME")) or ""

@@ -118,7 +118,7 @@ class Meeting:
             return False
 
     def report(self, findings: list[dict[str, Any]]) -> bool:
-        """Tell the server what was found here; whether it has taken it."""
+        """Send the server what was found here; return whether it has taken it."""
         if self.client is None:
             return False
         try:

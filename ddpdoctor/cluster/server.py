@@ -89,7 +89,7 @@ class Server:
             self._turn(min(left, TICK))
 
     def announce(self, value: object, guests: list[Guest]) -> None:
-        """Say something to some; who is gone is marked so."""
+        """Send something to some hosts; one that is gone is marked so."""
         for guest in guests:
             if guest.ours_seal is None or guest.gone:
                 continue

@@ -38,7 +38,7 @@ class Target:
 
     @property
     def is_file(self) -> bool:
-        """Tell a path from a dotted module."""
+        """Whether the target is a path, and not a dotted module."""
         return self.module.endswith(".py") or os.sep in self.module
 
 
@@ -125,7 +125,7 @@ def _built(target: Target, offered: dict[str, int]) -> Any:
 
 
 def _is_built(value: Any) -> bool:
-    """Tell a module or a loader that is itself callable, or needs no call, from a factory."""
+    """Whether this is no factory but a module or a loader, which needs no call."""
     import torch
 
     return isinstance(value, (torch.nn.Module, torch.Tensor, torch.utils.data.DataLoader))

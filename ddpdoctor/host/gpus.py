@@ -98,7 +98,7 @@ def _gpu(answer: Mapping[str, Any]) -> Gpu:
 
 
 def _library_is_there(environ: Mapping[str, str]) -> bool:
-    """Tell at no cost whether there is anything to ask."""
+    """Whether there is anything to ask; this costs nothing."""
     folders = environ.get("LD_LIBRARY_PATH", "").split(":")
     if any(folder and (Path(folder) / LIBRARY).exists() for folder in folders):
         return True

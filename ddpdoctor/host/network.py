@@ -31,12 +31,12 @@ class Interface:
 
     @property
     def loopback(self) -> bool:
-        """Tell the loopback interface."""
+        """Whether this is the loopback interface."""
         return any(is_loopback(address) for address in self.addresses) or self.name == "lo"
 
     @property
     def virtual(self) -> bool:
-        """Tell a bridge of containers or virtual machines: other hosts do not reach it."""
+        """Whether this is a bridge of containers or virtual machines, which other hosts do not reach."""
         return any(fnmatch.fnmatch(self.name, pattern) for pattern in VIRTUAL)
 
 
@@ -90,7 +90,7 @@ def gather_network() -> Network:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell an address that other hosts cannot reach."""
+    """Whether other hosts cannot reach an address."""
     return address.startswith("127.") or address == "::1"
 
 

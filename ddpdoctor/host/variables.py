@@ -85,7 +85,7 @@ def meant(name: str) -> str | None:
 
 
 def _own_name(name: str, known: str) -> bool:
-    """Tell a name that somebody chose, near a known one, from a slip of the fingers."""
+    """Whether somebody chose a name that is near a known one, so that it is no slip of the fingers."""
     digits = [char for char in name if char.isdigit()] != [char for char in known if char.isdigit()]
     ours, theirs = name.split("_"), known.split("_")
     if len(ours) == len(theirs):

@@ -63,7 +63,7 @@ def look(name: str, data: bytes, work: Work) -> Outcome:
 
 
 def _in_cell(found: Found, cells: Cells) -> Found:
-    """Say where in a notebook a finding is, as people count: the cell, and the line within it."""
+    """Return a finding with its place in a notebook, as people count: the cell, and the line within it."""
     finding = found.finding
     number, line = cells.at(finding.place.line or 1)
     evidence = tuple(replace(each, source=_cell(each.source, cells)) for each in finding.evidence)

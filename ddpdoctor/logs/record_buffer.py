@@ -155,7 +155,7 @@ class RecordBuffer:
 
 
 def _note(name: str, jobs: Jobs) -> str:
-    """Say which job of several is read, and how to read those before it."""
+    """Return which job of several is read, and how to read those before it."""
     before = f"head -n {jobs.line - 1} {shlex.quote(name)} | ddpdoctor explain -"
     return f"{name}: {jobs.count} jobs, one after the other; this is the last one, from line {jobs.line}" + (
         "" if name.startswith("<") else f" (the others: {before})"

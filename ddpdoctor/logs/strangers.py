@@ -100,7 +100,7 @@ def _awaited(kept: MatchedLog, records: Sequence[Placed], suspects: Sequence[Can
 
 
 def _first_in_summary(records: Sequence[Placed]) -> Placed | None:
-    """Give the earliest of those that torchrun's summary tells, which has the root cause last; None for another log."""
+    """Return the earliest of those in torchrun's summary, which has the root cause last; None for another log."""
     if not IN_SUMMARY.match(records[0][1].text):
         return None
     told = [pair for pair in records if IN_SUMMARY.match(pair[1].text)]

@@ -119,7 +119,7 @@ def listed(ranks: Iterable[int]) -> str:
 
 
 def seen_at(record: Record) -> str:
-    """Say on which rank and node, and when."""
+    """Return on which rank and node, and when, in words."""
     parts = [] if record.rank is None else [f"rank {record.rank}"]
     parts += [] if record.node is None else [f"node {printable(record.node)}"]
     parts += [] if record.time is None else [moment(record.time)]

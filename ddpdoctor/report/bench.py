@@ -80,7 +80,7 @@ def _advice(tuned: Tuned) -> Iterator[str]:
 
 
 def _parts(tuned: Tuned) -> Iterator[str]:
-    """Say where the time of a batch goes, by what was measured with and without the others, with and without DDP."""
+    """Yield where the time of a batch goes, by what was measured with and without the others, with and without DDP."""
     if (parts := tuned.parts) is None:
         return
     yield f"Of a batch under DDP, {time_text(parts.alone)} is what one rank alone needs; the rest:"
@@ -93,7 +93,7 @@ def _parts(tuned: Tuned) -> Iterator[str]:
 
 
 def _notes(tuned: Tuned) -> Iterator[str]:
-    """Say what follows from the figures for settings that ask something of the training."""
+    """Yield what follows from the figures for settings that ask something of the training."""
     unused, parts = tuned.of("find_unused_parameters=True").ratio, tuned.parts
     if unused is not None and is_slower(unused):
         yield f"find_unused_parameters=True is {ratio_text(unused)}: leave it out where each parameter is used."
@@ -112,7 +112,7 @@ def _notes(tuned: Tuned) -> Iterator[str]:
 
 
 def ratio_text(ratio: Spread) -> str:
-    """Say how much faster or slower something is, if each single round says so."""
+    """Return how much faster or slower something is, if each single round says so."""
     if is_faster(ratio):
         return f"{1 - ratio.middle:.0%} faster ({1 - ratio.high:.0%} to {1 - ratio.low:.0%})"
     if is_slower(ratio):

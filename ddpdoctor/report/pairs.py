@@ -48,7 +48,7 @@ def pairs_text(pairs: Pairs) -> str:
 
 
 def suspect_lines(pairs: Pairs) -> Iterator[str]:
-    """Say which host is slow: of ranks that share one host nothing is said, they take turns on its cores."""
+    """Yield which host is slow; nothing of ranks that share one host, since they take turns on its cores."""
     if not pairs.hosts:
         return
     if len(pairs.names) == 2:  # noqa: PLR2004 - of two hosts both touch each link

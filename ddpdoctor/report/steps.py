@@ -77,7 +77,7 @@ def course(spans: Sequence[Sequence[float]]) -> str:
 
 
 def closely(profile: Mapping[str, Any]) -> list[str]:
-    """Say what part of the communication the backward waits for: that of the rank that waits least."""
+    """Return what part of the communication the backward waits for: that of the rank that waits least."""
     if not profile:
         return []
     least = min(profile.values(), key=lambda each: float(each["exposed"][1]))

@@ -24,7 +24,7 @@ class SelfTestResult:
 
     @property
     def verdict(self) -> str:
-        """Say ``ok``, ``not run`` or ``wrong``."""
+        """Return ``ok``, ``not run`` or ``wrong``."""
         if Status.CRASHED in (self.broken.status, self.healthy.status):
             return "wrong"
         if Status.NOT_RUN in (self.broken.status, self.healthy.status):

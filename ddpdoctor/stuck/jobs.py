@@ -111,7 +111,7 @@ def _itself(processes: list[Python], pythons: Mapping[int, Python]) -> list[Pyth
 
 
 def _ancestors(each: Python, pythons: Mapping[int, Python]) -> Iterable[int]:
-    """Yield the processes above one, as far as they run Python."""
+    """Return the processes above one, as far as they run Python."""
     parent = pythons.get(each.parent)
     while parent is not None:
         yield parent.pid
@@ -119,7 +119,7 @@ def _ancestors(each: Python, pythons: Mapping[int, Python]) -> Iterable[int]:
 
 
 def _without_doubles(group: list[Rank], spawned: Mapping[int, Identity]) -> Iterable[Job]:
-    """Yield a job; several, by their parents, where a rank is there twice: containers can meet at equal addresses."""
+    """Return a job; several, by their parents, where a rank is there twice: containers can meet at equal addresses."""
     by_parent: dict[int, list[Rank]] = defaultdict(list)
     for each in group:
         by_parent[each.process.parent].append(each)

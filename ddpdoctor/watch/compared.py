@@ -47,7 +47,7 @@ class Step:
 
 
 def compared_text(trainings: Iterable[Training]) -> str:
-    """Say which steps of how many ranks were compared, and whether gradients and weights were equal."""
+    """Return how many steps were compared, and whether gradients and weights were equal, as one sentence."""
     trainings = tuple(trainings)
     steps = [step for training in trainings for step in compared_steps(training)]
     if not steps:
@@ -80,7 +80,7 @@ def first_apart(training: Training) -> StepFingerprinted | None:
 
 
 def _data(trainings: tuple[Training, ...]) -> list[str]:
-    """Say how much of the data was looked at: passes over loaders, evaluations, random draws, files."""
+    """Return how much of the data was looked at: passes over loaders, evaluations, random draws, files."""
     passes = sum(_passes(training) for training in trainings)
     evaluated = sum(_most(training.of(Evaluated)) for training in trainings)
     draws = sum(_most(training.of(Drew)) for training in trainings)

@@ -43,7 +43,7 @@ class Explainer:
         ended: tuple[int, ...] = (),
         progress: tuple[Progress, ...] = (),
     ) -> list[Found]:
-        """Say what the first of these failures is, of all ranks that failed; the rest is as in PeerLost."""
+        """Return what the first of these failures is, of all ranks that failed; the rest is as in PeerLost."""
         failures = sorted(failures, key=lambda failure: failure.time)
         records = [_record(failure) for failure in failures]
         answer = self._examined(records).answer()

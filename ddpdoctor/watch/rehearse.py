@@ -153,7 +153,7 @@ def _steps(monitor: Monitor) -> int:
 
 
 def _note(monitor: Monitor) -> str:
-    """Say that gloo stood in for NCCL."""
+    """Return a sentence where gloo stood in for NCCL, else nothing."""
     asked = next((each for each in monitor.training.of(Joining) if "nccl" in each.backend.lower()), None)
     if asked is None or all(each.backend != "gloo" for each in monitor.training.of(Joined)):
         return ""
@@ -161,7 +161,7 @@ def _note(monitor: Monitor) -> str:
 
 
 def _late(done: Rehearsed) -> str:
-    """Say that the time ran out; how far the rehearsal had come is told beside it."""
+    """Return the sentence for a rehearsal whose time ran out; how far it had come is reported beside it."""
     come = "" if done.ranks else ", when no process of it had joined a process group"
     return f"the rehearsal of {done.command} ran out of time after {done.seconds:.0f} s (--timeout){come}"
 

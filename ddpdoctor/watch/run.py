@@ -73,7 +73,7 @@ def watched(
 
 @contextmanager
 def _without_the_watch() -> Iterator[None]:
-    """Say that the watch has crashed, if it does: its fault ends the watch, and the command goes on to its own end."""
+    """Report a crash of the watch: it ends the watch, and the command goes on to its own end."""
     try:
         yield
     except Exception as exc:  # noqa: BLE001 - whatever it is, a training must not be lost for it

@@ -100,7 +100,7 @@ class Trainings:
         self._enter(pid, rank, found)
 
     def _rivals(self, event: Joining) -> None:
-        """Tell both trainings where a process joins at the same place as a rank that another process is there."""
+        """Record with both trainings that a process joins, at the same place, as a rank that another process has."""
         own = self._of[event.pid]
         for each in self._parties:
             if each is not own and each.meeting == own.meeting and event.address and event.rank in each.ranks.values():

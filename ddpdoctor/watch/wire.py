@@ -20,7 +20,7 @@ def packed(event: Event) -> list[Any]:
 
 
 def unpacked(parts: list[Any]) -> Event:
-    """Give back what ``packed`` was given.
+    """Return the event that ``packed`` was given.
 
     Raises:
         KeyError, TypeError: it is no event.

@@ -82,7 +82,7 @@ def _undo(main: Path, runs: list[list[Step]], states: list[str]) -> None:
 
 
 def _take_back(step: Step, folder: Path) -> None:
-    """Return a file its old bytes and length."""
+    """Restore the old bytes and length of a file."""
     path = folder / step.name
     if step.grown:
         os.truncate(path, step.size)

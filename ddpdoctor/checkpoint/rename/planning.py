@@ -88,7 +88,7 @@ def _without_layer(state_dict: StateDict) -> Iterator[str]:
 
 
 def _distributed(each: Renamed, source: Opened) -> Iterator[str]:
-    """Tell of the optimizer that a distributed checkpoint keeps by the old names; the ranks' files have them, too."""
+    """Yield a note on the optimizer that a distributed checkpoint keeps by the old names, as the ranks' files do."""
     if isinstance(source.inside, Metadata):
         old = {name for name, _ in each.renamed}
         ways = (way for way in source.inside.ways.values() if way[:-1] != each.location)

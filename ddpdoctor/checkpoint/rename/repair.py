@@ -71,7 +71,7 @@ def repair(  # noqa: PLR0913 - one for each thing that a user can want
     dry_run: bool = False,
     force: bool = False,
 ) -> Repair:
-    """Return the keys of a checkpoint other names; tensors are neither read nor copied through memory.
+    """Rename the keys of a checkpoint; tensors are neither read nor copied through memory.
 
     Args:
         path: a file of torch.save or safetensors, a directory of torch.distributed.checkpoint, or one with an index of

@@ -89,7 +89,7 @@ def _bytes(leaf: Any) -> bytes:
 
 
 def rich(value: Any) -> tuple[bool, ...]:
-    """Tell of each part whether it is more than a label."""
+    """Return, for each part, whether it is more than a label."""
     return tuple(len(set(_values(leaf))) >= RICH for leaf in leaves(value))
 
 

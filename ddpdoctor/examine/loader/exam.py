@@ -44,7 +44,7 @@ class LoaderExam:
 
     @property
     def for_evaluation(self) -> bool:
-        """Tell by the name of the factory."""
+        """Whether the loader is for evaluation, by the name of its factory."""
         return EVALUATION.search(self.target.rpartition(":")[2]) is not None
 
     @property

@@ -102,7 +102,7 @@ def _shuffles(sampler: Any) -> bool | None:
 
 
 def set_epoch(owners: Iterable[Any], epoch: int) -> bool:
-    """Tell the first that can be told; False when there is none."""
+    """Set the epoch of the first that has ``set_epoch``; return False where none has."""
     for owner in owners:
         if callable(get(owner, "set_epoch")):
             try:

@@ -85,7 +85,7 @@ def open_lab(model: Module, way: str, batch: Any) -> tuple[Lab, Any]:
 
 
 def agree(model: Module) -> None:
-    """Return every rank the weights and buffers of rank 0, as DDP does."""
+    """Broadcast the weights and buffers of rank 0 to every rank, as DDP does."""
     import torch
     import torch.distributed as dist
 

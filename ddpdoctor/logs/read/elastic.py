@@ -32,7 +32,7 @@ class Summary:
 
     @property
     def is_open(self) -> bool:
-        """Say that lines of a failure are held back."""
+        """Whether lines of a failure are held back."""
         return bool(self._held)
 
     def feed(self, line: Line) -> Iterator[Line]:

@@ -66,7 +66,7 @@ class Assembler:
 
     @property
     def is_idle(self) -> bool:
-        """Say that no traceback is open, so that a line is a record of its own whatever came before."""
+        """Whether no traceback is open, so that a line is a record of its own whatever came before."""
         return not self._open
 
     def feed(self, line: Line) -> Iterator[Record]:

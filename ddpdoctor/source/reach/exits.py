@@ -33,7 +33,7 @@ class Exit:
         return self.kind.startswith(("continue", "except"))
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return it in words."""
         return f"`{self.kind}` at line {self.line}" + (f", under `{self.test}`" if self.test else "")
 
 

@@ -87,7 +87,7 @@ class Monitor:
         return event.line
 
     def _time(self, training: Training, *, at_end: bool = False) -> None:
-        """Tell where the steps of a training went."""
+        """Take the stopwatch's figures of a training's steps to the checks."""
         if event := timed(training, self._pacings(training), at_end=at_end):
             self._tell(self._dispatcher.see_of(training, event))
 
@@ -237,7 +237,7 @@ class Monitor:
         return each.failing_for > SETTLED
 
     def _explain(self, each: Followed) -> None:
-        """Tell what the ranks of a training have failed of: the first of them, and what followed; each fault once.
+        """Report what the ranks of a training have failed of: the first of them, and what followed; each fault once.
 
         Of a training that the watch itself has ended nothing more is said.
         """

@@ -51,7 +51,7 @@ class Evaluations:
                 each.sent.append((operation, reduction(tuple(args)), elements, site.file, site.line))
 
     def over(self, *, at_end: bool = False) -> None:
-        """Tell of them: training goes on, or nothing comes any more."""
+        """Record them: training goes on, or nothing comes any more."""
         closed, self.open = self.open, []
         for each in closed:
             this = each.passed

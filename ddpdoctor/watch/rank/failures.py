@@ -67,7 +67,7 @@ class Failures:
                 self._tell(self._failure(exc, known, inside=True))
 
     def handles(self, exc: BaseException | None) -> None:
-        """Tell of an exception that is being handled, or passes through `finally`, while the rank communicates."""
+        """Record an exception that is being handled, or passes through `finally`, while the rank communicates."""
         if isinstance(exc, Exception) and RAISED not in vars(exc) and not LOST.search(str(exc)):
             self._tell_raised(exc, handled=True, site=raised_at(exc))
 
@@ -77,11 +77,11 @@ class Failures:
             self._tell_raised(exc, shown=True, site=raised_at(exc))
 
     def borne(self, exc: BaseException) -> None:
-        """Tell of an exception that ends a training, and not its rehearsal."""
+        """Record an exception that ends a training, and not its rehearsal."""
         self._tell(self._failure(exc, self._known(exc, None), inside=True))
 
     def leaves(self, exc: BaseException) -> None:
-        """Tell that an exception is about to leave the process; then, as it may be killed for it, explain it."""
+        """Record that an exception is about to leave the process, which can be killed for it; then explain it."""
         if TOLD in vars(exc):
             return
         vars(exc)[TOLD] = True
@@ -114,7 +114,7 @@ class Failures:
                 sys.stderr.write(f"{text}\n")
 
     def _tell_raised(self, exc: BaseException, **told: Any) -> None:
-        """Tell of it once: where it is caught, and the rank goes on, the others wait for what it skipped."""
+        """Record it once: where it is caught, and the rank goes on, the others wait for what it skipped."""
         if self.recorder.is_rank and self._raised < MOST and RAISED not in vars(exc):
             vars(exc)[RAISED] = True
             self._raised += 1
@@ -213,5 +213,5 @@ def has_note(exc: BaseException) -> bool:
 
 
 def is_note(text: object) -> bool:
-    """Tell an explanation from the notes of others."""
+    """Whether a note of an exception is an explanation of ours."""
     return str(text).startswith(MARK)

@@ -65,7 +65,7 @@ class Metrics:
             )
 
     def _of_plateau(self, scheduler: Any, metrics: Any = None, *_: Any) -> None:
-        """Tell of a metric by which torch's own scheduler decides; a tensor is read there as well."""
+        """Record a metric by which torch's own scheduler decides; the scheduler reads a tensor as well."""
         if metrics is not None:
             number = self.recorder.number("scheduler", scheduler)
             name = f"the metric of scheduler {number}" if number else "a metric"

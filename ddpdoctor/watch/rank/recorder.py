@@ -136,12 +136,12 @@ class Recorder:
             self.writer.event(event(pid=self.writer.pid, time=time.time(), rank=self.rank, **values))
 
     def joining(self, rank: int, **told: Any) -> None:
-        """Tell that init_process_group was entered."""
+        """Record that init_process_group was entered."""
         self.become_rank(rank if rank >= 0 else None)
         self.emit(Joining, **told)
 
     def joined(self) -> None:
-        """Tell that there is a default process group."""
+        """Record that there is a default process group."""
         import torch.distributed as dist
 
         self.become_rank(dist.get_rank())
@@ -194,12 +194,12 @@ class Recorder:
             self.safely(self.failures.passes, exc, find_out, step)
 
     def failed(self, exc: BaseException) -> None:
-        """Tell that an exception is about to leave the process, and explain it."""
+        """Record that an exception is about to leave the process, and explain it."""
         if self.active and isinstance(exc, Exception) and not _in_loader_worker():
             self.safely(self.failures.leaves, exc)
 
     def left(self) -> None:
-        """Tell that the default process group is given up."""
+        """Record that the default process group is destroyed."""
         self._look_a_last_time()
         self.emit(Left, ended=False, models=len(self.models.alive()))
 
@@ -266,7 +266,7 @@ class Recorder:
         return Profile(self, self.settings.profile) if self.settings.profile else None
 
     def ends(self) -> None:
-        """Tell that the program has come to its end."""
+        """Record that the program has come to its end."""
         if self.active and not _in_loader_worker():
             self.safely(self.failures.at_end)
             self._look_a_last_time()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def describe(recorder: Process, number: int, loader: Any, *, iterable: bool) -> None:
-    """Return what a data set holds; an iterable one is known by what it yields."""
+    """Record what a data set holds; an iterable one is known by what it yields."""
     dataset = loader.dataset
     picked = picks(dataset)
     listed = Listing() if iterable or picked.listed else listing(dataset)

@@ -82,7 +82,7 @@ class Draws:
             self.at_batch[this.loader] = now()
 
     def taken(self, this: Batch) -> None:
-        """Tell of it when a model that trains is given the batch."""
+        """Record it when a model that trains is given the batch."""
         before = self.at_batch.pop(this.loader, None)
         if before is None or this.number >= PASSES or this.batches > BATCHES:
             return

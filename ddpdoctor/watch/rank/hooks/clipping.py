@@ -111,7 +111,7 @@ def _stepping(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[..
 
 
 def _look(recorder: Recorder, clippings: Clippings, scaler: Any, optimizer: Any) -> None:
-    """Tell of a clipping of gradients that this step is still to unscale."""
+    """Record a clipping of gradients that this step is still to unscale."""
     held = {id(each) for group in optimizer.param_groups for each in group["params"]}
     ours = [each for each in clippings.last if each.parameters & held]
     clippings.last = [each for each in clippings.last if each not in ours]

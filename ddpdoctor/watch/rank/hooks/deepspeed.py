@@ -49,7 +49,7 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def _tell(recorder: Recorder, engine: Any) -> None:
-    """Tell what DDP's constructor would; the names of parameters are not DDP's to number."""
+    """Record what DDP's constructor would; the names of parameters are not DDP's to number."""
     import torch.distributed as dist
 
     recorder.models.made += 1

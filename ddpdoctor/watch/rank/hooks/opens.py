@@ -57,7 +57,7 @@ class Opens:
         self._read: dict[str, int] = {}
 
     def look_again(self) -> None:
-        """Tell which of the files that this process has read have changed since, at its first step."""
+        """Record which of the files that this process has read have changed since, at its first step."""
         read, self._read = self._read, {}
         for path, size in read.items():
             now = _size(path)
@@ -65,7 +65,7 @@ class Opens:
                 self._recorder.emit(FileGrew, path=path, before=size, size=now, site=None)
 
     def undo(self) -> None:
-        """Tell of nothing any more."""
+        """Record nothing any more."""
         self.is_on = False
 
     def opened(self, args: tuple[Any, ...]) -> None:

@@ -93,7 +93,7 @@ def _after(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable
 
 
 def _tell(recorder: Recorder, optimizer: Any) -> None:
-    """Tell what a rank has to compute with, once."""
+    """Record what a rank has to compute with, once."""
     import torch
 
     device = next((each.device.type for group in optimizer.param_groups for each in group["params"]), "")

@@ -142,7 +142,7 @@ def _root_forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable
 
 
 def _tell_sharded(recorder: Recorder, module: Any) -> None:
-    """Tell once of an outermost module that fully_shard was given, when its mesh is known."""
+    """Record once an outermost module that fully_shard was given, when its mesh is known."""
     shards = recorder.models.shards
     if shards.is_root(module) and module not in shards.told:
         shards.told.add(module)

@@ -37,7 +37,7 @@ class Sent:
     norms: tuple[tuple[str, Any], ...] = ()
 
     def content(self) -> str:
-        """Say whether it was given gradients or parameters; reads from the device."""
+        """Return ``gradient``, ``parameter`` or nothing, by what it was given; this reads from the device."""
         if self.what or self.norm is None:
             return self.what
         norm = float(self.norm)

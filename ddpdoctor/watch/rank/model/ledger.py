@@ -65,7 +65,7 @@ class Account:
         return next((frame.f_lineno for frame in frames() if frame.f_code is self.around), 0)
 
     def when(self) -> str:
-        """Say where in a step the training is."""
+        """Return where in a step the training is, in words."""
         if self.stepping:
             return "in the step"
         return "after backward" if self.added else "before backward"
@@ -102,7 +102,7 @@ class Ledger:
             self._cost(started)
 
     def after_step(self, optimizer: Any, *, closure: bool) -> None:
-        """Tell of a sampled step; look again where gradients came, or were exchanged, in the step itself."""
+        """Record a sampled step; look again where gradients came, or were exchanged, in the step itself."""
         account = self._of(optimizer)
         account.stepping = False
         if account.sampled:
@@ -139,7 +139,7 @@ class Ledger:
             account.clips.append(Clip(float(norm), float(most), reduced, synced, file, line))
 
     def stale(self, optimizer: Any) -> None:
-        """Tell of what an optimizer holds that was replaced by shards."""
+        """Record what an optimizer holds that was replaced by shards."""
         account = self._of(optimizer)
         self.recorder.models.shards.before_step(self.recorder, optimizer, account.number, account.site)
 
@@ -206,7 +206,7 @@ class Ledger:
             account.pending = True
 
     def _look(self, account: Account, optimizer: Any) -> None:
-        """Tell whose parameters an optimizer holds, if that was not told."""
+        """Record whose parameters an optimizer holds, unless that was recorded."""
         groups = optimizer.param_groups
         account.parameters = self._whole(groups)
         owners = [self.recorder.models.of(each) for each in account.parameters]
@@ -303,7 +303,7 @@ def _options(group: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _constant(parameters: tuple[Any, ...]) -> list[bool]:
-    """Say of each parameter whether all of its elements are equal."""
+    """Return, for each parameter, whether all of its elements are equal."""
     import torch
 
     with torch.no_grad():

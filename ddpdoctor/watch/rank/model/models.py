@@ -92,7 +92,7 @@ class Models:
                 self._evaluates(model, wrapper)
 
     def _evaluates(self, model: Model, wrapper: Any) -> None:
-        """Tell the statistics that a rank evaluates with, once between two steps, the first times."""
+        """Record the statistics that a rank evaluates with, once between two steps, the first times."""
         from torch.nn import SyncBatchNorm
         from torch.nn.modules.batchnorm import _BatchNorm
 

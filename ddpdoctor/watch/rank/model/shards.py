@@ -70,7 +70,7 @@ class Shards:
         return known if known is not None and known.parameter() is parameter else None
 
     def before_step(self, recorder: Process, optimizer: Any, number: int, built: Site | None) -> None:
-        """Tell once of parameters that an optimizer holds though sharding has replaced them."""
+        """Record once which parameters an optimizer holds though sharding has replaced them."""
         if not self.replaced:
             return
         self.steps[optimizer] = steps = self.steps.get(optimizer, 0) + 1

@@ -84,7 +84,7 @@ class Optimizers:
                 part.model.reduced.clear()
 
     def ended(self, paces: Paces) -> None:
-        """Tell how many steps were made of wrapped models, once after the last step of each optimizer."""
+        """Record how many steps were made of wrapped models, once after the last step of each optimizer."""
         for key, held in self.stepped.items():
             pace = paces.known.get(key)
             steps = pace.steps if pace is not None and pace.optimizer is held.optimizer else 0

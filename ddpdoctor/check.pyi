@@ -1,0 +1,236 @@
+# What the author of a check imports, each name with the module that defines it; check.py reads this list as well.
+
+from ddpdoctor.checkpoint import (
+    CheckpointFile as CheckpointFile,
+    Format as Format,
+    StateDict as StateDict,
+    subscript as subscript,
+)
+from ddpdoctor.checkpoint.compare import (
+    KeyDifference as KeyDifference,
+    ModelEntry as ModelEntry,
+    closest_difference as closest_difference,
+    outermost as outermost,
+    shifted as shifted,
+    wrapped_keys as wrapped_keys,
+)
+from ddpdoctor.checkpoint.keys import (
+    AVERAGED_COUNTER as AVERAGED_COUNTER,
+    WRAPPER_NAMES as WRAPPER_NAMES,
+    Strip as Strip,
+    assumed_strip as assumed_strip,
+    is_averaged as is_averaged,
+    is_flat as is_flat,
+    possible_strips as possible_strips,
+    wrappers_in as wrappers_in,
+)
+from ddpdoctor.cluster.client import OTHER_JOB as OTHER_JOB, Try as Try
+from ddpdoctor.cluster.cluster import (
+    DDP_STEP as DDP_STEP,
+    GRADIENTS as GRADIENTS,
+    LAYOUT as LAYOUT,
+    MODEL_STEP as MODEL_STEP,
+    Cluster as Cluster,
+    Joint as Joint,
+)
+from ddpdoctor.cluster.host import Host as Host, host_from as host_from
+from ddpdoctor.cluster.launch import several_hosts as several_hosts
+from ddpdoctor.cluster.matrix import Link as Link
+from ddpdoctor.cluster.protocol import WRONG_TOKEN as WRONG_TOKEN
+from ddpdoctor.cluster.suspects import Fault as Fault, Suspect as Suspect, suspects as suspects
+from ddpdoctor.examine.blame import own_frames as own_frames
+from ddpdoctor.examine.loader.exam import LoaderExam as LoaderExam
+from ddpdoctor.examine.loader.facts import (
+    Index as Index,
+    Order as Order,
+    RankLoader as RankLoader,
+    RankSampler as RankSampler,
+    same_order as same_order,
+)
+from ddpdoctor.examine.loader.shares import (
+    SHARED as SHARED,
+    Shares as Shares,
+    compare_shares as compare_shares,
+    each_two as each_two,
+    likeness as likeness,
+    shared_part as shared_part,
+)
+from ddpdoctor.examine.model.exam import ModelExam as ModelExam
+from ddpdoctor.examine.model.facts import (
+    TOO_SLOW as TOO_SLOW,
+    Buffer as Buffer,
+    Description as Description,
+    Difference as Difference,
+    Parameter as Parameter,
+    is_expanded as is_expanded,
+)
+from ddpdoctor.examine.model.steps import (
+    BAD_DTYPE as BAD_DTYPE,
+    EXPANDED as EXPANDED,
+    KNOWN_ERRORS as KNOWN_ERRORS,
+    READY_TWICE as READY_TWICE,
+    UNUSED as UNUSED,
+)
+from ddpdoctor.facets import (
+    Ailment as Ailment,
+    BadTarget as BadTarget,
+    Claim as Claim,
+    Facet as Facet,
+    Marker as Marker,
+    NotRun as NotRun,
+    Role as Role,
+    lint as lint,
+    log_pattern as log_pattern,
+    probe as probe,
+    watch as watch,
+)
+from ddpdoctor.findings import (
+    Ambiguity as Ambiguity,
+    Edit as Edit,
+    Evidence as Evidence,
+    Finding as Finding,
+    Fix as Fix,
+    Place as Place,
+    Severity as Severity,
+    Table as Table,
+)
+from ddpdoctor.frameworks import (
+    ACCELERATE as ACCELERATE,
+    FRAMEWORK_WORDS as FRAMEWORK_WORDS,
+    LIGHTNING as LIGHTNING,
+    Framework as Framework,
+)
+from ddpdoctor.host.backend_network import (
+    gloo_address as gloo_address,
+    nccl_interface as nccl_interface,
+    nccl_interfaces as nccl_interfaces,
+)
+from ddpdoctor.host.connections import Peer as Peer
+from ddpdoctor.host.facts import Facts as Facts
+from ddpdoctor.host.gpus import NO_DRIVER as NO_DRIVER, Gpu as Gpu, Gpus as Gpus, visible_gpus as visible_gpus
+from ddpdoctor.host.limits import human_size as human_size
+from ddpdoctor.host.network import Network as Network, is_loopback as is_loopback, try_connect as try_connect
+from ddpdoctor.host.stack import in_backward as in_backward
+from ddpdoctor.host.variables import misspelt as misspelt
+from ddpdoctor.jobs.outcome import (
+    Died as Died,
+    Outcome as Outcome,
+    Raised as Raised,
+    Returned as Returned,
+    Stuck as Stuck,
+)
+from ddpdoctor.jobs.pool import Jobs as Jobs
+from ddpdoctor.lint.examine import Around as Around
+from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
+from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
+from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript
+from ddpdoctor.source.launching.launchers import Launch as Launch
+from ddpdoctor.source.lines import (
+    attribute_set_at as attribute_set_at,
+    called_at as called_at,
+    calls_at as calls_at,
+    is_cut_to_length as is_cut_to_length,
+    logged_at as logged_at,
+    tree_of as tree_of,
+    withs_around as withs_around,
+)
+from ddpdoctor.source.reach.exits import LoopLeft as LoopLeft, loop_left as loop_left
+from ddpdoctor.source.reach.guards import tests_around as tests_around
+from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around
+from ddpdoctor.source.reach.rank_facts import OTHER_RANKS as OTHER_RANKS, Fact as Fact
+from ddpdoctor.source.reach.ranks import (
+    RankBlock as RankBlock,
+    are_alternatives as are_alternatives,
+    condition_of_callers as condition_of_callers,
+    is_about_rank as is_about_rank,
+    one_rank_only as one_rank_only,
+    other_ranks_only as other_ranks_only,
+    rank_block as rank_block,
+    rank_condition as rank_condition,
+)
+from ddpdoctor.source.script import (
+    COLLECTIVES as COLLECTIVES,
+    DDP as DDP,
+    FRAMEWORKS as FRAMEWORKS,
+    INIT as INIT,
+    Script as Script,
+    given as given,
+    is_open as is_open,
+    keyword as keyword,
+)
+from ddpdoctor.source.tree import Tree as Tree, dotted as dotted
+from ddpdoctor.source.wrapped import Wrap as Wrap
+from ddpdoctor.suggest import closest as closest
+from ddpdoctor.watch.blocks import Block as Block
+from ddpdoctor.watch.events import (
+    AccumulationUnused as AccumulationUnused,
+    AsyncWorkDropped as AsyncWorkDropped,
+    BackwardBypassed as BackwardBypassed,
+    BuildLockLeft as BuildLockLeft,
+    Bypassed as Bypassed,
+    CallsTimed as CallsTimed,
+    Clip as Clip,
+    Communication as Communication,
+    DataSeen as DataSeen,
+    Doing as Doing,
+    Drew as Drew,
+    Ended as Ended,
+    EpochEnded as EpochEnded,
+    EpochSet as EpochSet,
+    EpochStarted as EpochStarted,
+    ErrorSeen as ErrorSeen,
+    Evaluated as Evaluated,
+    EvaluationBegan as EvaluationBegan,
+    Exchange as Exchange,
+    Failed as Failed,
+    FileGrew as FileGrew,
+    FileOpened as FileOpened,
+    FileRead as FileRead,
+    FileWritten as FileWritten,
+    FrameworkSeen as FrameworkSeen,
+    HeldAtEnd as HeldAtEnd,
+    Joined as Joined,
+    Joining as Joining,
+    LauncherWaits as LauncherWaits,
+    Left as Left,
+    Loaded as Loaded,
+    ManualReduction as ManualReduction,
+    Monitored as Monitored,
+    NeverStepped as NeverStepped,
+    Numbered as Numbered,
+    OptimizerLoaded as OptimizerLoaded,
+    OptimizerSeen as OptimizerSeen,
+    OrderSeen as OrderSeen,
+    PaddingGathered as PaddingGathered,
+    ParametersHeld as ParametersHeld,
+    PeerLost as PeerLost,
+    Position as Position,
+    Profiled as Profiled,
+    Progress as Progress,
+    RankSteps as RankSteps,
+    Sampler as Sampler,
+    ScaledClipped as ScaledClipped,
+    ScheduleEnded as ScheduleEnded,
+    Sharded as Sharded,
+    ShardedTwice as ShardedTwice,
+    ShardsClipped as ShardsClipped,
+    Site as Site,
+    StaleParametersHeld as StaleParametersHeld,
+    Stalled as Stalled,
+    Started as Started,
+    StepFingerprinted as StepFingerprinted,
+    SteppedUnsynced as SteppedUnsynced,
+    StepSampled as StepSampled,
+    StepsAtEnd as StepsAtEnd,
+    StepsTimed as StepsTimed,
+    StopAsked as StopAsked,
+    SyncSkipped as SyncSkipped,
+    TensorParallel as TensorParallel,
+    ThreadFailed as ThreadFailed,
+    TimedCall as TimedCall,
+    Used as Used,
+    Wrapped as Wrapped,
+    Wrapping as Wrapping,
+    place as place,
+)
+from ddpdoctor.watch.training import Training as Training
