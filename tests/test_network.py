@@ -142,9 +142,9 @@ def test_a_single_host_gets_no_alarm_about_its_name(checks: dict[str, Check], fa
     from ddpdoctor.findings import Severity
 
     world = replace(facts, environ={}, network=_network(LO, ETH, own=("127.0.1.1",)))
-    (facet,) = checks["hostname-loopback"].of(Instrument.PROBE)
+    by_its_name, _ = checks["hostname-loopback"].of(Instrument.PROBE)
 
-    assert [finding.severity for finding in facet.examine(facts=world)] == [Severity.NOTE]
+    assert [finding.severity for finding in by_its_name.examine(facts=world)] == [Severity.NOTE]
 
 
 VETH = (

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import CallsTimed, TimedCall
+from ddpdoctor.watch.rank.compiled import has_compiled
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.user_frames import is_users, is_watchs
@@ -173,9 +174,3 @@ def _numbers(given: Any) -> int:
     if isinstance(given, (list, tuple)):
         return sum(map(_numbers, given))
     return int(given.numel()) if hasattr(given, "numel") else 0
-
-
-def has_compiled() -> bool:
-    """Whether torch.compile has compiled something in this process."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return bool(getattr(utils, "counters", {}).get("frames"))

@@ -25,6 +25,7 @@ class Attached:
         from ddpdoctor.watch.rank.hooks import (
             builds,
             clipping,
+            compiling,
             errors,
             exits,
             files,
@@ -41,7 +42,7 @@ class Attached:
         if settings.rehearsal is not None:
             note_changes(settings.session)
         every = (
-            builds, clipping, errors, exits, files, groups, loaders, models, opens, optimizers, sharding,
+            builds, clipping, compiling, errors, exits, files, groups, loaders, models, opens, optimizers, sharding,
             tensor_parallel,
         )  # fmt: skip
         self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]

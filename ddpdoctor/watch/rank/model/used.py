@@ -1,7 +1,7 @@
 """What a training calls beside the parameters of its optimizers: teachers, target networks, weights of a criterion.
 
-A hook of torch's own for all modules is there while a sampled step is on its way, from the second one on, and nowhere
-where code was compiled: a compiler looks at such hooks.
+A hook of torch's own for all modules is there while a sampled step is on its way, from the second one on. It is taken
+away for good when torch.compile is called: a compiler looks at such hooks, and compiles anew where they change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Used
-from ddpdoctor.watch.rank.calls import has_compiled
+from ddpdoctor.watch.rank.compiled import has_compiled
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.user_frames import user_site

@@ -1,0 +1,29 @@
+"""torch.compile: from its call on, the watch sets no hook that a compiler would look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.rank.patch import Patch, patch
+
+if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.recorder import Recorder
+
+
+def hook(recorder: Recorder) -> list[Patch]:
+    """Replace torch.compile, which modules and frameworks call as well."""
+    import torch
+
+    return [patch(torch, "compile", _compiling(recorder))]
+
+
+def _compiling(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - its name
+            recorder.safely(recorder.ledger.calls.end)
+            return original(*args, **kwargs)
+
+        return compile
+
+    return wrap

@@ -1,0 +1,68 @@
+"""A training that is compiled: the watch leaves torch.compile nothing to compile anew, and nothing to warn of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ddpdoctor.jobs.outcome import Returned
+from ddpdoctor.registry import load_checks
+from ddpdoctor.watch.pooled import Launch, watch_in_pool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddpdoctor.jobs.pool import Jobs
+
+TRAINING = """
+import warnings
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+warnings.simplefilter("error", UserWarning)
+
+class Teacher(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+    def forward(self, inputs):
+        return self.layer(inputs).relu()
+
+def train():
+    torch.manual_seed(0)
+    teacher = Teacher().requires_grad_(False)
+    model = DDP(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(dist.get_rank())
+    for step in range(1, 25):
+        if step == {step}:
+            {compile}
+        optimizer.zero_grad()
+        model(teacher(torch.randn(4, 8))).sum().backward()
+        optimizer.step()
+
+dist.init_process_group("gloo")
+train()
+from torch._dynamo.utils import counters
+assert counters["stats"]["unique_graphs"] == 1, dict(counters["stats"])
+"""
+WAYS = {
+    "in the whole": 'teacher = torch.compile(teacher, backend="eager", fullgraph=True)',
+    "in parts": 'teacher = torch.compile(teacher, backend="eager")',
+    "in place": 'teacher.compile(backend="eager", fullgraph=True)',
+}
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_compiled_module_is_compiled_once(tmp_path: Path, jobs: Jobs, way: str, step: int) -> None:
+    """Whenever it is compiled, in a step that is compared or before it: anew it would take minutes, or fail."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING.format(step=step, compile=WAYS[way]))
+
+    outcomes, found = watch_in_pool(Launch(script=script, hang_after=100), load_checks(), jobs, lambda _: False)
+
+    assert all(isinstance(each, Returned) for each in outcomes), outcomes
+    assert [each.finding.message for each in found] == []
