@@ -34,6 +34,7 @@ from ddpdoctor.watch.rank.profile import Profile
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
 from ddpdoctor.watch.rank.stopwatch import Stopwatch
+from ddpdoctor.watch.rank.traceback_format import comes_from_a_handler
 from ddpdoctor.watch.rank.training_thread import TrainingThread
 from ddpdoctor.watch.rehearsal.in_ranks import RehearsalOver
 from ddpdoctor.watch.settings import ENDED
@@ -170,14 +171,15 @@ class Recorder:
     def safely(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function of the watch; if it fails itself, training goes on, and one line says so.
 
-        What a handler of a signal raises meanwhile, as torchrun's does, is passed on.
+        What a handler of a signal raises meanwhile, as torchrun's does, or one that limits the time of a step, is
+        passed on.
         """
         try:
             function(*args)
         except Exception as exc:  # noqa: BLE001 - whatever it is, it is the watch's fault and not the training's
             for each in (exc, exc.__cause__):
-                if type(each).__name__ == "SignalException" and each is not None:
-                    raise each from None
+                if each is not None and comes_from_a_handler(each):
+                    raise each from each.__cause__
             if not self._complained:
                 self._complained = True
                 with suppress(OSError, ValueError):

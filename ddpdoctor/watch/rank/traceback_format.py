@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator
 from types import FrameType, TracebackType
@@ -31,6 +32,12 @@ def raised_at(exc: BaseException) -> Site | None:
     """Return the user's innermost line in the traceback of an exception."""
     at = [(trace.tb_frame.f_code, line) for trace, line in _walked(exc) if is_users(trace.tb_frame.f_code.co_filename)]
     return Site(at[-1][0].co_filename, at[-1][1], at[-1][0].co_name) if at else None
+
+
+def comes_from_a_handler(exc: BaseException) -> bool:
+    """Whether the handler of a signal has raised an exception, wherever the signal met the process."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(trace.tb_frame.f_code in handlers for trace, _ in _walked(exc))
 
 
 def _walked(exc: BaseException) -> Iterator[tuple[TracebackType, int]]:
