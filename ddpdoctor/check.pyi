@@ -123,6 +123,7 @@ from ddpdoctor.jobs.pool import Jobs as Jobs
 from ddpdoctor.lint.examine import Around as Around
 from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
+from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript
 from ddpdoctor.source.launching.launchers import Launch as Launch
 from ddpdoctor.source.lines import (
@@ -137,7 +138,7 @@ from ddpdoctor.source.lines import (
 from ddpdoctor.source.reach.exits import LoopLeft as LoopLeft, loop_left as loop_left
 from ddpdoctor.source.reach.guards import tests_around as tests_around
 from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around
-from ddpdoctor.source.reach.rank_facts import OTHER_RANKS as OTHER_RANKS, Fact as Fact
+from ddpdoctor.source.reach.rank_facts import Fact as Fact
 from ddpdoctor.source.reach.ranks import (
     RankBlock as RankBlock,
     are_alternatives as are_alternatives,
@@ -148,15 +149,13 @@ from ddpdoctor.source.reach.ranks import (
     rank_block as rank_block,
     rank_condition as rank_condition,
 )
+from ddpdoctor.source.reach.who import OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import (
     COLLECTIVES as COLLECTIVES,
     DDP as DDP,
     FRAMEWORKS as FRAMEWORKS,
     INIT as INIT,
     Script as Script,
-    given as given,
-    is_open as is_open,
-    keyword as keyword,
 )
 from ddpdoctor.source.tree import Tree as Tree, dotted as dotted
 from ddpdoctor.source.wrapped import Wrap as Wrap

@@ -11,7 +11,8 @@ from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.edits import as_diff, is_offered
 from ddpdoctor.source.abroad import link
-from ddpdoctor.source.script import Script, starts_ranks
+from ddpdoctor.source.script import Script
+from ddpdoctor.source.starting import starts_ranks
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check

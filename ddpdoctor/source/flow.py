@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.project import NOT_OURS
-from ddpdoctor.source.reach.rank_facts import definition, function_named, values
+from ddpdoctor.source.reach.bound import definition, function_named, values
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.tree import Tree, dotted
 from ddpdoctor.source.wrapped import possible

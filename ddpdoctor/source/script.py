@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source import names, wrapped
+from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.flow import epochs_around, flow, learns
 from ddpdoctor.source.project import TRAINER
-from ddpdoctor.source.reach import calls, guards, rank_facts
-from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
+from ddpdoctor.source.reach import bound, calls, guards, personal, rank_facts, who
+from ddpdoctor.source.reach.sites import some_sites
 from ddpdoctor.source.tree import FUNCTIONS, Function, Kind, Tree
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ FRAMEWORKS = frozenset(
 )
 """They can set the epoch, choose the device, guard what is written or reduce: where one is imported, little is certain
 that a file does not do."""
+OF_RANKS = re.compile(r"torch\.distributed|DistributedDataParallel|DistributedSampler")
 
 
 @dataclass
@@ -132,12 +134,12 @@ class Script:
 
     def variable(self, node: ast.expr) -> str | None:
         """Return the environment variable whose text an expression holds, unconverted."""
-        return rank_facts.variable(self.tree, self.value(node))
+        return bound.variable(self.tree, self.value(node))
 
     def value(self, node: ast.expr) -> ast.expr:
         """Return the expression that a variable was given, where it is given only one; else the node itself."""
         for _ in range(names.LONGEST):
-            bindings = rank_facts.values(self.tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else []
+            bindings = bound.values(self.tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else []
             if len(bindings) != 1 or bindings[0].value is None:
                 break
             node = bindings[0].value
@@ -145,7 +147,7 @@ class Script:
 
     def held(self, node: ast.expr) -> ast.expr | None:
         """Return the expression that a variable was last given before a node, if that is the same on every way."""
-        found = wrapped.possible(self.tree, rank_facts.values(self.tree, node), node)
+        found = wrapped.possible(self.tree, bound.values(self.tree, node), node)
         return found[0].value if len(found) == 1 else None
 
     def wrap(self, node: ast.expr) -> Wrap | None:
@@ -187,12 +189,12 @@ class Script:
 
     def can_differ(self, node: ast.expr) -> bool:
         """Whether what an expression holds can be another on each rank, by a word in it or in what it is made of."""
-        words = rank_facts.OF_PLACES
-        return rank_facts.is_rankish(self.tree, node, words=words) or rank_facts.is_personal(self.tree, node)
+        words = personal.OF_PLACES
+        return personal.is_rankish(self.tree, node, words=words) or personal.is_personal(self.tree, node)
 
     def one_rank_guard(self, node: ast.AST) -> Guard | None:
         """Return the test that lets only one rank come to a node, if there is one in its function."""
-        return next((each for each in self.guards(node) if each.who(self.tree) == rank_facts.ONE_RANK), None)
+        return next((each for each in self.guards(node) if each.who(self.tree) == who.ONE_RANK), None)
 
     def all_calls(self) -> dict[str, list[ast.Call]]:
         """Return all calls of things whose full name is known, by that name."""
@@ -205,16 +207,16 @@ class Script:
 
     def names_function(self, node: ast.expr) -> ast.FunctionDef | None:
         """Return the function of the file that a name names."""
-        named = rank_facts.function_named(self.tree, node) if isinstance(node, ast.Name) else None
+        named = bound.function_named(self.tree, node) if isinstance(node, ast.Name) else None
         return named if isinstance(named, ast.FunctionDef) else None
 
     def options(self) -> dict[str, ast.Call]:
         """Return the calls of ``add_argument``, by the attribute that they fill."""
-        return rank_facts.options(self.tree)
+        return bound.options(self.tree)
 
     def is_parsed(self, node: ast.expr) -> bool:
         """Whether a name holds what an argument parser returned, and nothing else."""
-        return isinstance(node, ast.Name) and rank_facts.is_parsed(self.tree, node)
+        return isinstance(node, ast.Name) and bound.is_parsed(self.tree, node)
 
     def made_by(self, node: ast.expr, *paths: str) -> ast.Call | None:
         """Return the call that made what an expression holds, on every way, if it is of one of these full names."""
@@ -224,7 +226,7 @@ class Script:
 
     def is_assigned(self, node: ast.Attribute) -> bool:
         """Whether the file stores something in this attribute of this object."""
-        return bool(rank_facts.values(self.tree, node))
+        return bool(bound.values(self.tree, node))
 
     def waits_before(self, node: ast.AST) -> bool:
         """Whether a collective stands before a node in its function: one rank can have done alone what all do here."""
@@ -266,15 +268,15 @@ class Script:
 
     def defined(self, node: ast.expr) -> tuple[Tree, Function] | None:
         """Return the function of the project that an expression names, and the tree of its file."""
-        return rank_facts.definition(self.tree, node)
+        return bound.definition(self.tree, node)
 
     def returned(self, call: ast.Call) -> list[ast.expr]:
         """Return the expressions that the function of the project returns that a call calls."""
-        return [each for _, each in rank_facts.answers(self.tree, call.func)]
+        return [each for _, each in bound.answers(self.tree, call.func)]
 
     def called(self, call: ast.Call) -> Function | None:
         """Return the function of the file that a call calls."""
-        return rank_facts.function_named(self.tree, call.func)
+        return bound.function_named(self.tree, call.func)
 
     def function(self, node: ast.AST) -> Function | None:
         """Return the function that a node stands in."""
@@ -328,49 +330,3 @@ class Script:
         column = statement.col_offset
         indent = self.lines[statement.lineno - 1].encode()[:column].decode(errors="replace")
         return Edit(statement.lineno, column, statement.lineno, column, f"{text}\n{indent}")
-
-
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """Return what a call passes by a keyword."""
-    return next((word.value for word in call.keywords if word.arg == name), None)
-
-
-def given(call: ast.Call, place: int, name: str) -> ast.expr | None:
-    """Return an argument that is passed by its place or its name; None where it is not, or cannot be seen."""
-    if any(isinstance(each, ast.Starred) for each in call.args[: place + 1]):
-        return None
-    return call.args[place] if place < len(call.args) else keyword(call, name)
-
-
-def is_open(call: ast.Call) -> bool:
-    """Whether a call passes ``*args`` or ``**options``: arguments that cannot be seen."""
-    return any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords)
-
-
-OF_RANKS = re.compile(r"torch\.distributed|DistributedDataParallel|DistributedSampler")
-OWN_RANKS = re.compile(r"[\"'](?:RANK|LOCAL_RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK|WORLD_SIZE)[\"']")
-
-
-def starts_ranks(text: str) -> bool:
-    """Whether a program starts several ranks by mp.spawn in every run, and never asks which rank it is itself."""
-    if "spawn" not in text or OWN_RANKS.search(text):
-        return False
-    try:
-        script = Script("", text, ast.parse(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    for call in script.calls(*SPAWN):
-        count = given(call, 2, "nprocs")
-        is_one = count is None or (isinstance(count, ast.Constant) and count.value == 1)
-        if not is_one and _always(script, call, 4):
-            return True
-    return False
-
-
-def _always(script: Script, node: ast.AST, depth: int) -> bool:
-    """Whether each run of a program comes to a node."""
-    if any(ast.unparse(each.test) != "__name__ == '__main__'" for each in script.guards(node)):
-        return False
-    function = script.function(node)
-    callers = call_sites(script.tree, function) if function is not None else None
-    return function is None or (depth > 0 and any(_always(script, each, depth - 1) for each in callers or ()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.rank_facts import function_named, returned, values
+from ddpdoctor.source.reach.bound import function_named, returned, values
 from ddpdoctor.source.reach.sites import argument, passed
 from ddpdoctor.source.tree import FUNCTIONS
 

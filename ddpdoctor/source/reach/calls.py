@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.rank_facts import is_rankish
+from ddpdoctor.source.reach.personal import is_rankish
 from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, process_of, some_sites
 from ddpdoctor.source.tree import FUNCTIONS
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.lines import statement_at, tree_of
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.rank_facts import is_rankish, other, who
+from ddpdoctor.source.reach.personal import is_rankish
+from ddpdoctor.source.reach.who import other, who
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:

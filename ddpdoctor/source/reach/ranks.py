@@ -11,8 +11,8 @@ from typing import NamedTuple
 from ddpdoctor.source.lines import statement_at, tree_of
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.guards import guards
-from ddpdoctor.source.reach.rank_facts import DECORATORS, ONE_RANK, OTHER_RANKS
 from ddpdoctor.source.reach.sites import bare
+from ddpdoctor.source.reach.who import DECORATORS, ONE_RANK, OTHER_RANKS
 from ddpdoctor.source.syntax import parsed
 from ddpdoctor.source.tree import FUNCTIONS, Tree
 

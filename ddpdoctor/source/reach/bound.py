@@ -1,0 +1,109 @@
+"""What a name of a source holds: what it was given, what a helper returns, what the command line says."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.reach.sites import made_of, passed
+from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddpdoctor.source.tree import Function, Tree
+
+GETTERS = {"os.environ.get", "os.getenv", "os.environ.setdefault"}
+PARSERS = {"parse_args", "parse_known_args"}
+
+
+def variable(tree: Tree, node: ast.expr) -> str | None:
+    """Return the name of the environment variable that an expression reads, as the text that it is."""
+    match node:
+        case ast.Subscript(value=value, slice=ast.Constant(value=str(name))):
+            return name if resolve(tree, value) == "os.environ" else None
+        case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+            return name if resolve(tree, function) in GETTERS else None
+    return None
+
+
+def values(tree: Tree, node: ast.expr) -> list[Binding]:
+    """Return what can stand in a variable or an attribute."""
+    if isinstance(node, ast.Name):
+        return tree.lookup(node.id, node)
+    text = dotted(node)
+    return tree.attributes.get((tree.owner(node, text), text), []) if text else []
+
+
+def is_parsed(tree: Tree, base: ast.Name, depth: int = 4) -> bool:
+    """Whether a name holds what an argument parser returned, and nothing else."""
+    bindings = tree.lookup(base.id, base)
+    return bool(bindings) and all(_is_parsed(tree, each, depth) for each in bindings)
+
+
+def _is_parsed(tree: Tree, binding: Binding, depth: int) -> bool:
+    if isinstance(binding.node, ast.arg):
+        given = passed(tree, binding) or []
+        return bool(given) and all(
+            isinstance(each, ast.Name) and depth > 0 and is_parsed(tree, each, depth - 1) for each in given
+        )
+    match binding.value:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in PARSERS
+        case ast.Call(func=ast.Name() as function, args=[]):
+            found = answers(tree, function) if depth else []
+            return bool(found) and all(_is_parsed(there, Binding(each, each), depth - 1) for there, each in found)
+        case ast.Name() as name:
+            return depth > 0 and is_parsed(tree, name, depth - 1)
+    return False
+
+
+def options(tree: Tree) -> dict[str, ast.Call]:
+    """Return the calls of ``add_argument`` of a file, by the attribute that they fill."""
+    found: dict[str, ast.Call] = {}
+    for node in tree.of(ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+            names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            if names:
+                found[max(names, key=len).lstrip("-").replace("-", "_")] = node
+    return found
+
+
+def function_named(tree: Tree, node: ast.expr) -> Function | None:
+    """Return the function of the file that an expression calls: by its plain name, or as a method of ``self``."""
+    match node:
+        case ast.Name(id=name):
+            found = [each.node for each in tree.lookup(name, node)]
+        case ast.Attribute(value=ast.Name(id=base) as thing, attr=name):
+            owner = tree.class_of(node) if base in {"self", "cls"} else made_of(tree, thing)
+            found = [each.node for each in tree.bindings.get(owner, {}).get(name, [])] if owner else []
+        case _:
+            return None
+    return found[0] if len(found) == 1 and isinstance(found[0], FUNCTIONS) else None
+
+
+def definition(tree: Tree, node: ast.expr) -> tuple[Tree, Function] | None:
+    """Return the function that an expression calls, of this file or of the project, and the tree that it stands in."""
+    if (named := function_named(tree, node)) is not None:
+        return tree, named
+    if tree.abroad is None or (path := resolve(tree, node)) is None or "." not in path:
+        return None
+    found = tree.abroad(path)
+    return (found[0], found[1]) if found is not None and isinstance(found[1], ast.FunctionDef) else None
+
+
+def answers(tree: Tree, node: ast.expr) -> list[tuple[Tree, ast.expr]]:
+    """Return what the function that an expression calls returns, each with the tree that it stands in."""
+    found = definition(tree, node)
+    return [(found[0], each) for each in returned(*found)] if found is not None else []
+
+
+def returned(tree: Tree, function: Function) -> Iterator[ast.expr]:
+    """Yield the expressions that a function returns."""
+    if isinstance(function, ast.Lambda):
+        yield function.body
+        return
+    for node in tree.of(ast.Return):
+        if node.value is not None and tree.function(node) is function:
+            yield node.value

@@ -1,0 +1,119 @@
+"""What can be another on each rank: tests that can depend on it, and what each process has for itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.reach.bound import is_parsed, values
+from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
+from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.tree import Tree
+
+RANKISH = re.compile(
+    r"rank|main|master|primary|chief|leader|is_first|gpu|local|proc_?id|process_(?:id|index|zero)|node|host|device|worker"
+    r"|zero|coordinator|save|logger|writer|verbose|head|is_root|root_only|should|tpu|xla|^pid$|enabled|^do_",
+    re.IGNORECASE,
+)
+"""Words in whose presence a test is taken to depend on the rank, where that cannot be shown."""
+OF_PLACES = re.compile(
+    r"rank|main|master|primary|leader|gpu|local|proc_?id|process_(?:id|index)|node|host|device|worker|tpu|xla|^pid$",
+    re.IGNORECASE,
+)
+"""Those of them that a path has which is another on each rank."""
+HOW_OFTEN = re.compile(
+    r"(?:save|checkpoint|ckpt)_?(?:model_?)?(?:every|freq\w*|interval|steps?|epochs?|period|per_epoch)(?:_\w+)?$|^save_(?:dir|path|folder)$",
+    re.IGNORECASE,
+)
+"""What looks like such a word, and says how often something is saved, or where."""
+SAME_ON_ALL = frozenset(
+    "torch.cuda.device_count torch.cuda.is_available torch.distributed.is_available torch.distributed.is_initialized"
+    " torch.device".split()
+)
+PERSONAL = re.compile(
+    r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|cwd|hostname|socket"
+)
+"""Words of what each process has for itself."""
+OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|params|parser)$", re.IGNORECASE)
+"""Names of what holds the options of a run."""
+
+
+def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str] = RANKISH) -> bool:
+    """Whether a test can depend on the rank: by a word in it, or in what its names were assigned."""
+    for node in ast.walk(test):
+        if _is_shared(tree, node):
+            continue
+        text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "__main__":
+            text = node.value
+        if words.search(HOW_OFTEN.sub("", text)):
+            return True
+        if depth and (isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node))):
+            found = values(tree, node)
+            if any(each.value is not None and is_rankish(tree, each.value, depth - 1, words) for each in found):
+                return True
+    return False
+
+
+def _is_shared(tree: Tree, node: ast.AST) -> bool:
+    """Whether a node is an option of the command line, which is the same on all ranks unless the file changes it.
+
+    So is how many GPUs there are, and whether there are any.
+    """
+    if isinstance(node, (ast.Attribute, ast.Name)) and resolve(tree, node) in SAME_ON_ALL:
+        return True
+    if not isinstance(node, ast.Attribute) or re.search("rank|gpu|node|device", node.attr):
+        return False
+    return isinstance(node.value, ast.Name) and not values(tree, node) and is_parsed(tree, node.value)
+
+
+def is_personal(tree: Tree, node: ast.expr, depth: int = 6) -> bool:
+    """Whether an expression is made of what each process has for itself, or of something that cannot be followed."""
+    for each in ast.walk(node):
+        text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
+        if PERSONAL.search(text):
+            return True
+        is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
+        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each):
+            continue
+        if any(_is_personal(tree, binding, depth) for binding in values(tree, each)):
+            return True
+    return False
+
+
+def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
+    """Whether the trainings in other files, which alone call a function, pass the same on all ranks for a parameter."""
+    function = tree.function(parameter)
+    if tree.callers is None or not isinstance(function, ast.FunctionDef) or call_sites(tree, function) != []:
+        return False
+    calls = tree.callers(function)
+    given = [
+        (there, argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN))
+        for there, site in calls
+    ]
+    return bool(given) and all(
+        each is not None and not is_rankish(there, each, words=OF_PLACES) and not is_personal(there, each, depth - 1)
+        for there, each in given
+    )
+
+
+def _counts(tree: Tree, iterated: ast.expr) -> bool:
+    """Whether a loop counts, so that its variable is the same on all ranks in each pass."""
+    return isinstance(iterated, ast.Call) and resolve(tree, iterated.func) in {"range", "tqdm.trange"}
+
+
+def _is_personal(tree: Tree, binding: Binding, depth: int) -> bool:
+    if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
+        return False
+    if isinstance(binding.node, ast.For) and _counts(tree, binding.node.iter):
+        return is_personal(tree, binding.node.iter, depth - 1) if depth else True
+    given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+    if given is None and isinstance(binding.node, ast.arg):
+        return depth == 0 or not _is_shared_abroad(tree, binding.node, depth)
+    if depth == 0 or given is None:
+        return True
+    return any(each is None or is_personal(tree, each, depth - 1) for each in given)

@@ -1,0 +1,117 @@
+"""Which ranks a test lets through."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddpdoctor.source.reach.bound import answers, definition, function_named, values
+from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number
+from ddpdoctor.source.reach.sites import passed
+from ddpdoctor.source.tree import dotted
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.tree import Tree
+
+FIRST = frozenset(
+    "is_main_process is_local_main_process is_last_process is_global_zero is_world_process_zero"
+    " is_local_process_zero is_rank_zero".split()
+)
+"""Attributes and methods of theirs that are true on one rank, or on one of each host."""
+DECORATORS = re.compile(
+    r"(?:^|\.)(?:rank_zero_only|on_main_process|on_local_main_process|on_last_process|on_process|on_local_process|one_rank_only)$"
+)
+"""Their decorators of functions that one rank alone runs."""
+ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
+ALONE = re.compile(r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu", re.IGNORECASE)
+
+
+def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: C901, PLR0911, PLR0912 - a case a shape
+    """Return which ranks a test lets through, where it depends on the rank alone: one, or the others."""
+    if _is_first(tree, test):
+        return ONE_RANK
+    match test if depth else None:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            if fact(tree, operand) in {Fact.RANK, Fact.LOCAL_RANK}:
+                return ONE_RANK
+            return other(who(tree, operand, depth - 1))
+        case ast.BoolOp(op=ast.And(), values=parts):
+            sides = {who(tree, part, depth - 1) for part in parts} - {None}
+            return ONE_RANK if ONE_RANK in sides else next(iter(sides), None)
+        case ast.BoolOp(op=ast.Or(), values=parts):
+            sides = {who(tree, part, depth - 1) for part in parts if not _is_alone(part)}
+            return ONE_RANK if sides == {ONE_RANK} else None
+        case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=int(number))]):
+            if fact(tree, left) not in {Fact.RANK, Fact.LOCAL_RANK} and not is_process_number(tree, left):
+                return None
+            match operator, number:
+                case (ast.Eq(), _) | (ast.Lt(), 1) | (ast.LtE(), 0):
+                    return ONE_RANK
+                case (ast.NotEq(), _) | (ast.Gt(), 0) | (ast.GtE(), 1):
+                    return OTHER_RANKS
+        case ast.Name() | ast.Attribute():
+            if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
+                return OTHER_RANKS
+            sides = {who(tree, each, depth - 1) if each is not None else None for each in _held(tree, test)}
+            return next(iter(sides)) if len(sides) == 1 else None
+        case ast.Call(func=function, args=[], keywords=[]):
+            said = [(there, each) for there, each in answers(tree, function) if not _is_true(each)]
+            sides = {who(there, each, depth - 1) for there, each in said}
+            if said and all(isinstance(each, ast.Constant) for _, each in said):
+                return _of_branches(tree, function, depth)
+            return next(iter(sides)) if len(sides) == 1 else None
+    return None
+
+
+def _of_branches(tree: Tree, function: ast.expr, depth: int) -> str | None:
+    """Return for which ranks a helper answers True that has ``if rank == 0: return True`` and ``return False``."""
+    found = definition(tree, function)
+    if found is None or isinstance(found[1], ast.Lambda):
+        return None
+    there, named = found
+    sides: set[str | None] = set()
+    for test in (each for each in ast.walk(named) if isinstance(each, ast.If)):
+        match test.body:
+            case [ast.Return(value=ast.Constant(value=bool(answer)))] if side := who(there, test.test, depth - 1):
+                sides.add(side if answer else other(side))
+    return next(iter(sides)) if len(sides) == 1 else None
+
+
+def _held(tree: Tree, node: ast.expr) -> list[ast.expr | None]:
+    """Return what a variable can hold; of a parameter, what all calls pass for it."""
+    found: list[ast.expr | None] = []
+    for each in values(tree, node):
+        found += (passed(tree, each) or [None]) if isinstance(each.node, ast.arg) else [each.value]
+    return found
+
+
+def _is_true(node: ast.expr) -> bool:
+    """Whether it is what a helper answers where there is one process alone."""
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_alone(test: ast.expr) -> bool:
+    """Whether a test holds where there is one process alone: ``not args.distributed``."""
+    if not isinstance(test, ast.UnaryOp) or not isinstance(test.op, ast.Not):
+        return False
+    named = test.operand.func if isinstance(test.operand, ast.Call) else test.operand
+    return bool(ALONE.search((dotted(named) or "").rpartition(".")[2]))
+
+
+def _is_first(tree: Tree, test: ast.expr) -> bool:
+    """Whether a test is one by which a framework says that this is the first rank, or ``local_rank in (-1, 0)``."""
+    if isinstance(test, ast.Call) and not (test.args or test.keywords):
+        test = test.func
+    match test:
+        case ast.Attribute(attr=name):
+            return name in FIRST and not values(tree, test) and function_named(tree, test) is None
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.Tuple(elts=given) | ast.List(elts=given)]):
+            numbers = {ast.unparse(each) for each in given}  # -1 stands for a training of one process
+            return {"0"} <= numbers <= {"0", "-1"} and fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
+    return False
+
+
+def other(side: str | None) -> str | None:
+    """Return the complement."""
+    return {ONE_RANK: OTHER_RANKS, OTHER_RANKS: ONE_RANK}.get(side or "")
