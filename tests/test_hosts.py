@@ -426,7 +426,7 @@ def test_folders_are_compared_between_hosts(fresh: Hosts, tmp_path: Path) -> Non
 
 def test_a_command_that_is_still_to_be_started_is_met_for(fresh: Hosts, script: Script) -> None:
     """The hosts meet where torchrun would, without it: each with another id would wait for the other in silence."""
-    command = ("torchrun", "--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
+    command = (str(TORCHRUN), "--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
     ends = script("import torch.distributed as dist; dist.init_process_group('gloo'); dist.barrier()")
     only = "rdzv-ids-differ,missing-ranks-at-init,collective-between-hosts-fails"
     said = []
