@@ -22,30 +22,12 @@ class Attached:
         """Replace what is watched."""
         from torch.utils.data import DataLoader
 
-        from ddpdoctor.watch.rank.hooks import (
-            builds,
-            clipping,
-            compiling,
-            errors,
-            exits,
-            files,
-            groups,
-            loaders,
-            models,
-            opens,
-            optimizers,
-            sharding,
-            tensor_parallel,
-        )
+        from ddpdoctor.watch.rank.hooks.every import EVERY
 
         self.recorder = Recorder(settings)
         if settings.rehearsal is not None:
             note_changes(settings.session)
-        every = (
-            builds, clipping, compiling, errors, exits, files, groups, loaders, models, opens, optimizers, sharding,
-            tensor_parallel,
-        )  # fmt: skip
-        self._patches: list[Any] = [each for hooks in every for each in hooks.hook(self.recorder)]
+        self._patches: list[Any] = [each for hooks in EVERY for each in hooks.hook(self.recorder)]
         vars(DataLoader)["__iter__"].ddpdoctor = self  # where a second install() finds the first
         rank = os.environ.get("RANK", "")
         # A worker of a DataLoader that was spawned has the variables of its rank too, and is left alone.

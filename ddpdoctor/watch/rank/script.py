@@ -12,19 +12,7 @@ from contextlib import contextmanager
 import torch.distributed.elastic.multiprocessing.errors  # noqa: F401, TID253 - ranks import this module alone
 
 from ddpdoctor.registry import import_built_in
-from ddpdoctor.watch.rank.hooks import (  # noqa: F401
-    builds,
-    clipping,
-    errors,
-    files,
-    groups,
-    loaders,
-    models,
-    opens,
-    optimizers,
-    sharding,
-    tensor_parallel,
-)
+from ddpdoctor.watch.rank.hooks import every  # noqa: F401
 from ddpdoctor.watch.rank.install import attach
 
 import_built_in()  # a rank that fails asks them why

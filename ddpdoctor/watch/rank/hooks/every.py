@@ -1,0 +1,35 @@
+"""All modules of this room, in the order in which they replace what they watch."""
+
+from __future__ import annotations
+
+from ddpdoctor.watch.rank.hooks import (
+    builds,
+    clipping,
+    compiling,
+    errors,
+    exits,
+    files,
+    groups,
+    loaders,
+    models,
+    opens,
+    optimizers,
+    sharding,
+    tensor_parallel,
+)
+
+EVERY = (
+    builds,
+    clipping,
+    compiling,
+    errors,
+    exits,
+    files,
+    groups,
+    loaders,
+    models,
+    opens,
+    optimizers,
+    sharding,
+    tensor_parallel,
+)
