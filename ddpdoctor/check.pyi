@@ -162,6 +162,7 @@ from ddpdoctor.source.wrapped import Wrap as Wrap
 from ddpdoctor.suggest import closest as closest
 from ddpdoctor.watch.blocks import Block as Block
 from ddpdoctor.watch.events import (
+    INTERRUPTED as INTERRUPTED,
     AccumulationUnused as AccumulationUnused,
     AsyncWorkDropped as AsyncWorkDropped,
     BackwardBypassed as BackwardBypassed,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Evidence, Left
+from ddpdoctor.check import INTERRUPTED, Evidence, Left
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Training
-
-INTERRUPTED = "KeyboardInterrupt"
 
 
 def left_by(rank: int, training: Training) -> Left | None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    INTERRUPTED,
     Ailment,
     Doing,
     EpochEnded,
@@ -46,7 +47,7 @@ from ._alone import called_alone
 from ._exits import loop_left_before_the_end
 from ._hangs import Hang, on_hang, seen, short, table
 from ._joins import met_in_join
-from ._left import INTERRUPTED, evidence, in_words, left_by
+from ._left import evidence, in_words, left_by
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 

@@ -72,14 +72,14 @@ FIXES = {
 
 @on_hang(Hang.ASKED)
 def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
-    """Tell the line that set it."""
+    """Report the line that set it."""
     if found := stop_of_some_ranks(event.ranks, training):
         yield _finding(found, seen(event), table(event))
 
 
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
-    """Tell it where the rank has come to its end, and another one lost it."""
+    """Report it where the rank has come to its end, and another one lost it."""
     if event.first is None and (found := stop_of_some_ranks(event.progress, training)):
         yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
 

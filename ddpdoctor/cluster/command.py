@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpdoctor.cluster.launch import DEFAULT_PORT, Launch
+from ddpdoctor.source.launching import launchers
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 C10D_PORT = 29400
 STATIC = "static"
-FLAGS = frozenset(
-    "standalone m module no-python run-path virtual-local-rank use-env cpu multi-gpu use-deepspeed use-fsdp".split()
-)
+FLAGS = frozenset(" ".join(launchers.FLAGS[each] for each in (launchers.LAUNCH, launchers.ACCELERATE)).split())
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
     """How many hosts meet, at least, at which host and port, under which id; ``node`` is this one's number, if any.
 
-    ``backend`` is torchrun's: ``static``, ``c10d``, or one that meets elsewhere than at a host's port.
+    ``launcher`` is its name in the command. ``backend`` is torchrun's: ``static``, ``c10d``, or one that meets
+    elsewhere than at a host's port.
     """
 
+    launcher: str
     nodes: int
     node: int | None
     host: str
@@ -45,9 +46,9 @@ def rendezvous(command: Sequence[str]) -> Rendezvous | None:
     for number, word in enumerate(command[:6]):
         name = Path(word).name
         if name in TORCHRUN:
-            return _torchrun(options(command[number + 1 :]))
+            return _torchrun(name, options(command[number + 1 :]))
         if name == "accelerate" and command[number + 1 : number + 2] == ["launch"]:
-            return _accelerate(options(command[number + 2 :]))
+            return _accelerate(name, options(command[number + 2 :]))
     return None
 
 
@@ -71,14 +72,13 @@ def launch_of(command: Sequence[str]) -> Launch | None:
     meeting = rendezvous(command)
     if meeting is None or meeting.nodes < 2 or not meeting.at_a_port:  # noqa: PLR2004 - several
         return None
-    name = next(Path(word).name for word in command if Path(word).name in {*TORCHRUN, "accelerate"})
     return Launch(
-        name, f"the options of {name}", meeting.nodes, meeting.node, None, None, None, meeting.host, meeting.port,
-        rdzv_id=meeting.id,
+        meeting.launcher, f"the options of {meeting.launcher}", meeting.nodes, meeting.node, None, None, None,
+        meeting.host, meeting.port, rdzv_id=meeting.id,
     )  # fmt: skip
 
 
-def _torchrun(given: dict[str, str]) -> Rendezvous:
+def _torchrun(name: str, given: dict[str, str]) -> Rendezvous:
     backend = given.get("rdzv-backend", STATIC)
     nodes = _number((given.get("nnodes") or given.get("nnode") or "1").partition(":")[0], 1)
     host, port = given.get("master-addr", "127.0.0.1"), _number(given.get("master-port", ""), DEFAULT_PORT)
@@ -87,11 +87,12 @@ def _torchrun(given: dict[str, str]) -> Rendezvous:
     elif backend == "c10d":
         host, port = "localhost", C10D_PORT
     node = _number(given.get("node-rank", "0"), 0) if backend == STATIC else None
-    return Rendezvous(nodes, node, host, port, given.get("rdzv-id", ""), backend)
+    return Rendezvous(name, nodes, node, host, port, given.get("rdzv-id", ""), backend)
 
 
-def _accelerate(given: dict[str, str]) -> Rendezvous:
+def _accelerate(name: str, given: dict[str, str]) -> Rendezvous:
     return Rendezvous(
+        name,
         _number(given.get("num-machines", ""), 1),
         _number(given.get("machine-rank", ""), 0),
         given.get("main-process-ip", "127.0.0.1"),

@@ -66,7 +66,7 @@ def compared_text(trainings: Iterable[Training]) -> str:
 
 
 def _by_design(trainings: tuple[Training, ...]) -> str:
-    """Say why ranks rightly hold different weights or gradients, where that is so."""
+    """Return why ranks rightly hold different weights or gradients, where that is so."""
     if any(training.framework is DEEPSPEED for training in trainings):
         return " (DeepSpeed keeps a part on each rank)"
     wrapped = any(training.of(Wrapped) or training.of(Sharded) for training in trainings)

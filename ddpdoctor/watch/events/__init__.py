@@ -52,6 +52,7 @@ from ddpdoctor.watch.events.model import (
     Wrapping,
 )
 from ddpdoctor.watch.events.process import (
+    INTERRUPTED,
     AsyncWorkDropped,
     BuildLockLeft,
     Ended,
@@ -69,6 +70,7 @@ from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClippe
 from ddpdoctor.watch.events.steps import CallsTimed, Equipped, Profiled, RankSteps, StepsTimed, TimedCall
 
 __all__ = [
+    "INTERRUPTED",
     "AccumulationUnused",
     "AsyncWorkDropped",
     "BackwardBypassed",

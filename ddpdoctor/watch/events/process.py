@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ddpdoctor.watch.events.base import Communication, Event, Site
 
+INTERRUPTED = "KeyboardInterrupt"
+"""By what Ctrl-C, or SIGINT, ends a process, as Left has it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):

@@ -20,7 +20,7 @@ from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed
 from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
 from ddpdoctor.watch.rank.ending import last_words
-from ddpdoctor.watch.rank.traceback_format import chain, hide_watch, printed, qualified, raised_at
+from ddpdoctor.watch.rank.traceback_format import chain, first_line, hide_watch, printed, qualified, raised_at
 from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ KNOWN, EXPLAINED, TOLD, UNSAID, RAISED = (
 )
 """Attributes of an exception: fields of Failed; what was done; the note for which Python 3.10 has no place."""
 MOST = 20  # exceptions raised into a process that are told
-QUOTED = 200  # characters of such a one
 Known = dict[str, Any]
 FindOut = Callable[[], Known]
 
@@ -119,8 +118,7 @@ class Failures:
             vars(exc)[RAISED] = True
             self._raised += 1
             forwards = self.recorder.writer.counters[event_log.FORWARDS]
-            said = (str(exc).strip().splitlines() or [""])[0][:QUOTED]
-            self.recorder.emit(ErrorSeen, error=qualified(exc), text=said, forwards=forwards, **told)
+            self.recorder.emit(ErrorSeen, error=qualified(exc), text=first_line(exc), forwards=forwards, **told)
 
     def _tell(self, failure: Failed) -> bool:
         if self.recorder.is_rank:

@@ -9,7 +9,7 @@ from linecache import getline
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ddpdoctor.watch.events import Left, Site
+from ddpdoctor.watch.events import INTERRUPTED, Left, Site
 from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.rank.traceback_format import raised_at
 from ddpdoctor.watch.user_frames import is_users, site_of
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 CALLER = 3  # frames from here: this module's function, Recorder.safely, what stands in for sys.exit
 OF_A_CALL = re.compile(r"exit\(\s*[\w.]+\(")
 QUOTED = 60  # characters of what sys.exit is given
-INTERRUPTED = "KeyboardInterrupt"
 
 
 class ProcessThatLeaves(Process, Protocol):

@@ -46,7 +46,7 @@ class Stops:
         return __setattr__
 
     def _tell(self, name: str) -> None:
-        """Tell it where a line of the user's sets the flag itself: a framework's own callbacks agree beforehand."""
+        """Record it where a line of the user's sets the flag itself: a framework's own callbacks agree beforehand."""
         setter = next(each for each in frames() if not each.f_code.co_filename.startswith(PACKAGE))
         if is_users(setter.f_code.co_filename):
             self.told += 1

@@ -12,6 +12,8 @@ from ddpdoctor.watch.events import Site
 from ddpdoctor.watch.failure_explainer import MARK
 from ddpdoctor.watch.user_frames import frames, is_users, is_watchs
 
+QUOTED = 200  # characters of what an exception says
+
 
 def printed(exc: BaseException, *, inside: bool) -> tuple[str, Site | None]:
     """Return the traceback as text, and the user's innermost line in it.
@@ -45,6 +47,11 @@ def _walked(exc: BaseException) -> Iterator[tuple[TracebackType, int]]:
     while trace is not None:
         yield trace, trace.tb_lineno
         trace = trace.tb_next
+
+
+def first_line(exc: BaseException) -> str:
+    """Return the first line of what an exception says, cut to a length that is quoted."""
+    return (str(exc).strip().splitlines() or [""])[0][:QUOTED]
 
 
 def qualified(exc: BaseException) -> str:

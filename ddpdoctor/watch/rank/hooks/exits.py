@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import ThreadFailed
 from ddpdoctor.watch.rank.patch import Patch, patch
-from ddpdoctor.watch.rank.traceback_format import qualified, raised_at
+from ddpdoctor.watch.rank.traceback_format import first_line, qualified, raised_at
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
-
-QUOTED = 200  # characters of an exception's text
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -63,7 +61,7 @@ def _in_thread(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..
 def _tell(recorder: Recorder, args: Any) -> None:
     if not isinstance(args.exc_value, Exception):
         return
-    text = (str(args.exc_value).strip().splitlines() or [""])[0][:QUOTED]
+    text = first_line(args.exc_value)
     said = f"{qualified(args.exc_value)}: {text}" if text else qualified(args.exc_value)
     name = args.thread.name if args.thread is not None else ""
     recorder.emit(ThreadFailed, thread=name, said=said, site=raised_at(args.exc_value))
