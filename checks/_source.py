@@ -53,6 +53,15 @@ def is_shuffled(sampler: ast.Call) -> bool:
     return is_on and not is_open(sampler)
 
 
+def is_reseeded(script: Script, sampler: ast.Call) -> bool:
+    """Whether a DistributedSampler is made anew, or can be, each time with another seed."""
+    seed = given(sampler, 4, "seed")
+    if seed is None or isinstance(seed, ast.Constant):
+        return False
+    above = script.tree.above(sampler)
+    return "epoch" in ast.unparse(seed).lower() or any(isinstance(each, (ast.For, ast.While)) for each in above)
+
+
 def given_to(script: Script, sampler: ast.Call) -> ast.Call | None:
     """Return the loader in whose call a sampler is made, on all ways or on one of two."""
     node: ast.AST = sampler
@@ -63,18 +72,6 @@ def given_to(script: Script, sampler: ast.Call) -> ast.Call | None:
             is_loader = isinstance(parent, ast.Call) and script.resolve(parent.func) == LOADER
             return parent if isinstance(parent, ast.Call) and is_loader and keyword(parent, "sampler") is node else None
     return None
-
-
-def learns(script: Script, root: ast.AST, depth: int = 4) -> bool:
-    """Whether a backward runs in a loop, or in the functions and methods of the file that it calls."""
-    for node in script.inside(root):
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-                return True
-            function = script.called(node) if depth else None
-            if function is not None and learns(script, function, depth - 1):
-                return True
-    return False
 
 
 def target(script: Script, call: ast.Call) -> str | None:
@@ -97,25 +94,6 @@ def uses(script: Script, name: str, near: ast.AST) -> Iterator[ast.Name]:
         match node:
             case ast.Name(id=read, ctx=ast.Load()) if read == name and function in {None, script.function(node)}:
                 yield node
-
-
-def epoch_loops(script: Script) -> Iterator[ast.For]:
-    """Yield the loops that count epochs, more than one."""
-    for node in script.nodes(ast.For):
-        match node:
-            case ast.For(target=ast.Name(id=name), iter=ast.Call() as counted):
-                if "epoch" in f"{name} {ast.unparse(counted)}".lower() and _several(script, counted):
-                    yield node
-
-
-def _several(script: Script, call: ast.Call) -> bool:
-    path = script.resolve(call.func)
-    if path in PASS_ON and call.args and isinstance(call.args[0], ast.Call):
-        return _several(script, call.args[0])
-    if path not in {"range", "tqdm.trange"}:
-        return False
-    last = script.value(call.args[-1]) if call.args else None
-    return not (isinstance(last, ast.Constant) and last.value in {0, 1})
 
 
 def iterated(script: Script, name: str, loop: ast.AST, depth: int = 3) -> ast.For | None:

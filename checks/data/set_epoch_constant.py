@@ -51,7 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._source import epoch_loops, shuffling_samplers
+from .._source import shuffling_samplers
 from ._passes import repeated
 from ._words import shown
 
@@ -127,7 +127,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a literal, or nothing, where the sampler of a loader is told the epoch in a loop over epochs."""
     samplers = {sampled.name for sampled in shuffling_samplers(script)}
-    for loop in epoch_loops(script):
+    for loop in script.epoch_loops():
         for node in script.inside(*loop.body):
             match node:
                 case ast.Call(func=ast.Attribute(value=receiver, attr="set_epoch"), args=args, keywords=[]):

@@ -56,12 +56,11 @@ from ddpdoctor.check import (
 from .._source import (
     LOADER,
     SAMPLER,
-    epoch_loops,
     given_to,
     is_evaluation,
+    is_reseeded,
     is_shuffled,
     iterated,
-    learns,
     shuffling_samplers,
     target,
     uses,
@@ -186,7 +185,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     found = [] if unknown else [*_by_names(script)]
     told = {(each.place.line, each.place.column) for each in found}
     for call in script.calls(SAMPLER):
-        place, learned = script.place(call), script.learned(call) if is_shuffled(call) else None
+        place = script.place(call)
+        learned = script.learned(call) if is_shuffled(call) and not is_reseeded(script, call) else None
         if learned is None or (unknown and learned[1]) or (place.line, place.column) in told:
             continue
         found.append(_of_flow(script, call, learned[0]))
@@ -197,9 +197,13 @@ OF_GRADIENTS = frozenset({"deepspeed", "horovod"})
 """Frameworks that never see a loader which they are not handed."""
 
 
-def _of_flow(script: Script, call: ast.Call, loop: ast.For | None) -> Finding:
-    count = loop.target.id if loop is not None else "epoch"  # type: ignore[attr-defined]
-    seen = (script.seen(call, f"sampler.set_epoch({count}) in the loop over epochs"),)
+def _of_flow(script: Script, call: ast.Call, loop: ast.For | ast.While | None) -> Finding:
+    match loop:
+        case ast.For(target=ast.Name(id=count)) if "epoch" in count.lower():
+            right = f"sampler.set_epoch({count}) in the loop over epochs"
+        case _:
+            right = "sampler.set_epoch(epoch), another number before each pass"
+    seen = (script.seen(call, right),)
     return Finding(
         "each epoch has the same order: set_epoch is never called",
         seen if loop is None else (*seen, script.seen(loop)),
@@ -216,7 +220,7 @@ def _by_all_loaders(script: Script) -> Iterator[Finding]:
     training = shuffling if len(loaders) == 1 else [each for each in shuffling if _is_for_training(script, each)]
     if not loaders or len(loaders) != len(samplers) or fed != samplers or len(training) != 1:
         return
-    loop = next((each for each in epoch_loops(script) if learns(script, each)), None)
+    loop = next((each for each in script.epoch_loops() if script.learns(each)), None)
     function = script.function(training[0])
     if loop is not None and (function is None or script.sites(function)):
         yield Finding(
@@ -238,7 +242,7 @@ def _by_names(script: Script) -> Iterator[Finding]:
     """Follow a loader by its name, from its sampler into the loop over epochs."""
     for sampled in shuffling_samplers(script):
         for name in sampled.loaders:
-            for loop in epoch_loops(script):
+            for loop in script.epoch_loops():
                 if any(script.function(use) is script.function(loop) for use in uses(script, name, sampled.call)):
                     inner = iterated(script, name, loop)
                     if inner is not None and not is_evaluation(script, name, inner):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
+from ddpdoctor.source.reach.sites import SPAWN
 from ddpdoctor.source.tree import Tree
 
 if TYPE_CHECKING:
@@ -59,19 +60,36 @@ def link(project: Project, path: str, tree: Tree | None) -> None:
         tree.callers = partial(callers, project, path)
 
 
-JOINS = re.compile(r"\b(?:init_process_group|DistributedDataParallel)\b")
+JOINS = re.compile(r"\b(?:init_process_group|DistributedDataParallel|spawn|start_processes)\b")
 
 
 def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
-    """Return the calls of a function of a file in those files of the project that train in several ranks."""
+    """Return the calls of a function of a file in those files of the project that train in several ranks.
+
+    A function that is handed to ``torch.multiprocessing.spawn`` is called there.
+    """
     found = []
-    for other in sorted(project.importers.get(path, ())):
-        text = project.text(other)
-        if not JOINS.search(text) or not re.search(rf"\b{re.escape(function.name)}\b", text):
+    for other in sorted(_importers(project, path, function.name)):
+        if not JOINS.search(project.text(other)):
             continue
         tree = tree_of(project, other)
         for call in tree.of(ast.Call) if tree is not None else ():
-            name = resolve(tree, call.func) or "" if tree is not None else ""
+            name = (resolve(tree, _called(tree, call)) or "") if tree is not None else ""
             if tree is not None and name.endswith(function.name) and (there := definition(project, other, name)):
                 found += [(tree, call)] if there[1] is function else []
+    return found
+
+
+def _called(tree: Tree, call: ast.Call) -> ast.expr:
+    return call.args[0] if call.args and resolve(tree, call.func) in SPAWN else call.func
+
+
+def _importers(project: Project, path: str, name: str) -> set[str]:
+    """Return the files that can take a name from a file: those that import it, also by way of packages."""
+    found: set[str] = set()
+    waiting = [path]
+    for _ in range(DEPTH):
+        new = {other for each in waiting for other in project.importers.get(each, ())} - found
+        found |= {each for each in new if re.search(rf"\b{re.escape(name)}\b", project.text(each))}
+        waiting = [each for each in new & found if each.endswith("__init__.py")]
     return found

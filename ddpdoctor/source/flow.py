@@ -7,9 +7,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.epochs import PASS_ON
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.project import NOT_OURS
-from ddpdoctor.source.reach.bound import definition, function_named, values
+from ddpdoctor.source.reach.bound import definition, values
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.tree import Tree, dotted
 from ddpdoctor.source.wrapped import possible
@@ -22,18 +23,20 @@ if TYPE_CHECKING:
 LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"}
 )
-PASS_ON = {"enumerate", "iter", "zip", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm"}
 HARMLESS = {"len", "print", "str", "repr", "isinstance", "hasattr", "type", "id", "next"}
 MOST = 400  # places that are followed
-DEPTH = 5
 Place = tuple[Tree, ast.AST]
 
 
 @dataclass
 class Flow:
-    """The loops that go through what a call made; ``escapes`` where it comes into hands that are not seen."""
+    """The loops that go through what a call made, and those in which it is begun anew when it has come to its end.
+
+    ``escapes`` where it comes into hands that are not seen.
+    """
 
     loops: list[tuple[Tree, ast.For]] = field(default_factory=list)
+    renewed: list[tuple[Tree, ast.For | ast.While]] = field(default_factory=list)
     escapes: bool = False
 
 
@@ -147,7 +150,8 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
         is_given = word in {"sampler", "batch_sampler"} or (word is None and node in call.args[:1] and "Batch" in path)
         return [(tree, call)] if is_given else []
     if path in PASS_ON:
-        return [(tree, call)]
+        found.renewed += [(tree, each) for each in _renewing(tree, call)] if path == "iter" else []
+        return [(tree, call)] if path not in HARMLESS else []
     function = _called(tree, call)
     if function is None:
         root = path.partition(".")[0]
@@ -161,6 +165,19 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
     arguments = next((each for each in ast.walk(named.args) if isinstance(each, ast.arg) and each.arg == name), None)
     reads = [each for each in there.read.get(name, ()) if _is_parameter(there, each, arguments)]
     return [(there, each) for each in reads]
+
+
+def _renewing(tree: Tree, call: ast.Call) -> Iterator[ast.For | ast.While]:
+    """Yield the loop in which an iterator is made anew, because the one before is used up."""
+    used_up = False
+    for parent in tree.above(call):
+        if isinstance(parent, ast.ExceptHandler):
+            used_up |= parent.type is not None and resolve(tree, parent.type) == "StopIteration"
+        elif isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return
+        elif isinstance(parent, (ast.For, ast.While)) and used_up:
+            yield parent
+            return
 
 
 def _is_parameter(tree: Tree, node: ast.Name, parameter: ast.arg | None) -> bool:
@@ -227,48 +244,3 @@ def _taken(tree: Tree, target: ast.expr) -> list[Place]:
         return []
     scope = tree.owner(target, name) if "." in name else tree.scope(target)
     return [(tree, each) for each in _reads(tree, scope, name)]
-
-
-def learns(tree: Tree, root: ast.AST, depth: int = DEPTH) -> bool:
-    """Whether a backward runs in a node, or in the functions of the file that it calls."""
-    for node in ast.walk(root):
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":
-                return True
-            function = function_named(tree, node.func) if depth else None
-            if function is not None and function is not root and learns(tree, function, depth - 1):
-                return True
-    return False
-
-
-def epochs_around(tree: Tree, node: ast.AST, depth: int = DEPTH) -> tuple[Tree, ast.For] | None:
-    """Return the loop over several epochs that a node is run in: around it, or around a call of its function."""
-    for parent in tree.above(node):
-        if isinstance(parent, ast.For) and counts_epochs(tree, parent):
-            return tree, parent
-        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            break
-    function = tree.function(node)
-    if function is None or depth == 0:
-        return None
-    sites: list[Place] = [(tree, each) for each in some_sites(tree, function)]
-    if tree.callers is not None and isinstance(function, ast.FunctionDef) and tree.class_of(function) is None:
-        sites += tree.callers(function)
-    return next((found for there, site in sites if (found := epochs_around(there, site, depth - 1))), None)
-
-
-def counts_epochs(tree: Tree, loop: ast.For) -> bool:
-    """Whether a loop counts epochs, more than one."""
-    counted: ast.expr = loop.iter
-    if "epoch" not in f"{ast.unparse(loop.target)} {ast.unparse(counted)}".lower() or not isinstance(
-        loop.target, ast.Name
-    ):
-        return False
-    while isinstance(counted, ast.Call) and resolve(tree, counted.func) in PASS_ON and counted.args:
-        counted = counted.args[0]
-    if not isinstance(counted, ast.Call) or resolve(tree, counted.func) not in {"range", "tqdm.trange"}:
-        return False
-    last = counted.args[-1] if counted.args else None
-    held = values(tree, last) if isinstance(last, (ast.Name, ast.Attribute)) else []
-    last = held[0].value if len(held) == 1 else last
-    return not (isinstance(last, ast.Constant) and last.value in {0, 1})

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source import names, wrapped
 from ddpdoctor.source.arguments import keyword
-from ddpdoctor.source.flow import epochs_around, flow, learns
+from ddpdoctor.source.epochs import counts_epochs, epochs_around, learns
+from ddpdoctor.source.flow import flow
 from ddpdoctor.source.project import TRAINER
 from ddpdoctor.source.reach import bound, calls, guards, personal, rank_facts, who
 from ddpdoctor.source.reach.sites import some_sites
@@ -234,18 +235,26 @@ class Script:
         waits = [each for each in self.calls(*COLLECTIVES) if self.function(each) is function]
         return any(each.lineno < getattr(node, "lineno", 0) for each in waits)
 
-    def learned(self, call: ast.Call) -> tuple[ast.For | None, bool] | None:
+    def learned(self, call: ast.Call) -> tuple[ast.For | ast.While | None, bool] | None:
         """Return the loop over epochs in which a model learns from the loaders that are given what a call makes.
 
         The loop is None where it stands in another file; beside it is whether code that is not seen gets hold of it.
         The whole is None where no such loop is found.
         """
         found = flow(self.tree, call)
-        for tree, loop in found.loops:
-            around = epochs_around(tree, loop) if learns(tree, loop) else None
-            if around is not None:
-                return around[1] if around[0] is self.tree else None, found.escapes
+        around = [epochs_around(tree, loop) for tree, loop in found.loops if learns(tree, loop)]
+        for each in [*around, *(place for place in found.renewed if learns(*place))]:
+            if each is not None:
+                return each[1] if each[0] is self.tree else None, found.escapes
         return None
+
+    def epoch_loops(self) -> list[ast.For]:
+        """Return the loops of the file that count epochs, more than one."""
+        return [each for each in self.nodes(ast.For) if counts_epochs(self.tree, each)]
+
+    def learns(self, node: ast.AST) -> bool:
+        """Whether a backward runs in a node, or in the functions of the project that it calls."""
+        return learns(self.tree, node)
 
     @staticmethod
     def guards_in(tree: Tree, node: ast.AST) -> list[Guard]:

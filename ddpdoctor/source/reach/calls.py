@@ -61,7 +61,8 @@ def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST]) 
     if tree.callers is None or not isinstance(function, ast.FunctionDef) or tree.class_of(function) is not None:
         return False
     return any(
-        all_ranks_reach(there, site, seen) and not runs_in_parent(there, site) for there, site in tree.callers(function)
+        all_ranks_reach(there, site, seen) and (resolve(there, site.func) in SPAWN or not runs_in_parent(there, site))
+        for there, site in tree.callers(function)
     )
 
 

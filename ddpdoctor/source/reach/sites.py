@@ -46,7 +46,7 @@ def _call_sites(tree: Tree, function: Function) -> list[ast.Call] | None:
         if (started := process_of(tree, node)) is not None:
             sites.append(started)
             continue
-        if (handed := _handed_on(tree, node)) is not None:
+        if (handed := _handed_on(tree, node) or _started_by(tree, node)) is not None:
             sites += handed
             continue
         if not isinstance(call, ast.Call) or not (call.func is node or resolve(tree, call.func) in SPAWN):
@@ -87,6 +87,27 @@ def _handed_on(tree: Tree, node: ast.AST) -> list[ast.Call] | None:
     reads = [each for each in tree.read.get(names[place], ()) if tree.function(each) is found[0]]
     calls = [call for each in reads if isinstance(call := tree.parents[each], ast.Call) and call.func is each]
     return calls if len(calls) == len(reads) else None
+
+
+def _started_by(tree: Tree, node: ast.Name) -> list[ast.Call] | None:
+    """Return the spawns of a function of the file that is handed the function to start (``run(main, 2)``)."""
+    call = tree.parents[node]
+    if not isinstance(call, ast.Call) or node not in call.args or not isinstance(call.func, ast.Name):
+        return None
+    found = [each.node for each in tree.lookup(call.func.id, call)]
+    if len(found) != 1 or not isinstance(found[0], ast.FunctionDef):
+        return None
+    names = [each.arg for each in (*found[0].args.posonlyargs, *found[0].args.args)]
+    place = call.args.index(node)
+    if place >= len(names):
+        return None
+    reads = [each for each in tree.read.get(names[place], ()) if tree.function(each) is found[0]]
+    calls = [each for read in reads if isinstance(each := tree.parents[read], ast.Call) and read in each.args[:1]]
+    return calls if calls and len(calls) == len(reads) and all(_is_spawn(tree, each) for each in calls) else None
+
+
+def _is_spawn(tree: Tree, call: ast.Call) -> bool:
+    return resolve(tree, call.func) in SPAWN
 
 
 def bare(decorator: ast.expr) -> ast.expr:
