@@ -30,7 +30,7 @@ class Sampled:
 def shuffling_samplers(script: Script) -> Iterator[Sampled]:
     """Yield the samplers that shuffle, and that leave their function only as part of a loader."""
     for call in script.calls(SAMPLER):
-        if not is_shuffled(call):
+        if not is_shuffled(script, call):
             continue
         name = target(script, call)
         if name is None and (loader := given_to(script, call)) and (held := target(script, loader)) and "." not in held:
@@ -46,10 +46,11 @@ def shuffling_samplers(script: Script) -> Iterator[Sampled]:
             yield Sampled(call, name, loaders)
 
 
-def is_shuffled(sampler: ast.Call) -> bool:
+def is_shuffled(script: Script, sampler: ast.Call) -> bool:
     """Whether a DistributedSampler is certain to shuffle."""
     shuffle = given(sampler, 3, "shuffle")
-    is_on = shuffle is None or (isinstance(shuffle, ast.Constant) and shuffle.value is True)
+    held = script.constant(shuffle) if shuffle is not None else None
+    is_on = shuffle is None or (held is not None and held.value is True)
     return is_on and not is_open(sampler)
 
 

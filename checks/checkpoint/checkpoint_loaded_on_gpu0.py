@@ -95,10 +95,14 @@ def _finding(
     )
 
 
+ON_GPUS = re.compile(r"nccl|(?s:\A(?!.*\bgloo\b).*(?:\.cuda\(|[\"']cuda))")
+"""What says that the models are on GPUs."""
+
+
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a checkpoint of a model on a GPU that every rank loads without map_location, into a model."""
-    if not script.joins or script.frameworks or "nccl" not in script.text:
+    if not script.joins or script.frameworks or not ON_GPUS.search(script.text):
         return
     for call in script.calls("torch.load"):
         if is_open(call) or len(call.args) != 1 or keyword(call, "map_location") or script.can_differ(call.args[0]):

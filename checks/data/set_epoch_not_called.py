@@ -186,7 +186,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     told = {(each.place.line, each.place.column) for each in found}
     for call in script.calls(SAMPLER):
         place = script.place(call)
-        learned = script.learned(call) if is_shuffled(call) and not is_reseeded(script, call) else None
+        learned = script.learned(call) if is_shuffled(script, call) and not is_reseeded(script, call) else None
         if learned is None or (unknown and learned[1]) or (place.line, place.column) in told:
             continue
         found.append(_of_flow(script, call, learned[0]))
@@ -215,7 +215,7 @@ def _of_flow(script: Script, call: ast.Call, loop: ast.For | ast.While | None) -
 def _by_all_loaders(script: Script) -> Iterator[Finding]:
     """Look for a training whose loaders all have such a sampler, wherever they are handed."""
     loaders, samplers = script.calls(LOADER), [*script.calls(SAMPLER)]
-    shuffling = [each for each in samplers if is_shuffled(each)]
+    shuffling = [each for each in samplers if is_shuffled(script, each)]
     fed = [each for each in samplers if given_to(script, each) or target(script, each)]
     training = shuffling if len(loaders) == 1 else [each for each in shuffling if _is_for_training(script, each)]
     if not loaders or len(loaders) != len(samplers) or fed != samplers or len(training) != 1:

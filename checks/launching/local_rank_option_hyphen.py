@@ -32,7 +32,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Fact, Finding, Fix, Log, Record, Severity, keyword, lint, log_pattern
+from ddpdoctor.check import (
+    DDP,
+    Ailment,
+    Evidence,
+    Fact,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    keyword,
+    lint,
+    log_pattern,
+)
 
 from ._option import refused
 
@@ -67,7 +80,9 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
-    if script.frameworks or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
+    if script.frameworks - {"fvcore"} or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
+        return
+    if "parse_known_args" in script.text:
         return
     if not script.joins and not project.says(r"init_process_group|DistributedDataParallel"):
         return
@@ -77,11 +92,13 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             default = keyword(call, "default")
             if default is not None and not _is_number(default):
                 continue  # calculated from something else
-            if "--local_rank" in names and "--local-rank" not in names and (use := _use(script)) is not None:
+            if "--local_rank" not in names or "--local-rank" in names:
+                continue
+            if (use := _use(script) or _use_elsewhere(script, project)) is not None:
                 yield Finding(
                     "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
                     "gets the default; torch.distributed.launch of torch 2 passes --local-rank, which ends the script",
-                    (script.seen(call, 'default=int(os.environ["LOCAL_RANK"])'), script.seen(use)),
+                    (script.seen(call, 'default=int(os.environ["LOCAL_RANK"])'), use),
                     Fix(
                         "take it from the environment, and know the option by both spellings",
                         diff=f"-{script.code(call)}\n+{script.code(call.func)}"
@@ -95,15 +112,38 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
-OTHER_SOURCES = (
-    r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|parse_known_args|local-rank|spawn|get_node_local_rank|HfArgumentParser"
-)
+OTHER_SOURCES = r"LOCAL_RANK|SLURM_LOCALID|SLURM_PROCID|local-rank|spawn|get_node_local_rank|HfArgumentParser"
 """What says that the local rank can come from elsewhere as well."""
 DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
 MOVES = {"cuda", "to"}
 
 
-def _use(script: Script) -> ast.Name | ast.Attribute | None:
+CALCULATED = (
+    r"\blocal_rank\s*(?:,[^=\n()]*)?=(?!=)\s*(?!(?:\w+\.)*local_rank\b|None\b|-?\d+\s*[,)#\n])|deepspeed|accelerate"
+)
+"""What says that the local rank is made of something else, or that a launcher is used which passes the option."""
+
+
+def _use_elsewhere(script: Script, project: Around) -> Evidence | None:
+    """Return where the option decides about a device in what imports the file with the options, or is imported."""
+    if project.says(CALCULATED):
+        return None
+    for path, tree in [(script.path, script.tree), *project.trees(r"\.local_rank\b")]:
+        for call in tree.of(ast.Call):
+            is_move = isinstance(call.func, ast.Attribute) and call.func.attr in MOVES
+            if not is_move and script.names_in(tree, call.func) not in DEVICES:
+                continue
+            for node in ast.walk(call):
+                if isinstance(node, (ast.Name, ast.Attribute)) and _is_option(script.value_in(tree, node)):
+                    return Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
+    return None
+
+
+def _is_option(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "local_rank"
+
+
+def _use(script: Script) -> Evidence | None:
     """Return where the local rank decides about a device; since no variable is read, it is what the option gave."""
     moved = [
         each for each in script.nodes(ast.Call) if isinstance(each.func, ast.Attribute) and each.func.attr in MOVES
@@ -111,7 +151,7 @@ def _use(script: Script) -> ast.Name | ast.Attribute | None:
     for call in (*script.calls(*DEVICES), *moved):
         for node in ast.walk(call):
             if isinstance(node, (ast.Name, ast.Attribute)) and _holds(script, node):
-                return node
+                return script.seen(node)
     return None
 
 

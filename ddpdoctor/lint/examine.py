@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.engine import evaluate
 from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.edits import as_diff, is_offered
-from ddpdoctor.source.abroad import link
+from ddpdoctor.source.abroad import link, tree_of
 from ddpdoctor.source.script import Script
 from ddpdoctor.source.starting import starts_ranks
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ddpdoctor.findings import Finding
     from ddpdoctor.source.launching.launch_script import LaunchScript
     from ddpdoctor.source.project import Project
+    from ddpdoctor.source.tree import Tree
 
     Source = Script | LaunchScript
 
@@ -70,6 +72,14 @@ class Around:
     def spawns(self, name: str) -> bool:
         """Whether a script that a launch script names starts ranks itself on every way, and reads no rank."""
         return starts_ranks(self.beside(name) or "")
+
+    def trees(self, word: str) -> Iterator[tuple[str, Tree]]:
+        """Yield the Python files in reach of the file, itself left out, that a regular expression occurs in."""
+        for other in sorted(self.project.reach(self.path) - {self.path}):
+            if other.endswith(".py") and re.search(word, self.project.text(other)):
+                tree = tree_of(self.project, other)
+                if tree is not None:
+                    yield other, tree
 
     def unknown(self) -> set[str]:
         """Return the names of imports, in reach, that lead to code which is not known here."""

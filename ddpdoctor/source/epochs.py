@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.names import LONGEST, resolve
-from ddpdoctor.source.reach.bound import definition, values
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.reach.bound import definition, value
 from ddpdoctor.source.reach.sites import some_sites
 from ddpdoctor.source.tree import FUNCTIONS
 
@@ -55,18 +55,8 @@ def counts_epochs(tree: Tree, loop: ast.For) -> bool:
         counted = counted.args[0]
     if not isinstance(counted, ast.Call) or resolve(tree, counted.func) not in RANGES:
         return False
-    last = _value(tree, counted.args[-1]) if counted.args else None
+    last = value(tree, counted.args[-1]) if counted.args else None
     return not (isinstance(last, ast.Constant) and last.value in {0, 1})
-
-
-def _value(tree: Tree, node: ast.expr) -> ast.expr:
-    """Return what a variable was given, where it is given only one thing."""
-    for _ in range(LONGEST):
-        held = values(tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else []
-        if len(held) != 1 or held[0].value is None:
-            break
-        node = held[0].value
-    return node
 
 
 def _repeats(tree: Tree, loop: ast.AST) -> bool:

@@ -16,7 +16,7 @@ from ddpdoctor.source.epochs import counts_epochs, epochs_around, learns
 from ddpdoctor.source.flow import flow
 from ddpdoctor.source.project import TRAINER
 from ddpdoctor.source.reach import bound, calls, guards, personal, rank_facts, who
-from ddpdoctor.source.reach.sites import some_sites
+from ddpdoctor.source.reach.sites import argument, call_sites, some_sites
 from ddpdoctor.source.tree import FUNCTIONS, Function, Kind, Tree
 
 if TYPE_CHECKING:
@@ -139,12 +139,29 @@ class Script:
 
     def value(self, node: ast.expr) -> ast.expr:
         """Return the expression that a variable was given, where it is given only one; else the node itself."""
-        for _ in range(names.LONGEST):
-            bindings = bound.values(self.tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else []
-            if len(bindings) != 1 or bindings[0].value is None:
-                break
-            node = bindings[0].value
-        return node
+        return bound.value(self.tree, node)
+
+    @staticmethod
+    def value_in(tree: Tree, node: ast.expr) -> ast.expr:
+        """Return the expression that a variable of another file was given."""
+        return bound.value(tree, node)
+
+    def constant(self, node: ast.expr) -> ast.Constant | None:
+        """Return the literal that an expression is, or that all callers of the project pass for a parameter."""
+        value = self.value(node)
+        if isinstance(value, ast.Constant):
+            return value
+        bindings = self.tree.lookup(value.id, value) if isinstance(value, ast.Name) else []
+        parameter = bindings[0].node if len(bindings) == 1 else None
+        function = self.function(parameter) if isinstance(parameter, ast.arg) else None
+        if not isinstance(function, ast.FunctionDef) or not isinstance(parameter, ast.arg) or self.tree.callers is None:
+            return None
+        sites = call_sites(self.tree, function)
+        calls = [*sites, *(site for _, site in self.tree.callers(function))] if sites is not None else []
+        passed = [argument(each, function, parameter.arg, spawned=False) for each in calls]
+        literals = [each for each in passed if isinstance(each, ast.Constant)]
+        same = bool(literals) and len(literals) == len(passed) and len({each.value for each in literals}) == 1
+        return literals[0] if same else None
 
     def held(self, node: ast.expr) -> ast.expr | None:
         """Return the expression that a variable was last given before a node, if that is the same on every way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.names import resolve
+from ddpdoctor.source.names import LONGEST, resolve
 from ddpdoctor.source.reach.sites import made_of, passed
 from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
 
@@ -34,6 +34,16 @@ def values(tree: Tree, node: ast.expr) -> list[Binding]:
         return tree.lookup(node.id, node)
     text = dotted(node)
     return tree.attributes.get((tree.owner(node, text), text), []) if text else []
+
+
+def value(tree: Tree, node: ast.expr) -> ast.expr:
+    """Return the expression that a variable was given, where it is given only one; else the node itself."""
+    for _ in range(LONGEST):
+        bindings = values(tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else []
+        if len(bindings) != 1 or bindings[0].value is None:
+            break
+        node = bindings[0].value
+    return node
 
 
 def is_parsed(tree: Tree, base: ast.Name, depth: int = 4) -> bool:

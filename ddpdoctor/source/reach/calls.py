@@ -78,9 +78,25 @@ def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozens
     function = tree.function(node)
     if function is None or function in seen:
         return function is None
-    for site in some_sites(tree, function):
-        if resolve(tree, site.func) not in SPAWN | PROCESSES and runs_in_parent(tree, site, seen | {function}):
+    sites = some_sites(tree, function)
+    started = [each for each in sites if resolve(tree, each.func) in SPAWN | PROCESSES]
+    for site in sites:
+        if site in started or any(_are_alternatives(tree, site, each) for each in started):
+            continue
+        if runs_in_parent(tree, site, seen | {function}):
             return True
+    return False
+
+
+def _are_alternatives(tree: Tree, one: ast.AST, other: ast.AST) -> bool:
+    """Whether two nodes stand in the two branches of one ``if``."""
+    above = [one, *tree.above(one)]
+    way = [other, *tree.above(other)]
+    for branch in above:
+        if isinstance(branch, ast.If) and branch in way:
+            sides = [{id(each) for each in block} for block in (branch.body, branch.orelse)]
+            found = [[bool(side & {id(each) for each in nodes}) for side in sides] for nodes in (above, way)]
+            return sorted(found) == [[False, True], [True, False]]
     return False
 
 

@@ -30,6 +30,11 @@ HOW_OFTEN = re.compile(
     re.IGNORECASE,
 )
 """What looks like such a word, and says how often something is saved, or where."""
+COUNTS = re.compile(
+    r"^(?:num|n|nr|number_of)_?(?:gpus?|nodes?|devices|workers?|procs|processes|hosts?)$|^n?gpus_per_node$|^nprocs?$",
+    re.IGNORECASE,
+)
+"""Names of how many there are, which all ranks are told alike."""
 SAME_ON_ALL = frozenset(
     "torch.cuda.device_count torch.cuda.is_available torch.distributed.is_available torch.distributed.is_initialized"
     " torch.device".split()
@@ -65,6 +70,10 @@ def _is_shared(tree: Tree, node: ast.AST) -> bool:
     So is how many GPUs there are, and whether there are any.
     """
     if isinstance(node, (ast.Attribute, ast.Name)) and resolve(tree, node) in SAME_ON_ALL:
+        return True
+    if isinstance(node, (ast.Attribute, ast.Name)) and COUNTS.match(
+        node.id if isinstance(node, ast.Name) else node.attr
+    ):
         return True
     if not isinstance(node, ast.Attribute) or re.search("rank|gpu|node|device", node.attr):
         return False

@@ -175,11 +175,9 @@ def some_sites(tree: Tree, function: Function) -> list[ast.Call]:
 
 def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) -> ast.expr | None:
     """Return what a call passes for a parameter, or its default; None where that cannot be seen."""
-    if (
-        spawned
-        or any(isinstance(each, ast.Starred) for each in call.args)
-        or any(word.arg is None for word in call.keywords)
-    ):
+    if spawned:
+        return _packed(call, function, name)
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(word.arg is None for word in call.keywords):
         return None
     for word in call.keywords:
         if word.arg == name:
@@ -190,6 +188,18 @@ def argument(call: ast.Call, function: Function, name: str, *, spawned: bool) ->
     if name in names and names.index(name) < len(call.args):
         return call.args[names.index(name)]
     return _default(function, name)
+
+
+def _packed(call: ast.Call, function: Function, name: str) -> ast.expr | None:
+    """Return what the processes that a call starts are passed for a parameter; spawn puts their number before it."""
+    words = {word.arg: word.value for word in call.keywords}
+    pack = words.get("args", call.args[1] if len(call.args) > 1 and "target" not in words else None)
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    names = names[1:] if names[:1] == ["self"] else names
+    if not isinstance(pack, (ast.Tuple, ast.List)) or any(isinstance(each, ast.Starred) for each in pack.elts):
+        return None
+    place = (names.index(name) if name in names else 0) - (0 if "target" in words else 1)
+    return pack.elts[place] if name in names and 0 <= place < len(pack.elts) else None
 
 
 def _default(function: Function, name: str) -> ast.expr | None:
