@@ -36,13 +36,13 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, keyword, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP650", Severity.WARNING)
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for data sets of torchvision and torchaudio that all ranks are to download."""
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
@@ -53,6 +53,8 @@ def in_source(script: Script) -> Iterator[Finding]:
         if where is not None and script.can_differ(where):
             continue
         if _is_of_ranks(script, call) and script.all_ranks_reach(call) and not script.waits_before(call):
+            if _is_downloaded_before(script, project, call):
+                continue
             name = script.code(call.func)
             yield Finding(
                 f"every rank downloads {name.rpartition('.')[2]} into the same folder at once",
@@ -85,6 +87,18 @@ def _is_wanted(script: Script, wanted: ast.expr) -> bool:
             return True
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Attribute(attr="exists" | "isdir" | "is_dir"))):
             return True
+    return False
+
+
+def _is_downloaded_before(script: Script, project: Around, call: ast.Call) -> bool:
+    """Whether the process that starts the ranks makes the same data set before: they find it there."""
+    name = script.code(call.func).rpartition(".")[2]
+    for tree in (script.tree, *(each for _, each in project.trees(r"\bspawn\b|\bProcess\b"))):
+        for other in tree.of(ast.Call):
+            if other is call or ast.unparse(other.func).rpartition(".")[2] != name:
+                continue
+            if keyword(other, "download") is not None and script.runs_before_ranks(tree, other):
+                return True
     return False
 
 

@@ -119,7 +119,8 @@ MOVES = {"cuda", "to"}
 
 
 CALCULATED = (
-    r"\blocal_rank\s*(?:,[^=\n()]*)?=(?!=)\s*(?!(?:\w+\.)*local_rank\b|None\b|-?\d+\s*[,)#\n])|deepspeed|accelerate"
+    r"\blocal_rank\s*(?:,[^=\n()]*)?=(?!=)(?!\s*(?:(?:\w+\.)*local_rank\b|None\b|-?\d+\s*[,)#\n]))"
+    r"|deepspeed|accelerate"
 )
 """What says that the local rank is made of something else, or that a launcher is used which passes the option."""
 

@@ -16,7 +16,7 @@ from ddpdoctor.source.script import Script
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONCERNS_US = re.compile(rb"torch|lightning|accelerate")
+CONCERNS_US = re.compile(rb"torch|lightning|accelerate|--local_rank")
 ABOUT = re.compile(
     rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE|accelerate|lightning"
     rb"|TorchTrainer|horovod|deepspeed\.init|main_process|download=True"

@@ -182,6 +182,11 @@ class Script:
         """Whether every rank is shown to come to a node, and no process that is none."""
         return calls.all_ranks_reach(self.tree, node) and not calls.runs_in_parent(self.tree, node)
 
+    @staticmethod
+    def runs_before_ranks(tree: Tree, node: ast.AST) -> bool:
+        """Whether a node of a file runs in the process that starts the ranks, and not in them."""
+        return calls.runs_in_parent(tree, node)
+
     def ranks_of_others_reach(self, node: ast.AST) -> bool:
         """Whether every rank of a training in another file of the project calls the function that a node stands in."""
         return calls.ranks_of_others_reach(self.tree, node)
