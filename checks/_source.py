@@ -123,7 +123,7 @@ def _through(script: Script, node: ast.expr) -> str | None:
     """Return the variable that ``x``, ``enumerate(x)``, ``tqdm(x)`` and ``zip(x, y)`` go through."""
     while isinstance(node, ast.Call) and node.args and script.resolve(node.func) in PASS_ON:
         node = node.args[0]
-    return node.id if isinstance(node, ast.Name) else None
+    return dotted(node)
 
 
 def is_evaluation(script: Script, name: str, loop: ast.For) -> bool:
@@ -144,7 +144,7 @@ def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
     """Yield the variables of loaders whose sampler is certainly a DistributedSampler, with the sampler."""
     for loader in script.calls(LOADER):
         sampler, name = keyword(loader, "sampler"), target(script, loader)
-        made = script.held(sampler) if isinstance(sampler, ast.Name) else sampler
+        made = script.held(sampler) if isinstance(sampler, (ast.Name, ast.Attribute)) else sampler
         if isinstance(made, ast.Call) and name is not None and script.resolve(made.func) == SAMPLER:
             yield name, made
 
@@ -176,6 +176,8 @@ def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:
             each.arg for each in ast.walk(root.args) if isinstance(each, ast.arg)
         }:
             continue  # another thing of this name; what it is given is followed from the call
+        if "." in name and not script.tree.attributes.get((script.tree.class_of(root), name)):
+            continue  # of an object of another class
         loop = iterated(script, name, root)
         if loop is None or not is_evaluation(script, "", loop):
             continue

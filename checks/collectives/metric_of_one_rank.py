@@ -58,7 +58,7 @@ from .._evaluations import Share, adds_up, evaluation, says_rank, sharded
 from .._source import evaluations, prepared_loaders, sharded_loaders
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Around, Script, Tree
 
 AILMENT = Ailment("DDP754", Severity.WARNING)
 
@@ -77,12 +77,13 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     if script.frameworks - known:
         return
     loaders = [*sharded_loaders(script), *(prepared_loaders(script) if known else ())]
-    if not loaders or project.says(REDUCED) or project.unknown() - known:
+    if not loaders or project.unknown() - known:
         return
+    somewhere = project.says(REDUCED)
     for name, sampler in loaders:
         for loop, held in evaluations(script, name):
             use = _told(script, loop, held)
-            if use is not None:
+            if use is not None and not (somewhere and _can_be_reduced(script, loop)):
                 yield Finding(
                     f"what is summed over {name} is of one rank's share, and is told as that of all",
                     (
@@ -94,6 +95,46 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     script.place(loop),
                 )
                 break
+
+
+def _can_be_reduced(script: Script, loop: ast.For) -> bool:
+    """Whether somebody can put together what a loop has summed: its function, what it calls, or who calls it."""
+    function = script.function(loop)
+    if not isinstance(function, ast.FunctionDef) or _reduces(script, script.tree, function):
+        return True
+    sites = [(script.tree, each) for each in script.sites(function)]
+    sites += script.tree.callers(function) if script.tree.callers is not None else []
+    return not sites or any(_reduces_result(script, tree, site) for tree, site in sites)
+
+
+def _reduces(script: Script, tree: Tree, function: ast.AST) -> bool:
+    """Whether a function says that it puts parts together, or calls one of the project that does."""
+    if re.search(REDUCED, ast.unparse(function)):
+        return True
+    for node in ast.walk(function):
+        found = script.defined_in(tree, node.func) if isinstance(node, ast.Call) else None
+        if found is not None and found[1] is not function and re.search(REDUCED, ast.unparse(found[1])):
+            return True
+    return False
+
+
+def _reduces_result(script: Script, tree: Tree, site: ast.Call) -> bool:
+    """Whether what a call returns can be put together where it is called."""
+    statement = tree.statement(site)
+    if not isinstance(statement, (ast.Assign, ast.Expr)) or statement.value is not site:
+        return True
+    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    around = tree.function(site) or tree.module
+    for node in ast.walk(around):
+        if not isinstance(node, ast.Call) or node is site:
+            continue
+        given = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        if isinstance(statement, ast.Assign) and names & given:
+            found = script.defined_in(tree, node.func)
+            text = ast.unparse(node) + (ast.unparse(found[1]) if found is not None else "")
+            if re.search(REDUCED, text):
+                return True
+    return isinstance(statement, ast.Assign) and not names
 
 
 ADDED = (

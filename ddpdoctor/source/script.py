@@ -301,6 +301,11 @@ class Script:
         """Return the function of the project that an expression names, and the tree of its file."""
         return bound.definition(self.tree, node)
 
+    @staticmethod
+    def defined_in(tree: Tree, node: ast.expr) -> tuple[Tree, Function] | None:
+        """Return the function of the project that an expression of another file names, and the tree of its file."""
+        return bound.definition(tree, node)
+
     def returned(self, call: ast.Call) -> list[ast.expr]:
         """Return the expressions that the function of the project returns that a call calls."""
         return [each for _, each in bound.answers(self.tree, call.func)]
