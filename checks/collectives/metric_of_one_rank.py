@@ -109,13 +109,15 @@ def _can_be_reduced(script: Script, loop: ast.For) -> bool:
 
 def _reduces(script: Script, tree: Tree, function: ast.AST) -> bool:
     """Whether a function says that it puts parts together, or calls one of the project that does."""
-    if re.search(REDUCED, ast.unparse(function)):
-        return True
     for node in ast.walk(function):
         found = script.defined_in(tree, node.func) if isinstance(node, ast.Call) else None
-        if found is not None and found[1] is not function and re.search(REDUCED, ast.unparse(found[1])):
+        if _calls_reduction(node) or (found is not None and any(_calls_reduction(each) for each in ast.walk(found[1]))):
             return True
     return False
+
+
+def _calls_reduction(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and re.search(REDUCED, ast.unparse(node.func)) is not None
 
 
 def _reduces_result(script: Script, tree: Tree, site: ast.Call) -> bool:
@@ -131,8 +133,7 @@ def _reduces_result(script: Script, tree: Tree, site: ast.Call) -> bool:
         given = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         if isinstance(statement, ast.Assign) and names & given:
             found = script.defined_in(tree, node.func)
-            text = ast.unparse(node) + (ast.unparse(found[1]) if found is not None else "")
-            if re.search(REDUCED, text):
+            if _calls_reduction(node) or (found is not None and _reduces(script, *found)):
                 return True
     return isinstance(statement, ast.Assign) and not names
 

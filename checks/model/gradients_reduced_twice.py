@@ -12,6 +12,8 @@ communication is made twice: a note.
 ddpdoctor compares the norm of the gradients right after backward, before the reduction by hand, and
 right before `optimizer.step()`, in the first steps.
 
+In source (`ddpdoctor lint`), a loop over the parameters of a wrapped model that reduces their gradients.
+
 ## How to mend it
 
 Remove the reduction.
@@ -27,12 +29,30 @@ internal design.
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, ManualReduction, Severity, Training, Wrapped, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    ManualReduction,
+    Severity,
+    Training,
+    Wrapped,
+    lint,
+    place,
+    watch,
+)
 
 from ._words import counted, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script, Wrap
 
 AILMENT = Ailment("DDP567", Severity.ERROR)
 TOLERANCE = 0.01
@@ -72,3 +92,50 @@ def while_training(event: ManualReduction, training: Training) -> Iterator[Findi
             place(event.site),
             severity=Severity.NOTE,
         )
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a loop over the parameters of a wrapped model that reduces their gradients."""
+    if script.frameworks or project.says(BY_HAND):
+        return
+    for loop in script.nodes(ast.For):
+        wrap = _wrap_of(script, loop.iter)
+        call = next((each for each in script.calls(REDUCE) if _reduces_in(script, each, loop)), None)
+        if wrap is None or call is None or not wrap.sure or wrap.kind != "DistributedDataParallel":
+            continue
+        is_mean = "AVG" in script.code(call) or MEAN.search(script.text) is not None
+        yield Finding(
+            "gradients are averaged by hand after DDP has averaged them: the same result, communicated twice"
+            if is_mean
+            else "gradients are summed over the ranks after DDP has averaged them: they are as many times too large",
+            (script.seen(call, "no reduction by hand"), script.seen(wrap.call)),
+            REMOVE,
+            script.place(call),
+            severity=Severity.NOTE if is_mean else None,
+        )
+
+
+REDUCE = "torch.distributed.all_reduce"
+BY_HAND = r"no_sync|require_backward_grad_sync|comm_hook|delay_allreduce|\.Join\("
+"""What says that DDP leaves the averaging to others, at least at times."""
+MEAN = re.compile(r"(?:/=?|div_?\()\s*(?:float\()?[\w.]*(?:world|size|gpus|nprocs|replicas|num_proc)|ReduceOp\.AVG")
+"""What divides by the number of ranks."""
+
+
+def _wrap_of(script: Script, iterated: ast.expr) -> Wrap | None:
+    """Return how the model is wrapped whose parameters are gone through."""
+    match iterated:
+        case ast.Call(func=ast.Attribute(value=model, attr="parameters" | "named_parameters"), args=[], keywords=[]):
+            if isinstance(model, ast.Attribute) and model.attr == "module":
+                model = model.value
+            return script.wrap(model)
+    return None
+
+
+def _reduces_in(script: Script, call: ast.Call, loop: ast.For) -> bool:
+    """Whether a loop hands the gradient of what it goes through to a call."""
+    names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+    given = [each for each in ast.walk(call) if isinstance(each, ast.Attribute) and each.attr == "grad"]
+    of_loop = [each for each in given if isinstance(each.value, ast.Name) and each.value.id in names]
+    return bool(of_loop) and loop in script.tree.above(call)
