@@ -137,7 +137,9 @@ def files_in_source(script: Script) -> Iterator[Finding]:
             continue
         if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or _is_caught(script, call):
             continue
-        if not _writes_options(script, call) and script.all_ranks_reach(call) and _is_named(script, path):
+        if _writes_options(script, call) or _follows_result_of_some(script, call):
+            continue
+        if script.all_ranks_reach(call) and _is_named(script, path):
             code = script.code(path)
             yield Finding(
                 f"every rank writes {code}: what is left is of the last one, or of several",
@@ -146,6 +148,31 @@ def files_in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+def _follows_result_of_some(script: Script, call: ast.Call) -> bool:
+    """Whether a function has returned before what only some ranks fill: the others can have failed at its result."""
+    for node in script.nodes(ast.Assign):
+        if script.function(node) is not script.function(call) or node.lineno > call.lineno:
+            continue
+        made = script.called(node.value) if isinstance(node.value, ast.Call) else None
+        if made is not None and any(_is_filled_by_some(script, each) for each in script.returned(node.value)):  # type: ignore[arg-type]
+            return True
+    return False
+
+
+def _is_filled_by_some(script: Script, value: ast.expr) -> bool:
+    """Whether a returned variable gets something, or has a method called, behind a test that can depend on the rank."""
+    if not isinstance(value, ast.Name):
+        return False
+    same = [each for each in script.nodes(ast.Name) if each.id == value.id]
+    for node in (each for each in same if script.function(each) is script.function(value)):
+        is_receiver = isinstance(script.tree.parents.get(node), ast.Attribute)
+        if (isinstance(node.ctx, ast.Store) or is_receiver) and any(
+            each.is_rankish(script.tree) for each in script.guards(node)
+        ):
+            return True
+    return False
 
 
 OPTIONS = re.compile(

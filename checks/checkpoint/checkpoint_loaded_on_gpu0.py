@@ -120,6 +120,10 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
+NUMBERS = re.compile(r"sched|scaler|meter|sampler", re.IGNORECASE)
+"""Names of what has a state of plain numbers, which is on no GPU."""
+
+
 def _is_loaded(script: Script, call: ast.Call) -> bool:
     """Whether what is loaded goes into load_state_dict, in the same function."""
     statement = script.tree.statement(call)
@@ -130,8 +134,13 @@ def _is_loaded(script: Script, call: ast.Call) -> bool:
     )
     for node in script.nodes(ast.Call):
         match node:
-            case ast.Call(func=ast.Attribute(attr="load_state_dict"), args=[state, *more], keywords=words) if (
-                script.function(node) is script.function(call) and not more and not words
+            case ast.Call(
+                func=ast.Attribute(value=into, attr="load_state_dict"), args=[state, *more], keywords=words
+            ) if (
+                script.function(node) is script.function(call)
+                and not more
+                and not words
+                and not NUMBERS.search(script.code(into))
             ):  # not strict: weights of another training, from wherever they were saved
                 read = {each.id for each in ast.walk(state) if isinstance(each, ast.Name)}
                 if any(each is call for each in ast.walk(state)) or names & read:
