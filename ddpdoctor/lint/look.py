@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -129,7 +128,7 @@ def _key(name: str, work: Work) -> str:
 def _looked(names: list[str], work: Work, *, several: bool) -> list[Outcome]:
     """Look at files, in as many processes as there are processors where that is worth it."""
     processes = min(os.cpu_count() or 1, len(names) // SHARE)
-    if not several or processes < 2 or "fork" not in multiprocessing.get_all_start_methods():  # noqa: PLR2004 - several
+    if not several or processes < 2 or not hasattr(os, "fork"):  # noqa: PLR2004 - several
         return list(_one_by_one(names, work))
     _ = work.project.importers  # before the processes part: each would work it out
     known = {each.code: each for each in work.checks}
@@ -146,6 +145,8 @@ def _looked(names: list[str], work: Work, *, several: bool) -> list[Outcome]:
 
 def _started(names: list[str], work: Work) -> Connection:
     """Start a process that looks at files, and return what it writes their outcomes to."""
+    import multiprocessing  # one file in an editor needs none
+
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     context.Process(target=_tell, args=(sender, names, work), daemon=True).start()
