@@ -14,7 +14,7 @@ import click
 from ddpdoctor.checkup.examine import examine, merged, out_of_time
 from ddpdoctor.cli.configured import Configured
 from ddpdoctor.cli.env import as_mapping
-from ddpdoctor.cli.hosts import launch_of_several
+from ddpdoctor.cli.hosts import as_its_ranks, launch_of_several
 from ddpdoctor.cli.interrupt import ending_on_signals, without_deadline
 from ddpdoctor.cli.required import require_command, require_torch
 from ddpdoctor.cli.show import Show
@@ -183,7 +183,8 @@ def _examine(  # noqa: PLR0913, PLR0917 - as below
         jobs()  # at once: it imports torch in the background while the rest goes on
     facts = gather(ranks=options["nproc"])
     session = _session(launch, chosen, options, facts, jobs, stack)
-    supply = supplies(facts, jobs, named, options["backend"], None if session is None else session.seen)
+    seen = None if session is None else session.seen
+    supply = supplies(as_its_ranks(facts, launch, options["command"]), jobs, named, options["backend"], seen)
     probes = [check for check in chosen if check.of(Instrument.PROBE)]
     probes.sort(key=lambda check: not any("cluster" in facet.needs for facet in check.facets))  # their faults first
 

@@ -15,7 +15,7 @@ import click
 from ddpdoctor.cluster import agent_store
 from ddpdoctor.cluster.agent_store import KEY
 from ddpdoctor.cluster.code import hashes
-from ddpdoctor.cluster.command import launch_of
+from ddpdoctor.cluster.command import launch_of, told
 from ddpdoctor.cluster.folders import leave_mark, saves_sharded, sizes, take_mark
 from ddpdoctor.cluster.host import describe, host_line
 from ddpdoctor.cluster.joint import DEADLINE, free_port, small_jobs
@@ -155,6 +155,13 @@ def launch_of_several(expect: int | None, command: tuple[str, ...] = ()) -> Laun
             "of the first one, as the training has it: MASTER_ADDR=10.0.0.1 MASTER_PORT=29500"
         )
     return launch
+
+
+def as_its_ranks(facts: Facts, launch: Launch | None, command: tuple[str, ...]) -> Facts:
+    """Return the facts with what a launcher that is still to be started will tell its ranks."""
+    if launch is None or read_launch(os.environ).several or launch_of(command) is None:
+        return facts
+    return replace(facts, environ={**facts.environ, **told(launch)})
 
 
 def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
