@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddpdoctor.checkup.examine import examine, merged, out_of_time
-from ddpdoctor.cli.configured import Configured
 from ddpdoctor.cli.env import as_mapping
 from ddpdoctor.cli.hosts import as_its_ranks, launch_of_several
 from ddpdoctor.cli.interrupt import ending_on_signals, without_deadline
-from ddpdoctor.cli.required import require_command, require_torch
+from ddpdoctor.cli.options.configured import Configured
+from ddpdoctor.cli.options.required import require_command, require_torch
+from ddpdoctor.cli.options.values import CHECKPOINT, CHECKS, TARGET
 from ddpdoctor.cli.show import Show
-from ddpdoctor.cli.values import CHECKPOINT, CHECKS, TARGET
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Report, Result, Severity
 from ddpdoctor.registry import load_checks
