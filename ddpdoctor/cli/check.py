@@ -193,6 +193,9 @@ def _examine(  # noqa: PLR0913, PLR0917 - as below
         return examine(check, supply) if time.monotonic() < ends_at else out_of_time(check)
 
     without_torch = {each: one(each) for each in probes if not _has_jobs((each,))}  # they do not wait for its import
+    if session is not None:
+        without_torch = dict(zip(without_torch, session.with_others(tuple(without_torch.values())), strict=True))
+        probes.sort(key=lambda check: check not in without_torch)
     results = []
     for each in probes:
         results.append(without_torch.get(each) or one(each))
