@@ -109,7 +109,7 @@ class Session:
             self.told = frozenset(each.code for each in results)
         heard = self.meeting.reported(time.monotonic() + AT_ONCE, ALONE)
         self.heard = frozenset(heard)
-        return self._added(results, heard)[0]
+        return self.added(results, heard)[0]
 
     def end(self, report: Report, show: Show, ends_at: float) -> Report | None:
         """Return the report of all hosts; None where another one reports, and one line says so."""
@@ -129,8 +129,8 @@ class Session:
         reported = self.meeting.reported(min(ends_at, time.monotonic() + REPORTS))
         late = {seat: data for seat, data in self.meeting.reported(0, ALONE).items() if seat not in self.heard}
         silent = sorted(self.meeting.guests.keys() - reported.keys())
-        results, broken = self._added(report.results, late)
-        results, also = self._added(results, reported)
+        results, broken = self.added(report.results, late)
+        results, also = self.added(results, reported)
         for old, new in zip(report.results, results, strict=True):
             if more := new.findings[len(old.findings) :]:
                 show.result(replace(new, findings=more))
@@ -139,7 +139,7 @@ class Session:
             report, results=results, faults=(*report.faults, *faults, *broken, *also), hosts=summary(self.cluster)
         )
 
-    def _added(
+    def added(
         self, results: tuple[Result, ...], reported: dict[int, object]
     ) -> tuple[tuple[Result, ...], tuple[str, ...]]:
         """Return the results with those of others, and who said what no check says."""
@@ -239,7 +239,7 @@ def _run_jobs(meeting: Meeting, opening: Opening, facts: Facts) -> None:
     def start() -> bool:
         return _joint(opening.jobs, facts, WARMING, nothing) == ("", "")
 
-    meeting.warm_up(opening.joint, start, WARMING)
+    meeting.warm_up(start, WARMING, wanted=opening.joint)
     meeting.run_joint(SMALL, small, opening.port, DEADLINE)
     meeting.run_joint(MODEL, with_model, opening.model_port, MODEL_DEADLINE)
 

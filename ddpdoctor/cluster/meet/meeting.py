@@ -80,7 +80,7 @@ class Meeting:
             count * (count - 1)
         )
 
-    def warm_up(self, wanted: bool, start: Callable[[], bool], seconds: float) -> None:  # noqa: FBT001 - asked of each
+    def warm_up(self, start: Callable[[], bool], seconds: float, *, wanted: bool) -> None:
         """Start what runs the jobs, on all hosts, where there can be any; ``start`` returns whether that went well.
 
         They begin together then: one that imports torch for half a minute is not waited for in vain.
