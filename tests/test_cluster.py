@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from ddpdoctor.cli.hosts import Session
+from ddpdoctor.cli.hosts import Opening, Session
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.command import launch_of, told as told_by
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
@@ -32,6 +32,7 @@ from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
 from ddpdoctor.findings import Hosts, Result, Status, Table
 from ddpdoctor.host.connections import peers
 from ddpdoctor.host.facts import gather
+from ddpdoctor.jobs.pool import Jobs
 from ddpdoctor.report.hosts import alike, hosts_text
 from ddpdoctor.report.style import PLAIN
 
@@ -310,7 +311,9 @@ def test_a_report_that_is_none_ends_no_other(data: object) -> None:
         "code": "DDP301", "message": "m", "severity": "error", "variable": "",
         "evidence": [["seen", "right", "there"]], "fix": ["f", "", ""],
     }  # fmt: skip
-    session = Session(Meeting(Cluster(hosts, 3), 0), Launch(), gather({}))
+    facts, launch = gather({}), Launch()
+    opening = Opening(launch, (), 0.0, lambda: Jobs(2, {}, 0.0), joint=False)
+    session = Session(Meeting(Cluster(hosts, 3), 0), launch, facts, opening)
     (found,), broken = session.added((result,), {1: [{"code": 7}], 2: [said]})
     session.added((result,), {1: data})
 

@@ -26,6 +26,7 @@ from ddpdoctor.registry import load_checks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ddpdoctor.checkup.examine import Inputs
     from ddpdoctor.checkup.inputs import Named
     from ddpdoctor.cli.hosts import Session
     from ddpdoctor.cluster.launch import Launch
@@ -183,25 +184,13 @@ def _examine(  # noqa: PLR0913, PLR0917 - as below
         jobs()  # at once: it imports torch in the background while the rest goes on
     facts = gather(ranks=options["nproc"])
     session = _session(launch, chosen, options, facts, jobs, stack)
-    seen = None if session is None else session.seen
-    supply = supplies(as_its_ranks(facts, launch, options["command"]), jobs, named, options["backend"], seen)
-    probes = [check for check in chosen if check.of(Instrument.PROBE)]
-    probes.sort(key=lambda check: not any("cluster" in facet.needs for facet in check.facets))  # their faults first
+    told = as_its_ranks(facts, launch, options["command"])
 
-    def one(check: Check) -> Result:
-        show.progress(f"[{probes.index(check) + 1}/{len(probes)}] {check.code} {check.slug}")
-        return examine(check, supply) if time.monotonic() < ends_at else out_of_time(check)
+    def supplied() -> Inputs:
+        return supplies(told, jobs, named, options["backend"], None if session is None else session.seen)
 
-    without_torch = {each: one(each) for each in probes if not _has_jobs((each,))}  # they do not wait for its import
-    if session is not None:
-        without_torch = dict(zip(without_torch, session.with_others(tuple(without_torch.values())), strict=True))
-        probes.sort(key=lambda check: check not in without_torch)
-    results = []
-    for each in probes:
-        results.append(without_torch.get(each) or one(each))
-        if session is None or session.speaks:
-            show.result(results[-1])
-    faults, rehearsed = supply.faults(), None
+    results, faults = _probed(chosen, supplied, session, show, ends_at)
+    rehearsed = None
     if options["command"] and not (session is None or session.let_train(results, ends_at)):
         show.line("Your command is not rehearsed: first mend what keeps the hosts apart.")
     elif options["command"]:
@@ -215,6 +204,37 @@ def _examine(  # noqa: PLR0913, PLR0917 - as below
         results += done.results
     report = Report(merged(results), faults, time.monotonic() - started, rehearsed)
     return (report if session is None else session.end(report, show, ends_at)), facts
+
+
+def _probed(
+    chosen: tuple[Check, ...], supplied: Callable[[], Inputs], session: Session | None, show: Show, ends_at: float
+) -> tuple[list[Result], tuple[str, ...]]:
+    """Ask the checks, and show what each says; what several hosts find without torch is said before any imports it.
+
+    The second are the targets that could not be examined.
+    """
+    probes = [check for check in chosen if check.of(Instrument.PROBE)]
+    probes.sort(key=lambda check: not any("cluster" in facet.needs for facet in check.facets))  # their faults first
+
+    def one(check: Check, supply: Inputs) -> Result:
+        show.progress(f"[{probes.index(check) + 1}/{len(probes)}] {check.code} {check.slug}")
+        return examine(check, supply) if time.monotonic() < ends_at else out_of_time(check)
+
+    first = supplied()
+    known = {each: one(each, first) for each in probes if not _has_jobs((each,))}  # they do not wait for torch's import
+    if session is not None:
+        known = dict(zip(known, session.with_others(tuple(known.values())), strict=True))
+        for result in known.values() if session.speaks else ():
+            show.result(result)
+        session.run_jobs()
+        probes.sort(key=lambda check: check not in known)
+    then = supplied() if session is not None else first
+    results = []
+    for each in probes:
+        results.append(known.get(each) or one(each, then))
+        if session is None or (session.speaks and each not in known):
+            show.result(results[-1])
+    return results, tuple(dict.fromkeys((*first.faults(), *then.faults())))
 
 
 def _session(  # noqa: PLR0913, PLR0917 - what a run has at hand

@@ -76,6 +76,7 @@ class Session:
     meeting: Meeting
     launch: Launch
     facts: Facts
+    opening: Opening
     told: frozenset[str] = frozenset()
     """The checks whose findings the host where all meet has already."""
     heard: frozenset[int] = frozenset()
@@ -95,6 +96,11 @@ class Session:
     def speaks(self) -> bool:
         """Whether this host prints a report: the one that the others came to, and one that met nobody."""
         return self.meeting.client is None
+
+    def run_jobs(self) -> None:
+        """Run the small jobs over all hosts, where they met: what needs no torch has been said by then."""
+        if self.cluster.met:
+            _run_jobs(self.meeting, self.opening, self.facts)
 
     def let_train(self, results: list[Result], until: float) -> bool:
         """Whether the training can come to anything, the same on all hosts; the port where they met is left to it."""
@@ -204,10 +210,7 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     patient = "KUBERNETES_SERVICE_HOST" in facts.environ
     board = _board(opening) if launch.agent_store else None
     invitation = Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say, patient, board)
-    meeting = meet(invitation, stack)
-    if meeting.cluster.met:
-        _run_jobs(meeting, opening, facts)
-    return Session(meeting, launch, facts)
+    return Session(meet(invitation, stack), launch, facts, opening)
 
 
 def _with_folders(host: Host, opening: Opening, stack: ExitStack) -> Host:
