@@ -10,23 +10,29 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from ddpdoctor.cli.hosts import Opening, Session
 from ddpdoctor.cluster.cluster import Cluster
-from ddpdoctor.cluster.command import launch_of
+from ddpdoctor.cluster.command import launch_of, told as told_by
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
-from ddpdoctor.cluster.launch import LAUNCHERS, Launch, first_host, read_launch
+from ddpdoctor.cluster.launch import LAUNCHERS, Launch, first_host, read_launch, several_hosts
 from ddpdoctor.cluster.matrix import Link, row_data, row_from
+from ddpdoctor.cluster.meet.meeting import Meeting
 from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
 from ddpdoctor.cluster.reported import with_reported
 from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.wire.protocol import Lines, Seal, seals
 from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
-from ddpdoctor.findings import Hosts, Table
+from ddpdoctor.findings import Hosts, Result, Status, Table
+from ddpdoctor.host.connections import peers
+from ddpdoctor.host.facts import gather
+from ddpdoctor.jobs.pool import Jobs
 from ddpdoctor.report.hosts import alike, hosts_text
 from ddpdoctor.report.style import PLAIN
 
@@ -156,6 +162,19 @@ def test_a_command_tells_where_its_hosts_meet(command: str) -> None:
     assert told == COMMANDS[command]
 
 
+def test_the_ranks_of_a_command_are_told_what_its_options_say() -> None:
+    """So that checks of the environment see several hosts before any rank is there."""
+    launch = launch_of(
+        ("torchrun", "--nnodes=2", "--node_rank=1", "--master_addr=a", "--master_port=31000", "train.py")
+    )
+    assert launch is not None
+
+    environ = told_by(launch)
+
+    assert environ == {"MASTER_ADDR": "a", "MASTER_PORT": "31000", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "1"}
+    assert several_hosts(environ)
+
+
 @given(st.dictionaries(st.sampled_from(sorted({s for each in LAUNCHERS for s in each.signs})), st.text(max_size=12)))
 def test_no_environment_breaks_the_reading(environ: dict[str, str]) -> None:
     """Whatever stands in the variables."""
@@ -281,6 +300,65 @@ def test_findings_of_others_are_findings_or_refused(data: object) -> None:
     """A report that is none is not shown."""
     with suppress(ProtocolError):
         assert with_reported((), {"b": data}) == ()
+
+
+@given(JSON)
+def test_a_report_that_is_none_ends_no_other(data: object) -> None:
+    """The host where all meet says who sent it, and keeps what the others found."""
+    hosts = (Host("a"), Host("b"), Host("c"))
+    result = Result("DDP301", "hostname-loopback", "network", "", Status.PASSED)
+    said = {
+        "code": "DDP301", "message": "m", "severity": "error", "variable": "",
+        "evidence": [["seen", "right", "there"]], "fix": ["f", "", ""],
+    }  # fmt: skip
+    facts, launch = gather({}), Launch()
+    opening = Opening(launch, (), 0.0, lambda: Jobs(2, {}, 0.0), joint=False)
+    session = Session(Meeting(Cluster(hosts, 3), 0), launch, facts, opening)
+    (found,), broken = session.added((result,), {1: [{"code": 7}], 2: [said]})
+    session.added((result,), {1: data})
+
+    assert [each.place.host for each in found.findings] == ["c"]
+    assert len(broken) == 1
+    assert broken[0].startswith(hosts[1].place)
+
+
+@pytest.mark.parametrize("there", [(True, True), (True, False), (False, True)])
+def test_jobs_begin_where_all_hosts_have_started_what_runs_them(there: tuple[bool, bool]) -> None:
+    """One that has no torch, or takes too long to import it, is not waited for in a collective."""
+    hosts = (Host("a"), Host("b"))
+    links = tuple(Link(source, 1 - source, "gloo", "10.0.0.1", OK) for source in (0, 1))
+    ran = []
+    with Server(0, b"token") as server, ThreadPoolExecutor(1) as other:
+
+        def comes() -> None:
+            client, _ = find(lambda: ("127.0.0.1",), (server.port,), b"token", time.monotonic() + 5, lambda _: False)
+            assert client is not None
+            with client:
+                client.tell("hello")
+                meeting = Meeting(Cluster(hosts, 2, links=links), 1, None, client)
+                meeting.warm_up(lambda: there[1], 5, wanted=True)
+                meeting.run_joint("joint", lambda *_: ("", ""), lambda: 1, 5)
+
+        coming = other.submit(comes)
+        guests = server.collect("hello", lambda have: len(have) == 1, time.monotonic() + 5)
+        meeting = Meeting(Cluster(hosts, 2, links=links), 0, server, None, {1: guests[0]})
+        meeting.warm_up(lambda: there[0], 5, wanted=True)
+
+        def run(*_: int) -> tuple[str, str]:
+            ran.append(1)
+            return "", ""
+
+        meeting.run_joint("joint", run, lambda: 1, 5)
+        coming.result(10)
+
+    assert len(ran) == all(there)
+    assert meeting.sound
+
+
+def test_this_host_is_no_peer_of_its_own() -> None:
+    """What goes to its own addresses passes no interface, and an interface that is down says nothing of it."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        assert "127.0.0.1" not in {each.peer for each in peers([os.getpid()])}
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(1, 40), max_size=10))

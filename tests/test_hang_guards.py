@@ -13,6 +13,7 @@ from ddpdoctor.watch.events import (
     Communication,
     Doing,
     Failed,
+    Joined,
     Joining,
     PeerLost,
     Position,
@@ -21,6 +22,7 @@ from ddpdoctor.watch.events import (
     Site,
     Stalled,
 )
+from ddpdoctor.watch.training import Training
 
 TRAIN = """\
 rank = dist.get_rank()
@@ -126,6 +128,32 @@ def test_a_forward_of_one_rank_that_lost_the_others_is_named(script: str) -> Non
     [found] = Dispatcher(CHECKS).see(event)
 
     assert (found.check.slug, found.finding.place.line) == ("rank0-only-collective", CALL)
+
+
+def test_the_last_call_of_a_rank_that_is_gone_is_told_where_the_others_are_elsewhere(script: str) -> None:
+    """On one host the ranks that are left tell more."""
+    recent = calls(script, "all_reduce", WITHIN)
+    event = PeerLost(
+        pid=0, time=2.0, first=None, others=(), gone=(0,), progress=(Progress(rank=0, forwards=9, recent=recent),)
+    )
+    said = []
+    for size in (1, 2):
+        training = Training()
+        training.add(Joined(pid=1, time=1.0, rank=0, world_size=size, backend="gloo"))
+        said.append([(each.check.slug, each.finding.place.line) for each in Dispatcher(CHECKS).see_of(training, event)])
+
+    assert said == [[], [("rank-died-or-stuck", WITHIN)]]
+
+
+def test_a_rank_that_a_signal_has_stopped_is_told_on_its_host(script: str) -> None:
+    """Nobody else is here, who would wait for it."""
+    stopped = Position(
+        rank=1, pid=2, doing=Doing.STOPPED, seconds=40, site=Site(script, CALL, "f"), stack=(Site(script, CALL, "f"),)
+    )
+    [(slug, message, line)] = asked(stopped)
+
+    assert (slug, line) == ("rank-died-or-stuck", CALL)
+    assert "the ranks of other hosts wait for it" in message
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,11 @@ FAULTS = {
         ("packets of more than 1400 bytes are lost between b and the other hosts", "dev eth0 mtu 1400   # on b"),
         {1: INPUT + "ip length \\> 1400 drop"},
     ),
+    "large frames on some": Fault(
+        "DDP312",
+        ("packets of more than 1500 bytes are lost between",),
+        dict.fromkeys((0, 1), "ip link set eth0 mtu 9000"),
+    ),
     "two rank 0": Fault("DDP366", ("a and b are both node rank 0, and nobody is 1",), environ={1: {"NODE_RANK": "0"}}),
     "equal ranks": Fault("DDP366", ("b and c are both node rank 1",), environ={2: {"NODE_RANK": "1"}}),
     "no rank 0": Fault("DDP366", ("a and b are both node rank 1",), environ={0: {"NODE_RANK": "1"}}),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from helpers import CHECKS, Run
@@ -18,13 +19,14 @@ from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.connections import Peer
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.iterations import loop_counters
-from ddpdoctor.stuck import flight, jobs as jobs_module, spy
+from ddpdoctor.stuck import examine, flight, jobs as jobs_module, self_told, spy
 from ddpdoctor.stuck.identity import Identity, identity
+from ddpdoctor.stuck.look import Seen
 from ddpdoctor.stuck.own_launcher import with_children
 from ddpdoctor.stuck.processes import Python
 from ddpdoctor.stuck.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
-from ddpdoctor.stuck.verdict import verdict
-from ddpdoctor.watch.events import Communication, Doing, Position, Site, Worker
+from ddpdoctor.stuck.verdict import of_launcher, verdict
+from ddpdoctor.watch.events import Communication, Doing, LauncherWaits, Position, Site, Worker
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n0",
@@ -130,7 +132,86 @@ class TestJobs:
         assert by_hand.ended_here([told]) == ()
 
 
-THREAD: dict[str, object] = {
+class TestRanksThatSetTheirNumber:
+    """No launcher has told them any: they meet at the store of one of them."""
+
+    STORE = 29500
+
+    def found(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        commands: dict[int, str],
+        variables: dict[int, dict[str, int]] | None = None,
+        workers: dict[int, int] | None = None,
+    ) -> dict[int, tuple[int, int]]:
+        """Return rank and world size by process; the first one has the store, and all have gloo's ports besides."""
+        first = min(commands)
+
+        def ends(pid: int) -> self_told.Ends:
+            listens = {40000 + pid} | ({self.STORE} if pid == first else set())
+            return self_told.Ends(
+                frozenset(listens), frozenset({("127.0.0.1", self.STORE), ("127.0.0.1", 40000 + first)})
+            )
+
+        def stacks(pids: Iterable[int]) -> spy.Stacks:
+            said = variables or {}
+            frame = Frame("/work/train.py", 3, "train")
+            return spy.Stacks({pid: spy.Stack((frame,), (tuple(said.get(pid, {}).items()),)) for pid in pids})
+
+        monkeypatch.setattr(self_told, "_ends", ends)
+        monkeypatch.setattr(self_told, "stacks", stacks)
+        monkeypatch.setattr(Python, "has_torch", property(lambda _: True))
+        above = workers or {}
+        there = {pid: Python(pid, above.get(pid, 1), each, {}, None, 0.0) for pid, each in commands.items()}
+        return {pid: (each.rank, each.world_size) for pid, each in self_told.self_told(there).items()}
+
+    def test_of_two_the_one_with_the_store_is_rank_0(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And a loader's worker, which has the sockets of its parent, is none."""
+        found = self.found(monkeypatch, {7: "python a.py", 8: "python a.py", 9: "python a.py"}, workers={9: 8})
+        assert found == {7: (0, 2), 8: (1, 2)}
+
+    def test_options_and_variables_tell_of_more(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """``--rank``, or what the script calls rank; the size of the world, as far as it is told."""
+        options = {7 + each: f"python a.py --rank {each} --world-size=4" for each in range(3)}
+        assert self.found(monkeypatch, options) == {7: (0, 4), 8: (1, 4), 9: (2, 4)}
+        plain = dict.fromkeys(options, "python a.py")
+        variables = {pid: {"rank": pid - 7, "batch": 3} for pid in plain}
+        assert self.found(monkeypatch, plain, variables) == {7: (0, 3), 8: (1, 3), 9: (2, 3)}
+
+    def test_a_number_that_is_none_of_the_job_is_not_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The rank of an adapter is equal on all; that of the store's process is 0."""
+        plain = dict.fromkeys((7, 8, 9), "python a.py")
+        assert self.found(monkeypatch, plain, {pid: {"rank": 8} for pid in plain}) == {}
+        assert self.found(monkeypatch, plain, {pid: {"rank": 10 - pid} for pid in plain}) == {}
+
+
+def test_a_launcher_that_waits_for_other_nodes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no rank to look at yet; of two such launchers one is to be named."""
+    events = {
+        pid: LauncherWaits(pid=pid, time=0.0, nodes=2, seconds=40.0, host="n0", port=29500, answer="unknown name")
+        for pid in (77, 78)
+    }
+    there = {pid: python(pid, 1, None) for pid in (76, 77, 78)}
+    monkeypatch.setattr(examine, "pythons", lambda: (there, 0))
+    monkeypatch.setattr(examine, "launcher_waits", lambda pid, _: events.get(pid))
+    named = examine.waiting_launcher([78])
+    assert examine.waiting_launcher([]) is None
+    assert examine.waiting_launcher([76]) is None
+    assert named is events[78]
+    said = of_launcher(events[78], CHECKS, 1.0)
+
+    assert "torchrun has waited 40 s for 2 nodes" in said.report.findings()[0].message
+    assert said.said.startswith("This training has not begun")
+
+
+def test_a_process_of_another_name_space_is_no_process_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's numbers mean nothing outside of it."""
+    monkeypatch.setattr(examine, "pythons", lambda: ({}, 0))
+    with pytest.raises(BadTarget, match="there is no process 99999999 here: a container numbers its processes"):
+        examine.find([99999999])
+
+
+THREAD: dict[str, Any] = {
     "pid": 7, "thread_name": "MainThread", "os_thread_id": 7,
     "frames": [
         {"name": "train", "filename": "/work/train.py", "line": 3,
@@ -157,6 +238,32 @@ class TestPySpy:
         assert spy.parse(json.dumps([main, other, {**other, "os_thread_id": 9}]), 7) != spy.parse(
             json.dumps([THREAD]), 7
         ), "of two it cannot be told"
+
+    def test_the_thread_that_a_main_thread_waits_for_is_taken(self) -> None:
+        """Of two, that which is inside of torch; where that is not known, what moves in any of them counts."""
+        frames = [
+            {"name": "Thread.join", "filename": "/usr/lib/python3.11/threading.py", "line": 9},
+            {"name": "<module>", "filename": "/work/train.py", "line": 20},
+        ]
+        main = {**THREAD, "frames": frames}
+        trains = {**THREAD, "os_thread_id": 8, "thread_name": "trainer"}
+        torch_frame = {"name": "linear", "filename": "/venv/lib/site-packages/torch/nn/functional.py", "line": 2}
+        inside = {**trains, "frames": [torch_frame, *trains["frames"]]}
+        beats = {**trains, "os_thread_id": 9, "frames": [{"name": "beat", "filename": "/work/log.py", "line": 5}]}
+        alone, both, unknown = (
+            spy.parse(json.dumps(threads), 7)
+            for threads in ([main, trains], [main, inside, beats], [main, trains, beats])
+        )
+        assert alone is not None
+        assert both is not None
+        assert unknown is not None
+
+        assert alone.frames[0].function == "train"
+        assert both.frames[0].function == "linear"
+        assert unknown.frames[0].function == "Thread.join"
+        moved = replace(unknown, others=(("trainer", Frame("/work/train.py", 4, "train")),))
+        assert not Seen(7, None, looks=[unknown, unknown]).moves
+        assert Seen(7, None, looks=[unknown, moved]).moves
 
     @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda each: st.lists(each) | st.dictionaries(
         st.sampled_from(["pid", "frames", "os_thread_id", "locals", "name"]), each)))  # fmt: skip

@@ -229,10 +229,12 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 
 
 def _who_waits(event: Stalled) -> str:
-    """Return who waits for a rank; nobody where all stand, which only a look from outside finds."""
+    """Return who waits for a rank; nobody where all stand, which a look from outside finds, or ranks elsewhere do."""
     waiting = next(iter(event.doing(Doing.WAITING)), None)
     if waiting is not None:
         return f"rank {waiting.rank} waits for it in {waiting.operation} at {short(waiting.site)}"
+    if len(event.ranks) < event.world_size:
+        return "the ranks of other hosts wait for it as soon as they communicate"
     return "no rank waits for it" + (", all stand still" if len(event.ranks) > 1 else "")
 
 
@@ -285,6 +287,37 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
                 REVIVE[Doing.DIED] + "   # and the exit code in the launcher's summary: -9, -11, -6",
             ),
         )
+
+
+@watch(PeerLost)
+def by_its_last_call(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the last call of a rank that is gone without a word, where all of this host are, and others are not seen.
+
+    It is a note: torchrun ends the ranks of a host in the same way where one of another host has failed.
+    """
+    if event.first is not None or event.others or training.world_size <= len(event.progress):
+        return
+    for each in event.progress:
+        if each.rank in event.gone and each.recent:
+            last = each.recent[-1]
+            yield Finding(
+                f"rank {each.rank} is gone without an exception; {last.operation} at {short(last.site)} was the last "
+                "communication that it began",
+                (Evidence(f"{last.operation} at {short(last.site)}", "", f"rank {each.rank}"),),
+                Fix("read what the rank printed last, and its exit code", command=REVIVE[Doing.DIED]),
+                place(last.site, rank=each.rank),
+                severity=Severity.NOTE,
+                ambiguity=Ambiguity(
+                    (
+                        "exit code -6: gloo ended it, since a rank of another host is in another collective",
+                        "exit code -15: torchrun ended it, since a rank of another host has failed",
+                        "exit code -9: the kernel killed it for want of memory, or somebody did",
+                        "exit code -11: it crashed in native code",
+                    ),
+                    "ddpdoctor explain LOGS_OF_ALL_HOSTS",
+                ),
+            )
+            return
 
 
 REVIVE = {

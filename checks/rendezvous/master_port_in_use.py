@@ -51,6 +51,7 @@ from ddpdoctor.check import (
     lint,
     log_pattern,
     probe,
+    several_hosts,
 )
 
 from .._hosts import holds_rank_zero, port
@@ -81,14 +82,23 @@ def by_whom(facts: Facts) -> Iterator[Finding]:
     holder = next((each for each in facts.network.listeners if each.port == wanted), None)
     if holder is None:
         return
+    if "ddpdoctor check" in holder.command:
+        raise NotRun("another check of this host meets there")
     who = f"pid {holder.pid} ({holder.command})" if holder.pid else "a process of another user"
+    several = several_hosts(facts.environ)
     declared = bool(facts.environ.get("MASTER_PORT"))
     yield Finding(
         f"port {wanted} is in use by {who}",
         (Evidence(f"{who} listens on {holder.address}:{wanted}", "nobody", "TCP sockets"),),
         Fix(
-            "let torchrun choose a free port, or end that process if it is yours",
-            command="torchrun --standalone --nproc_per_node=2 train.py"
+            "take another port, the same on all hosts, or end that process if it is yours"
+            if several
+            else "let torchrun choose a free port, or end that process if it is yours",
+            command=(
+                "export MASTER_PORT=29617   # with torchrun: --rdzv_endpoint=HOST:29617"
+                if several
+                else "torchrun --standalone --nproc_per_node=2 train.py"
+            )
             + (f"   # kill {holder.pid}" if holder.pid else ""),
         ),
         Place(variable="MASTER_PORT" if declared else None, host=facts.network.hostname),

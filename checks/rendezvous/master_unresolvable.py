@@ -31,7 +31,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Log, NotRun, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+    several_hosts,
+)
 
 from .._store import GAVE_UP, is_address
 
@@ -46,6 +59,7 @@ SHAPES = (
     (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),
     (re.compile(r"255\.|0\.0\.0\.0$"), "is a mask or the address of no host"),
 )
+ON_ALL = "export MASTER_ADDR=10.0.0.1   # as hostname -I prints it there; with torchrun: --rdzv_endpoint=10.0.0.1:29500"
 
 
 @probe
@@ -63,7 +77,9 @@ def as_it_is_written(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             f"MASTER_ADDR={address!r} {problem}",
             (Evidence(address, "an address, or a name that resolves on each host", "MASTER_ADDR"),),
-            Fix(
+            Fix("set the address of the host of rank 0, on all hosts", command=ON_ALL)
+            if several_hosts(facts.environ)
+            else Fix(
                 "set the address of the host of rank 0; on one host its own",
                 command="export MASTER_ADDR=127.0.0.1  # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
             ),

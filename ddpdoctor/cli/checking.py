@@ -42,17 +42,14 @@ class Checkup:
 
     def run(self) -> tuple[Report | None, Facts]:
         """Return the report, and the facts of this host; no report where another host reports."""
-        from ddpdoctor.checkup.inputs import supplies
         from ddpdoctor.host.facts import gather
 
         if _have_jobs(self.chosen):
             self.jobs()  # at once: it imports torch in the background while the rest goes on
         facts = gather(ranks=self.options["nproc"])
         session = self._session(facts)
-        seen = None if session is None else session.seen
-        supply = supplies(facts, self.jobs, self.named, self.options["backend"], seen)
-        results = self._examined(supply, speaks=session is None or session.speaks)
-        faults, rehearsed = supply.faults(), None
+        results, faults = self._examined(facts, session)
+        rehearsed = None
         if self.options["command"] and not (session is None or session.let_train(results, self.ends_at)):
             self.show.line("Your command is not rehearsed: first mend what keeps the hosts apart.")
         elif self.options["command"]:
@@ -84,21 +81,42 @@ class Checkup:
         """Return the pool of ranks, which is started when it is first asked for."""
         return self._pool
 
-    def _examined(self, supply: Inputs, *, speaks: bool) -> list[Result]:
+    def _examined(self, facts: Facts, session: Session | None) -> tuple[list[Result], tuple[str, ...]]:
+        """Ask the checks, and show what each says; of several hosts, what needs no torch before any imports it.
+
+        The second are the targets that could not be examined.
+        """
         probes = [check for check in self.chosen if check.of(Instrument.PROBE)]
         probes.sort(key=lambda check: not _want_hosts((check,)))  # the faults between hosts first
 
-        def one(check: Check) -> Result:
+        def one(check: Check, supply: Inputs) -> Result:
             self.show.progress(f"[{probes.index(check) + 1}/{len(probes)}] {check.code} {check.slug}")
             return examine(check, supply) if time.monotonic() < self.ends_at else out_of_time(check)
 
-        without_torch = {each: one(each) for each in probes if not _have_jobs((each,))}  # they do not wait for it
+        then = first = self._inputs(facts, session)
+        known = {each: one(each, first) for each in probes if not _have_jobs((each,))}  # they do not wait for it
+        if session is not None:
+            known = dict(zip(known, session.with_others(tuple(known.values())), strict=True))
+            for result in known.values() if session.speaks else ():
+                self.show.result(result)
+            session.run_jobs()
+            then = self._inputs(facts, session)
+            probes.sort(key=lambda check: check not in known)
         results = []
         for each in probes:
-            results.append(without_torch.get(each) or one(each))
-            if speaks:
+            results.append(known.get(each) or one(each, then))
+            if session is None or (session.speaks and each not in known):
                 self.show.result(results[-1])
-        return results
+        return results, tuple(dict.fromkeys((*first.faults(), *then.faults())))
+
+    def _inputs(self, facts: Facts, session: Session | None) -> Inputs:
+        """Return what the checks ask for, of several hosts as they are known by now."""
+        from ddpdoctor.checkup.inputs import supplies
+        from ddpdoctor.cli.hosts import as_its_ranks
+
+        told = as_its_ranks(facts, self.launch, self.options["command"])
+        seen = None if session is None else session.seen
+        return supplies(told, self.jobs, self.named, self.options["backend"], seen)
 
     def _session(self, facts: Facts) -> Session | None:
         """Meet the other hosts, where there are some and a check that asks for them."""

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ddpdoctor.cluster.code import hashes
-from ddpdoctor.cluster.command import launch_of
+from ddpdoctor.cluster.command import launch_of, told
 from ddpdoctor.cluster.folders import leave_mark, saves_sharded, sizes, take_mark
-from ddpdoctor.cluster.host import describe, host_line
-from ddpdoctor.cluster.joint import DEADLINE, free_port, small_jobs
+from ddpdoctor.cluster.host import ProtocolError, describe, host_line
+from ddpdoctor.cluster.joint import DEADLINE, free_port, nothing, small_jobs
 from ddpdoctor.cluster.launch import Launch, read_launch
 from ddpdoctor.cluster.meet import agent_store
 from ddpdoctor.cluster.meet.agent_store import KEY
 from ddpdoctor.cluster.meet.meet import meet
-from ddpdoctor.cluster.meet.meeting import Board, Invitation, Meeting
+from ddpdoctor.cluster.meet.meeting import ALONE, WARMING, Board, Invitation, Meeting
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
 from ddpdoctor.cluster.wire.server import listening
 from ddpdoctor.facets import BadTarget
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 SMALL, MODEL, TRAIN = "joint", "model", "train"  # jobs over all hosts, and whether their own is rehearsed
 TOKEN = "DDPDOCTOR_TOKEN"  # noqa: S105 - the name of a variable
 REPORTS = 60.0  # seconds that the report waits for other hosts
+AT_ONCE = 5.0  # seconds that it waits for what they find without torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ class Session:
     meeting: Meeting
     launch: Launch
     facts: Facts
+    opening: Opening
+    told: frozenset[str] = frozenset()
+    """The checks whose findings the host where all meet has already."""
+    heard: frozenset[int] = frozenset()
+    """The hosts that have told theirs."""
 
     @property
     def cluster(self) -> Cluster:
@@ -91,6 +97,11 @@ class Session:
         """Whether this host prints a report: the one that the others came to, and one that met nobody."""
         return self.meeting.client is None
 
+    def run_jobs(self) -> None:
+        """Run the small jobs over all hosts, where they met: what needs no torch has been said by then."""
+        if self.cluster.met:
+            _run_jobs(self.meeting, self.opening, self.facts)
+
     def let_train(self, results: list[Result], until: float) -> bool:
         """Whether the training can come to anything, the same on all hosts; the port where they met is left to it."""
         if self.meeting.server is not None:
@@ -98,13 +109,21 @@ class Session:
         bad = any(finding.severity is Severity.ERROR for result in results for finding in result.findings)
         return self.meeting.agree(TRAIN, self.meeting.sound and not bad, until)
 
+    def with_others(self, results: tuple[Result, ...]) -> tuple[Result, ...]:
+        """Tell the host where all meet what was found here without torch; there, add what the others told."""
+        if self.meeting.report(findings_data(results), ALONE):
+            self.told = frozenset(each.code for each in results)
+        heard = self.meeting.reported(time.monotonic() + AT_ONCE, ALONE)
+        self.heard = frozenset(heard)
+        return self.added(results, heard)[0]
+
     def end(self, report: Report, show: Show, ends_at: float) -> Report | None:
         """Return the report of all hosts; None where another one reports, and one line says so."""
         if not self.cluster.met or len(self.cluster.hosts) < self.cluster.expected:
             show.line(self._host_line())
         if self.speaks:
             return self._joined(report, show, ends_at)
-        if self.meeting.report(findings_data(report.results)):
+        if self.meeting.report(findings_data(each for each in report.results if each.code not in self.told)):
             click.echo(self._short(report))
             return None
         for result in report.results:
@@ -113,14 +132,31 @@ class Session:
 
     def _joined(self, report: Report, show: Show, ends_at: float) -> Report:
         """Return the report with what the other hosts found."""
-        hosts = self.cluster.hosts
-        reported, silent = self.meeting.reported(min(ends_at, time.monotonic() + REPORTS))
-        results = with_reported(report.results, {hosts[seat].name: data for seat, data in reported.items()})
+        reported = self.meeting.reported(min(ends_at, time.monotonic() + REPORTS))
+        late = {seat: data for seat, data in self.meeting.reported(0, ALONE).items() if seat not in self.heard}
+        silent = sorted(self.meeting.guests.keys() - reported.keys())
+        results, broken = self.added(report.results, late)
+        results, also = self.added(results, reported)
         for old, new in zip(report.results, results, strict=True):
             if more := new.findings[len(old.findings) :]:
                 show.result(replace(new, findings=more))
-        faults = tuple(f"{hosts[seat].place} did not report what it found" for seat in silent)
-        return replace(report, results=results, faults=(*report.faults, *faults), hosts=summary(self.cluster))
+        faults = tuple(f"{self.cluster.hosts[seat].place} did not report what it found" for seat in silent)
+        return replace(
+            report, results=results, faults=(*report.faults, *faults, *broken, *also), hosts=summary(self.cluster)
+        )
+
+    def added(
+        self, results: tuple[Result, ...], reported: dict[int, object]
+    ) -> tuple[tuple[Result, ...], tuple[str, ...]]:
+        """Return the results with those of others, and who said what no check says."""
+        broken = []
+        for seat, data in reported.items():
+            host = self.cluster.hosts[seat]
+            try:
+                results = with_reported(results, {host.name: data})
+            except ProtocolError as exc:
+                broken.append(f"{host.place} reported what no check finds: {exc}")
+        return results, tuple(broken)
 
     def _short(self, report: Report) -> str:
         cluster, count = self.cluster, len(report.findings())
@@ -157,6 +193,13 @@ def launch_of_several(expect: int | None, command: tuple[str, ...] = ()) -> Laun
     return launch
 
 
+def as_its_ranks(facts: Facts, launch: Launch | None, command: tuple[str, ...]) -> Facts:
+    """Return the facts with what a launcher that is still to be started will tell its ranks."""
+    if launch is None or read_launch(os.environ).several or launch_of(command) is None:
+        return facts
+    return replace(facts, environ={**facts.environ, **told(launch)})
+
+
 def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     """Meet the other hosts; what is open is closed with the stack."""
     launch = opening.launch
@@ -167,10 +210,7 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
     patient = "KUBERNETES_SERVICE_HOST" in facts.environ
     board = _board(opening) if launch.agent_store else None
     invitation = Invitation(host, launch.nodes or 2, opening.wait, token, facts.network, _say, patient, board)
-    meeting = meet(invitation, stack)
-    if meeting.cluster.met:
-        _run_jobs(meeting, opening, facts)
-    return Session(meeting, launch, facts)
+    return Session(meet(invitation, stack), launch, facts, opening)
 
 
 def _with_folders(host: Host, opening: Opening, stack: ExitStack) -> Host:
@@ -199,6 +239,10 @@ def _run_jobs(meeting: Meeting, opening: Opening, facts: Facts) -> None:
         step, problem = _joint(opening.jobs, facts, MODEL_DEADLINE, model_job, opening.model, master, *where)
         return step or MODEL, problem
 
+    def start() -> bool:
+        return _joint(opening.jobs, facts, WARMING, nothing) == ("", "")
+
+    meeting.warm_up(start, WARMING, wanted=opening.joint)
     meeting.run_joint(SMALL, small, opening.port, DEADLINE)
     meeting.run_joint(MODEL, with_model, opening.model_port, MODEL_DEADLINE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,6 +17,8 @@ from ddpdoctor.registry import load_checks
 if TYPE_CHECKING:
     from ddpdoctor.stuck.jobs import Job
     from ddpdoctor.stuck.sighting import Sighting
+    from ddpdoctor.stuck.verdict import Verdict
+    from ddpdoctor.watch.events import LauncherWaits
 
 WINDOW = 5.0
 
@@ -38,19 +40,33 @@ def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None,
 
     FILE is what --report has written on another host: several are put together, and give one verdict.
     """
-    from ddpdoctor.stuck.examine import examine, find
+    from ddpdoctor.stuck.examine import examine, find, waiting_launcher
 
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise BadTarget(f"--report {report}: there is no folder {Path(report).parent}")
     if names and not all(each.isdigit() for each in names):
         show(read(names), 0.0, form, report, verbose=verbose)
-    job = find([int(each) for each in names])
+    pids = [int(each) for each in names]
+    try:
+        job = find(pids)
+    except BadTarget:
+        if (waits := waiting_launcher(pids)) is None:
+            raise
+        show_launcher(waits, form, report, verbose=verbose)
     progress(f"looking at {len(job.ranks)} ranks for {seconds:g} s")
     seen, refused = examine(job, seconds)
     progress("")
     if refused:
         click.echo(f"ddpdoctor: {refused}", err=True)
     show(seen, seconds, form, report, verbose=verbose, flight=flight(job) if form == "text" else "")
+
+
+def show_launcher(event: LauncherWaits, form: str, report: str | None, *, verbose: bool) -> NoReturn:
+    """Print what keeps a torchrun that has started no rank; and end with the exit status."""
+    from ddpdoctor.stuck.verdict import of_launcher
+
+    decided = of_launcher(event, load_checks(), 0.0)
+    _say(decided, {"verdict": decided.said}, [], form, report, verbose=verbose)
 
 
 def flight(job: Job) -> str:
@@ -111,26 +127,42 @@ def read(names: tuple[str, ...]) -> Sighting:
 
 def show(  # noqa: PLR0913 - how it is shown
     sighting: Sighting, seconds: float, form: str, report: str | None, *, verbose: bool, flight: str = ""
-) -> None:
+) -> NoReturn:
     """Print where the ranks are, what the checks find, and the verdict; and end with the exit status."""
-    from ddpdoctor.report.data import as_json
-    from ddpdoctor.report.redact import redacted
-    from ddpdoctor.report.text import result_text
-    from ddpdoctor.report.whole_file import write_whole
     from ddpdoctor.stuck.sighting import as_data
     from ddpdoctor.stuck.text import ranks_text
     from ddpdoctor.stuck.verdict import verdict
 
     decided = verdict(sighting, load_checks(), seconds)
+    data = {**as_data(sighting), "verdict": decided.said}
+    _say(decided, data, [ranks_text(sighting, style(sys.stdout)) + "\n"], form, report, verbose=verbose, flight=flight)
+
+
+def _say(  # noqa: PLR0913 - how it is said
+    decided: Verdict,
+    seen: dict[str, Any],
+    lines: list[str],
+    form: str,
+    report: str | None,
+    *,
+    verbose: bool,
+    flight: str = "",
+) -> NoReturn:
+    from ddpdoctor.report.data import as_json
+    from ddpdoctor.report.redact import redacted
+    from ddpdoctor.report.text import result_text
+    from ddpdoctor.report.whole_file import write_whole
+
     found = redacted(decided.report)
-    data = as_json(found, Severity.WARNING, {"stuck": {**as_data(sighting), "verdict": decided.said}})
+    data = as_json(found, Severity.WARNING, {"stuck": seen})
     if report is not None:
         write_whole(Path(report), data)
     if form == "json":
         click.echo(data, nl=False)
     else:
         look = style(sys.stdout)
-        say(ranks_text(sighting, look) + "\n")
+        for line in lines:
+            say(line)
         for each in found.results:
             say(result_text(each, look, verbose=verbose) + "\n")
         if flight:

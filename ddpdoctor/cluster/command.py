@@ -78,6 +78,12 @@ def launch_of(command: Sequence[str]) -> Launch | None:
     )  # fmt: skip
 
 
+def told(launch: Launch) -> dict[str, str]:
+    """Return what the ranks of a launch that is still to be started will be told of the hosts, by its options."""
+    said = {"MASTER_ADDR": launch.master, "MASTER_PORT": str(launch.port), "GROUP_WORLD_SIZE": str(launch.nodes)}
+    return said if launch.node is None else {**said, "GROUP_RANK": str(launch.node)}
+
+
 def _torchrun(name: str, given: dict[str, str]) -> Rendezvous:
     backend = given.get("rdzv-backend", STATIC)
     nodes = _number((given.get("nnodes") or given.get("nnode") or "1").partition(":")[0], 1)

@@ -41,11 +41,16 @@ class Peer:
 
 
 def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
-    """Return the other ends of these processes' connections, each by the worst of them; none where that is not told."""
+    """Return the hosts at the other ends of these processes' connections, each by the worst of them.
+
+    This host is none of them: what goes to its own addresses passes no interface. None where the kernel does not tell.
+    """
     links = _interfaces()
     found: dict[str, Peer] = {}
     for pid in pids:
         for local, peer, unacked, tries, connecting in _connections(pid):
+            if peer in links:
+                continue
             name, up = links.get(local, ("", True))
             new = Peer(local, peer, unacked, tries, name, not up, connecting)
             before = found.get(peer, new)

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import psutil
+
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.stuck.jobs import Job, jobs
 from ddpdoctor.stuck.look import look
 from ddpdoctor.stuck.own_launcher import with_children
 from ddpdoctor.stuck.positions import sighting
 from ddpdoctor.stuck.processes import pythons
+from ddpdoctor.stuck.self_told import self_told
 from ddpdoctor.stuck.spawned import spawned
+from ddpdoctor.watch.monitor.launcher import launcher_waits
 
 if TYPE_CHECKING:
     from ddpdoctor.stuck.sighting import Sighting
+    from ddpdoctor.watch.events import LauncherWaits
 
+WAITS = 10.0  # seconds after which a torchrun without ranks is one that waits
 LOOKS = 3  # at a job whose ranks end one after the other
 FOREIGN = "Python processes of other users, which only root reads: sudo"
 
@@ -27,7 +33,9 @@ def find(targets: Sequence[int]) -> Job:
         BadTarget: there is none, or several and none is named.
     """
     there, closed = pythons()
-    found = jobs(there, {**spawned(there), **with_children(there)})
+    started = {**spawned(there), **with_children(there)}
+    others = {pid: each for pid, each in there.items() if pid not in started}
+    found = jobs(there, {**started, **self_told(others)})
     chosen = [each for each in found if _has(each, targets)] if targets else list(found)
     if len(chosen) == 1:
         return chosen[0]
@@ -35,12 +43,33 @@ def find(targets: Sequence[int]) -> Job:
         listed = "".join(f"\n  ddpdoctor stuck {each.ranks[0].pid}   # {each}" for each in chosen)
         raise BadTarget(f"{len(chosen)} trainings run on this host; name a process of one:{listed}")
     if targets:
+        if not psutil.pid_exists(targets[0]):
+            raise BadTarget(
+                f"there is no process {targets[0]} here: a container numbers its processes by itself; leave the number "
+                "out, or run this in the container"
+            )
         raise BadTarget(f"process {targets[0]} is no rank of a training, and has started none")
     raise BadTarget(f"no training runs on this host{f'; there are {closed} {FOREIGN}' if closed else ''}")
 
 
+def waiting_launcher(targets: Sequence[int]) -> LauncherWaits | None:
+    """Return a torchrun of several nodes that has started no rank yet: that one which is named, or the only one."""
+    found = [launcher_waits(pid, WAITS) for pid in targets or pythons()[0]]
+    waiting = {each.pid: each for each in found if each is not None}
+    return next(iter(waiting.values())) if len(waiting) == 1 else None
+
+
 def _has(job: Job, targets: Sequence[int]) -> bool:
-    return bool({job.parent, *(each.pid for each in job.ranks)} & {*targets})
+    """Whether one of the processes is a rank, or has started one, over however many others."""
+    ranks = {each.pid for each in job.ranks}
+    return bool({job.parent, *ranks, *_above(job.ranks[0].pid)} & {*targets})
+
+
+def _above(pid: int) -> set[int]:
+    try:
+        return {each.pid for each in psutil.Process(pid).parents()}
+    except psutil.Error:
+        return set()
 
 
 def examine(job: Job, seconds: float) -> tuple[Sighting, str]:

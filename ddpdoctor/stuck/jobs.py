@@ -29,7 +29,7 @@ class Rank:
     @property
     def store(self) -> int:
         """The port at which the ranks' store listens; 0 where nothing was said of it."""
-        port = self.process.environ.get("MASTER_PORT", "")
+        port = self.process.environ.get("MASTER_PORT", "") or self.identity.address.rpartition(":")[2]
         return int(port) if port.isdecimal() else 0
 
 

@@ -40,8 +40,10 @@ class Seen:
 
     @property
     def moves(self) -> bool:
-        """Whether it was not always at the same line with the same counters."""
-        return any(each != self.looks[0] for each in self.looks)
+        """Whether it was not always at the same line with the same counters; or the threads whose end it waits for."""
+        if any(each != self.looks[0] for each in self.looks):
+            return True
+        return self.stack.joins and any(each.others != self.looks[0].others for each in self.looks)
 
     @property
     def stopped(self) -> bool:

@@ -26,6 +26,7 @@ PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
 INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
+TORCH, THREADS, JOIN = "/torch/", "/threading.py", "join"  # py-spy names methods with their class
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 
@@ -40,6 +41,11 @@ class Stack:
     frames: tuple[Frame, ...] = ()
     values: tuple[tuple[tuple[str, int], ...], ...] = ()
     others: tuple[tuple[str, Frame], ...] = field(default=(), compare=False)
+
+    @property
+    def joins(self) -> bool:
+        """Whether the thread waits for the end of another one."""
+        return any(each.function.endswith(JOIN) and each.file.endswith(THREADS) for each in self.frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +102,18 @@ def parse(text: str, pid: int) -> Stack | None:
         main, *others = [
             {**each, "frames": _absolute(each["frames"], pid)} for each in (main, *_besides(threads, main))
         ]
-        frames = [each for each in main["frames"] if not each.get("is_shim_entry") or each["name"]]
-        return Stack(
-            tuple(map(_frame, frames)),
-            tuple(tuple(_integers(each.get("locals") or ())) for each in frames),
-            tuple(_elsewhere(others)),
-        )
+        return _stack(main["frames"], others)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _stack(frames: list[dict[str, Any]], others: Iterable[dict[str, Any]] = ()) -> Stack:
+    own = [each for each in frames if not each.get("is_shim_entry") or each["name"]]
+    return Stack(
+        tuple(map(_frame, own)),
+        tuple(tuple(_integers(each.get("locals") or ())) for each in own),
+        tuple(_elsewhere(others)),
+    )
 
 
 def _elsewhere(threads: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Frame]]:
@@ -133,12 +143,22 @@ def _frame(each: dict[str, Any]) -> Frame:
 
 
 def _that_trains(threads: list[dict[str, Any]], pid: int) -> dict[str, Any] | None:
-    """Return the main thread; another one where that alone runs code of the user's, as in a worker of Ray Train."""
+    """Return the main thread; another one where that alone runs code of the user's, as in a worker of Ray Train.
+
+    A main thread that waits for the end of another one does not train: of several others it is the one inside of torch.
+    """
     main = next(_main(threads, pid), None)
-    if main is None or _runs_the_users(main):
+    if main is None or (_runs_the_users(main) and not _joins(main)):
         return main
-    others = [each for each in threads if _runs_the_users(each)]
+    others = [each for each in threads if each is not main and _runs_the_users(each)]
+    if len(others) > 1:
+        others = [each for each in others if any(TORCH in str(frame["filename"]) for frame in each["frames"])]
     return others[0] if len(others) == 1 else main
+
+
+def _joins(thread: dict[str, Any]) -> bool:
+    """Whether it is in Thread.join."""
+    return _stack(thread["frames"]).joins
 
 
 def _runs_the_users(thread: dict[str, Any]) -> bool:

@@ -11,11 +11,12 @@ from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.stuck.text import where
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Doing
+from ddpdoctor.watch.training import Training
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.stuck.sighting import Sighting
-    from ddpdoctor.watch.events import Position, Stalled
+    from ddpdoctor.watch.events import LauncherWaits, Position, Stalled
 
 SHOWN = 4  # ranks that are named in the verdict
 
@@ -36,6 +37,14 @@ def verdict(sighting: Sighting, checks: Iterable[Check], seconds: float) -> Verd
     found = list(dispatcher.see_of(sighting.told(), event)) if stands else []
     report = Report((*_results(found), *dispatcher.crashes), (), seconds)
     return Verdict(_said(event, report), report)
+
+
+def of_launcher(event: LauncherWaits, checks: Iterable[Check], seconds: float) -> Verdict:
+    """Say what keeps a launcher that has started no rank."""
+    dispatcher = Dispatcher(checks)
+    found = list(dispatcher.see_of(Training(), event))
+    report = Report((*_results(found), *dispatcher.crashes), (), seconds)
+    return Verdict("This training has not begun: torchrun has started no rank.", report)
 
 
 def _results(found: list[Found]) -> tuple[Result, ...]:

@@ -100,7 +100,8 @@ def _waiting(invitation: Invitation, started: float) -> Callable[[list[Try]], bo
         if now - said_at[0] >= EVERY:
             said_at[0] = now
             invitation.say(f"no master at {host.master}:{host.port} for {now - started:.0f} s: {_why(tries)}")
-        return now - started > HOPELESS and not invitation.patient and _is_hopeless(tries)
+        beyond = host.node is not None and host.node >= invitation.expected  # nobody waits for it
+        return now - started > HOPELESS and not invitation.patient and (beyond or _is_hopeless(tries))
 
     return waiting
 

@@ -1,7 +1,7 @@
 """The meeting of the hosts as it goes on: what it is begun with, and what is asked of it once they have met.
 
-The stages, each begun by what the server says: hello (who is there), row (who reaches whom), joint and model (jobs over
-all), done (what each found of its own).
+The stages, each begun by what the server says: hello (who is there), row (who reaches whom), warm (jobs can begin),
+joint and model (jobs over all), alone (what each found without torch), done (the rest of it).
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from ddpdoctor.host.network import Network
 
 ROW = 30.0  # seconds for all tries of a host
+WARMING = 60.0  # seconds in which a host imports torch
 LONGER = 10.0  # seconds that other hosts may take for a job, beyond its deadline
 
 SILENT = "it said nothing"
+WARM, ALONE, DONE = "warm", "alone", "done"
 
 Say = Callable[[str], None]
 RunJoint = Callable[[int, int, int], tuple[str, str]]
@@ -65,6 +67,8 @@ class Meeting:
     server: Server | None = None
     client: Client | None = None
     guests: dict[int, Guest] = field(default_factory=dict)
+    warm: bool = False
+    """Whether all hosts are ready for jobs over all of them."""
     sound: bool = False
     """Whether all hosts came and reach each other, and the jobs over all of them went well so far."""
 
@@ -76,6 +80,26 @@ class Meeting:
             count * (count - 1)
         )
 
+    def warm_up(self, start: Callable[[], bool], seconds: float, *, wanted: bool) -> None:
+        """Start what runs the jobs, on all hosts, where there can be any; ``start`` returns whether that went well.
+
+        They begin together then: one that imports torch for half a minute is not waited for in vain.
+        """
+        if not self.agree(WARM, wanted and self.clean and self._complete, time.monotonic() + ROW + ROW):
+            return
+        self.warm = wanted and start()
+        if self.client is not None:
+            with contextlib.suppress(OSError):
+                self.client.tell(WARM, warm=self.warm)
+        elif self.server is not None:
+            guests = self.guests.values()
+            self.server.collect(WARM, lambda have: len(have) >= still(guests, WARM), time.monotonic() + seconds)
+            self.warm = self.warm and all(guest.said.get(WARM, {}).get("warm") is True for guest in guests)
+
+    @property
+    def _complete(self) -> bool:
+        return self.here == 0 and len(self.cluster.hosts) == self.cluster.expected
+
     def run_joint(self, stage: str, run: RunJoint, port: Callable[[], int], seconds: float) -> None:
         """Run a job over all hosts, for so many seconds at most.
 
@@ -84,9 +108,8 @@ class Meeting:
         """
         count = len(self.cluster.hosts)
         if self.server is not None:
-            complete = self.here == 0 and len(self.cluster.hosts) == self.cluster.expected
-            self.sound = self.clean and complete and not any(each.problem for each in self.cluster.joint)
-            number = port() if self.sound else 0
+            self.sound = self.clean and self._complete and not any(each.problem for each in self.cluster.joint)
+            number = port() if self.sound and self.warm else 0
             self.server.announce({stage: number, "sound": self.sound}, list(self.guests.values()))
             if number:
                 said = {self.here: run(number, self.here, count)}
@@ -99,7 +122,7 @@ class Meeting:
                 self.cluster = replace(self.cluster, joint=self.cluster.joint + joint)
         elif self.client is not None:
             with contextlib.suppress(OSError, ProtocolError, KeyError, TypeError, ValueError):
-                told = self.client.hear(time.monotonic() + ROW + ROW)
+                told = self.client.hear(time.monotonic() + WARMING + ROW)
                 number, self.sound = int(told[stage]), told["sound"] is True
                 if number:
                     step, problem = run(number, self.here, count)
@@ -117,24 +140,23 @@ class Meeting:
         except (OSError, ProtocolError, KeyError, TypeError):
             return False
 
-    def report(self, findings: list[dict[str, Any]]) -> bool:
+    def report(self, findings: list[dict[str, Any]], stage: str = DONE) -> bool:
         """Send the server what was found here; return whether it has taken it."""
         if self.client is None:
             return False
         try:
-            self.client.tell("done", findings=findings)
+            self.client.tell(stage, findings=findings)
         except OSError:
             return False
         return True
 
-    def reported(self, until: float) -> tuple[dict[int, object], tuple[int, ...]]:
-        """Return what the other hosts found, and who did not say it in time."""
+    def reported(self, until: float, stage: str = DONE) -> dict[int, object]:
+        """Return what the other hosts found, as far as they say it in time."""
         if self.server is None:
-            return {}, ()
+            return {}
         guests = self.guests
-        self.server.collect("done", lambda have: len(have) >= still(guests.values(), "done"), until)
-        said = {seat: guest.said["done"].get("findings") for seat, guest in guests.items() if "done" in guest.said}
-        return said, tuple(sorted(guests.keys() - said.keys()))
+        self.server.collect(stage, lambda have: len(have) >= still(guests.values(), stage), until)
+        return {seat: guest.said[stage].get("findings") for seat, guest in guests.items() if stage in guest.said}
 
 
 def still(guests: Iterable[Guest], stage: str) -> int:

@@ -116,7 +116,8 @@ def follow_those_that_rest(ranks: Iterable[Rank]) -> None:
 def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled | None:
     """Look at all ranks, if one has not moved for long.
 
-    None unless one of them waits for others, and as long as it is open whether another one works or stands still.
+    None unless one of them waits for others, or a signal has stopped all that this host has of them; and as long as it
+    is open whether another one works or stands still.
     """
     ranks = sorted(ranks, key=lambda each: each.rank)
     now = time.monotonic()
@@ -126,17 +127,23 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     doings = [_gone(each.reader.pid, training) or _doing(each, look, after) for each in ranks]
     store = _store(training)
     found = [_position(each, look, doing, (now, store)) for each, doing in zip(ranks, doings, strict=True)]
-    if not any(each.doing is Doing.WAITING and each.seconds >= after for each in found):
+    size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
+    waits = any(each.doing is Doing.WAITING and each.seconds >= after for each in found)
+    if not waits and not (len(found) < size and _all_stopped(found, after)):
         return None
     if any(each.doing is Doing.RESTING for each in found):
         return None
-    size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
     pids = [each.pid for each in found]
     others = siblings(pids) if len(pids) < size else ()
     return Stalled(
         pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "",
     )  # fmt: skip
+
+
+def _all_stopped(found: Iterable[Position], after: float) -> bool:
+    """Whether a signal has stopped all ranks, and not the monitor beside them: those of other hosts wait for them."""
+    return all(each.doing is Doing.STOPPED and each.seconds >= after for each in found)
 
 
 def deaf(ranks: Iterable[Rank]) -> list[Rank]:

@@ -1,0 +1,103 @@
+"""Ranks that no launcher has told a rank: a script that sets it by itself, or reads it from an option.
+
+Those that train together meet at one store: rank 0 listens at its port, and every rank, rank 0 among them, is connected
+to it (torch/csrc/distributed/c10d/TCPStore.cpp). Which rank a process is, its options say, or its variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+
+from ddpdoctor.stuck.identity import Identity
+from ddpdoctor.stuck.spy import Stack, stacks
+from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.stuck.processes import Python
+
+RANKS = ("global_rank", "world_rank", "dist_rank", "ddp_rank", "rank", "local_rank", "gpu", "device_id")
+"""Names that scripts give the rank, the surest first."""
+SIZES = ("world_size", "dist_world_size", "ddp_world_size", "world", "nprocs")
+PAIR = 2  # of ranks: where one is rank 0, the other is 1
+
+
+class Ends(NamedTuple):
+    """The TCP ports of a process: those that it listens on, and where it is connected to, with an address each."""
+
+    listens: frozenset[int]
+    connected: frozenset[tuple[str, int]]
+
+
+def self_told(pythons: Mapping[int, Python]) -> dict[int, Identity]:
+    """Return the ranks that meet at the store of one of them, by pid; none where nothing tells which is which."""
+    ends = {each.pid: _ends(each.pid) for each in pythons.values() if each.identity is None and each.has_torch}
+    found: dict[int, Identity] = {}
+    for first, port in _stores(ends):
+        together = [pid for pid, each in ends.items() if any(to == port for _, to in each.connected)]
+        apart = [pid for pid in together if pythons[pid].parent not in together]  # a loader's worker has the same
+        found |= _told(first, port, {pid: pythons[pid] for pid in apart}) if len(apart) > 1 else {}
+    return found
+
+
+def _stores(ends: Mapping[int, Ends]) -> Iterable[tuple[int, int]]:
+    """Yield the processes that are connected to a port of their own, as rank 0 is to its store."""
+    for pid, each in ends.items():
+        own = sorted(port for _, port in each.connected if port in each.listens)
+        yield from [(pid, own[0])] if own else []
+
+
+def _ends(pid: int) -> Ends:
+    try:
+        every = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return Ends(frozenset(), frozenset())
+    listens = {each.laddr.port for each in every if each.status == psutil.CONN_LISTEN}
+    connected = {(each.raddr.ip, each.raddr.port) for each in every if each.status == psutil.CONN_ESTABLISHED}
+    return Ends(frozenset(listens), frozenset(connected))
+
+
+def _told(first: int, port: int, ranks: Mapping[int, Python]) -> dict[int, Identity]:
+    """Return the number of each rank, by what gives each one of its own, and rank 0 to the one that has the store."""
+    looked = stacks(ranks).read
+    options = {pid: _options(each.command) for pid, each in ranks.items()}
+    variables = {pid: _variables(looked.get(pid)) for pid in ranks}
+    numbers = _by_names(first, options) or _by_names(first, variables) or _as_a_pair(first, ranks)
+    if not numbers:
+        return {}
+    said = [each[name] for each in (*options.values(), *variables.values()) for name in SIZES if name in each]
+    size = max(len(numbers), max(numbers.values()) + 1, *(each for each in said if each > max(numbers.values())), 0)
+    return {
+        pid: Identity(number, size, address=f"127.0.0.1:{port}", run=f"PID {first}") for pid, number in numbers.items()
+    }
+
+
+def _by_names(first: int, known: Mapping[int, Mapping[str, int]]) -> dict[int, int]:
+    for name in RANKS:
+        numbers = {pid: each[name] for pid, each in known.items() if name in each}
+        if len(numbers) == len(known) == len(set(numbers.values())) and numbers[first] == 0:
+            return numbers
+    return {}
+
+
+def _as_a_pair(first: int, ranks: Iterable[int]) -> dict[int, int]:
+    every = list(ranks)
+    return {pid: int(pid != first) for pid in every} if len(every) == PAIR and first in every else {}
+
+
+def _options(command: str) -> dict[str, int]:
+    """Return the options with a number, by names with underscores."""
+    found = re.findall(r"--([\w-]+)[= ](\d+)(?=\s|$)", command)
+    return {name.replace("-", "_"): int(value) for name, value in found}
+
+
+def _variables(stack: Stack | None) -> dict[str, int]:
+    """Return what the user's functions that are being run hold under the names of a rank or a size."""
+    found: dict[str, int] = {}
+    for frame, values in zip(stack.frames, stack.values, strict=True) if stack else ():
+        if is_users(frame.file):
+            found = {**{name: value for name, value in values if name in {*RANKS, *SIZES}}, **found}
+    return found
