@@ -6,9 +6,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from helpers import Command, Port, Run, Script
+from helpers import CHECKS, Command, Port, Run, Script
+
+from ddpdoctor.jobs.outcome import Returned
+from ddpdoctor.watch.pooled import Launch, watch_in_pool
+
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
 
 SCRIPT = """
 import hashlib, os, random, signal, sys
@@ -126,3 +133,45 @@ def test_a_watched_training_gives_the_same_bits(
     assert watched.returncode == 0, watched.stderr
     assert sorted(watched.stdout.splitlines()) == sorted(alone.stdout.splitlines())
     assert alone.stdout
+
+
+CHECKPOINTED = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.checkpoint import checkpoint
+
+calls, unpacked = [], []
+
+def loss_of(out, count):
+    calls.append(count)
+    return out.square().sum() * 0.5 / count
+
+def train():
+    model = DDP(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        checkpoint(loss_of, model(torch.randn(3, 4)), torch.tensor(3.0), use_reentrant=False).backward()
+        optimizer.step()
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: unpacked.append(1) or each):
+        loss = model(torch.randn(3, 4)).sum() / torch.tensor(3.0)
+    before = len(unpacked)
+    loss.backward()
+    return before
+
+dist.init_process_group("gloo")
+before = train()
+dist.destroy_process_group()
+assert len(calls) == 10, calls
+assert before == 0
+"""
+
+
+def test_what_is_computed_anew_is_so_once(tmp_path: Path, jobs: Jobs) -> None:
+    """What checkpointing has dropped is computed anew by the backward alone: the watch does not ask for it."""
+    script = tmp_path / "train.py"
+    script.write_text(CHECKPOINTED)
+
+    outcomes, _ = watch_in_pool(Launch(script=script, hang_after=100), CHECKS, jobs, lambda _: False)
+
+    assert all(isinstance(each, Returned) for each in outcomes), outcomes

@@ -61,6 +61,7 @@ from ddpdoctor.check import (
 )
 
 from .._source import LOADER, SAMPLER, target
+from ._numberings import words_differ
 from ._passes import RankPass, same_data, same_pass
 from ._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
 
@@ -178,6 +179,8 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         return  # each rank may take its part of each batch
     if len(set(event.indices)) < FEWEST or not (identical or everything):
         return
+    if not everything and words_differ(training):
+        return  # other words with the same numbers
     first = next(iter(ranks.values())).started
     what = f"goes through all {first.length} samples of" if everything else "gets the same batches of"
     yield Finding(

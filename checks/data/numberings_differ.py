@@ -30,10 +30,9 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Numbered, Severity, Training, place, watch
 
 from .._evaluations import shares_gradients
+from ._numberings import renumbered
 
 AILMENT = Ailment("DDP624", Severity.ERROR)
-FEWEST = 3  # words that two ranks have in common
-APART = 2  # of them, that have other numbers
 
 
 @watch(Numbered)
@@ -43,14 +42,12 @@ def while_training(event: Numbered, training: Training) -> Iterator[Finding]:
     if not ranks or not shares_gradients(event.pid, training) or event.size == training.world_size:
         return
     first, *others = ranks.values()
-    numbers = dict(first.sample)
     for other in others:
-        common = {word: number for word, number in other.sample if word in numbers}
-        apart = [word for word, number in common.items() if numbers[word] != number]
-        if len(common) < max(FEWEST, len(other.sample) / 2) or len(apart) < APART:
+        apart, common = renumbered(first, other)
+        if not apart:
             continue
         yield Finding(
-            f"{event.name} gives the same words other numbers on each rank: {len(apart)} of {len(common)} that were "
+            f"{event.name} gives the same words other numbers on each rank: {apart} of {common} that were "
             f"looked at differ between rank {first.rank} and rank {other.rank}",
             tuple(
                 Evidence(", ".join(each.first), "the same on each rank", f"rank {rank}, {event.name}")

@@ -81,11 +81,29 @@ def _compared(event: StepSampled, training: Training) -> Iterator[Finding]:
     past = list(earlier(event, training))
     if apart is None or any(map(_explained, (step, *past))) or any(map(parameters_apart, past)):
         return
+    if _of_another_optimizer(step, event, training):
+        return
     if _otherwise_told(step.number, next(iter(step.ranks.values())), training):
         return
     if _options_differ(step, training) or [*training.of(BackwardBypassed), *training.of(SteppedUnsynced)]:
         return  # checks of their own
     yield _written(step, apart, training) if step.number == 1 and not event.closure else _drifted(step, apart, past)
+
+
+def _of_another_optimizer(step: Step, event: StepSampled, training: Training) -> bool:
+    """Whether what another optimizer holds is said to differ: ranks were seen to be apart there before."""
+    ours = _told_at(step), event.optimizer
+    others = {(each.optimizer, each.number): each for each in training.of(StepSampled, pid=event.pid)
+              if each.optimizer != event.optimizer}  # fmt: skip
+    for each in others.values():
+        other = together(each, training)
+        if other is not None and (_told_at(other), each.optimizer) < ours and parameters_apart(other) is not None:
+            return True
+    return False
+
+
+def _told_at(step: Step) -> float:
+    return max(each.time for each in step.ranks.values())
 
 
 def _otherwise_told(number: int, event: StepSampled, training: Training) -> bool:

@@ -59,6 +59,29 @@ class Used(NamedTuple):
     line: int
 
 
+class Factor(NamedTuple):
+    """A number that a loss was computed with: the operation, its place in the loss's graph, and the graph's shape.
+
+    ``paths`` are where the user's functions held that number before the step's batch was drawn.
+    """
+
+    operation: str
+    place: int
+    shape: int
+    value: float
+    paths: tuple[str, ...]
+
+
+class Statistic(NamedTuple):
+    """A tensor that is no parameter and that an object of the user's holds: where, and the object's class and file."""
+
+    path: str
+    kind: str
+    file: str
+    size: int
+    print: tuple[float, ...] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersHeld(Event):
     """What an optimizer holds, told before its first sampled step and again where that changed; by parameter.
@@ -94,7 +117,8 @@ class StepFingerprinted(Event):
     that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
     a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
-    there are none.
+    there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` what was held
+    right before the step's batch was drawn.
     """
 
     optimizer: int
@@ -118,6 +142,8 @@ class StepFingerprinted(Event):
     clips: tuple[Clip, ...] = ()
     divisors: tuple[float, ...] = ()
     used: tuple[Used, ...] = ()
+    factors: tuple[Factor, ...] = ()
+    statistics: tuple[Statistic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

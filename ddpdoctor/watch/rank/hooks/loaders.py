@@ -148,7 +148,9 @@ def _tell(recorder: Recorder, this: Pass) -> None:
         )
 
 
-def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _giving(  # noqa: C901 - a function more would be one more for each batch
+    recorder: Recorder,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def __next__(iterator: Any) -> Any:  # noqa: N807 - it stands in for one
             log = recorder.log
@@ -163,6 +165,8 @@ def _giving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
                 recorder.obey()
             if not this.told and this.forwards and this.batches >= this.digested:
                 recorder.safely(_tell, recorder, this)
+            if recorder.ledger.awaits_batch and this.trains:
+                recorder.safely(recorder.ledger.before_batch)
             began = now()
             try:
                 batch = original(iterator)

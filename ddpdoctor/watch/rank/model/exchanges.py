@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.rank.model.constants import Constant, constants, other_number
 from ddpdoctor.watch.rank.model.fingerprints import is_dense
 from ddpdoctor.watch.rank.model.gradients import tensors_in
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 MOST = 256  # communications of one step that are looked at
 RUNS = 8
+NUMBERS = 64  # that losses of one step are computed with
 DEEP = 4  # operations from the end of a loss
 LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
 REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
@@ -53,6 +55,7 @@ class Window:
     caller: Callable[[], int]
     seen: list[Sent] = field(default_factory=list)
     divisors: set[float] = field(default_factory=set)
+    constants: list[Constant] = field(default_factory=list)
 
     def communicated(
         self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
@@ -106,10 +109,13 @@ class Exchanges:
             window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
 
     def backward(self, given: Any) -> None:
-        """Take note of what a loss was divided by, before its gradients are computed."""
+        """Take note of the numbers that a loss was computed with, before its gradients are computed."""
         for loss in tensors_in(given):
+            numbers, last = constants(loss), set(divisors(loss))
             for window in self.windows:
-                window.divisors.update(divisors(loss))
+                window.divisors.update(last)
+                if len(window.constants) <= NUMBERS:
+                    window.constants += numbers
 
     def elements(self) -> int:
         """Return how many elements were sent so far."""
@@ -133,9 +139,9 @@ def divisors(loss: Any) -> Iterator[float]:
     for _ in range(DEEP):
         if node is None or node.name() not in {"DivBackward0", "MulBackward0"}:
             return
-        number: Any = getattr(node, "_saved_other", None)
-        if node.name() == "DivBackward0" and getattr(number, "is_cpu", False) and number.numel() == 1:
-            yield float(number)
+        number = other_number(node) if node.name() == "DivBackward0" else None
+        if number is not None:
+            yield number
         node = node.next_functions[0][0]
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Clip, Exchange, ParametersHeld, Site, StepFingerprinted
+from ddpdoctor.watch.events import Clip, Exchange, Factor, ParametersHeld, Site, Statistic, StepFingerprinted
 from ddpdoctor.watch.rank.data.described import has_subgroups
 from ddpdoctor.watch.rank.model.exchanges import Window, clock
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
+from ddpdoctor.watch.rank.model.held_state import Search, State
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST = 2000  # parameters of an optimizer
 GROUPS = 20  # of parameters, whose options are told
+RATES = 50  # of dropout
 
 
 @dataclass(eq=False)  # without slots: hooks hold it weakly
@@ -78,6 +80,8 @@ class Ledger:
     recorder: ProcessWithModels
     calls: Calls
     accounts: dict[int, Account] = field(default_factory=dict)
+    state: State | None = None
+    awaits_batch: bool = False
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -117,6 +121,18 @@ class Ledger:
         if is_sampled(account.steps + 1):
             self._arm(account)
             self.calls.begin()
+            self.before_batch()
+            self.awaits_batch = True
+
+    def before_batch(self) -> None:
+        """Look at what the user's objects hold: when a step has ended, and again when the next batch is about to come.
+
+        What is held then was not computed from the samples of the step that is compared.
+        """
+        started = time.perf_counter()
+        self.awaits_batch = False
+        self.state = Search(self.recorder.models).run()
+        self._cost(started)
 
     def clears(self) -> None:
         """Take note that gradients are about to be cleared: of which of these they are, they show themselves."""
@@ -232,7 +248,9 @@ class Ledger:
         count = len(account.parameters)
         local = [account.local.get(at) for at in range(count)]
         folds = [each for used in account.used for each in used.folds]
-        prints = read([*local, *account.given[:count], *account.values[:count], *folds])
+        state, self.state, self.awaits_batch = self.state or State(), None, False
+        held = [each.fold for each in state.tensors]
+        prints = read([*local, *account.given[:count], *account.values[:count], *folds, *held])
         rest = iter(prints[3 * count :])
         exchanges = self.recorder.exchanges
         self.recorder.emit(
@@ -263,6 +281,16 @@ class Ledger:
             clips=tuple(account.clips),
             divisors=tuple(sorted(account.window.divisors)) if account.window else (),
             used=tuple(each.told([next(rest) for _ in each.folds]) for each in account.used),
+            factors=(
+                *(
+                    Factor(each.operation, each.place, each.shape, each.value, state.paths(each.value))
+                    for each in (account.window.constants if account.window else ())
+                ),
+                *(Factor("dropout", 0, 0, value, (path,)) for path, value in [*state.rates.items()][:RATES]),
+            ),
+            statistics=tuple(
+                Statistic(each.path, each.kind, each.file, each.size, next(rest)) for each in state.tensors
+            ),
         )
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:

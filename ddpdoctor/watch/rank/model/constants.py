@@ -1,0 +1,70 @@
+"""Plain numbers that a loss is computed with, as its graph has them: weights of its terms, temperatures, rates.
+
+Read are numbers on the host that torch has saved as they were. What a hook has packed, such as that of activation
+checkpointing, is left alone: to read it would compute it anew, by the user's own functions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from zlib import crc32
+
+NODES = 300  # of a graph, from the loss on
+MOST = 64  # numbers of a loss
+
+
+class Constant(NamedTuple):
+    """A number of a graph: the operation, its place in the graph, and what the graph looks like up to its end."""
+
+    operation: str
+    place: int
+    shape: int
+    value: float
+
+
+def other_number(node: Any) -> float | None:
+    """Return the number that a product or a quotient was computed with; None where it is a tensor, or packed."""
+    try:
+        raw = node._raw_saved_other  # noqa: SLF001 - as torch documents them for what a node has saved
+        if getattr(raw, "unpack_hook", None) is not None:
+            return None
+        number = node._saved_other  # noqa: SLF001 - as above
+        is_one = getattr(number, "is_cpu", False) and number.numel() == 1 and not number.requires_grad
+        return float(number) if is_one else None
+    except (AttributeError, RuntimeError):  # freed, or changed since: torch says so itself
+        return None
+
+
+def constants(loss: Any) -> list[Constant]:
+    """List the numbers in the graph of a loss, nearest to the loss first."""
+    found, names = [], []
+    for place, node in enumerate(_nodes(getattr(loss, "grad_fn", None))):
+        name = node.name()
+        names.append(name)
+        if name in {"MulBackward0", "DivBackward0"}:
+            value = other_number(node)
+        elif name == "NativeDropoutBackward0":
+            value = node._saved_p  # noqa: SLF001 - as above
+        else:
+            continue
+        if value is not None:
+            found.append((name, place, float(value)))
+    shape = crc32(" ".join(names).encode())
+    return [Constant(name.removesuffix("Backward0"), place, shape, value) for name, place, value in found[:MOST]]
+
+
+def _nodes(first: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph breadth first, each once."""
+    waiting = deque([first] if first is not None else [])
+    seen = {first}
+    for _ in range(NODES):
+        if not waiting:
+            return
+        node = waiting.popleft()
+        yield node
+        for each, _ in node.next_functions:
+            if each is not None and each not in seen:
+                seen.add(each)
+                waiting.append(each)

@@ -1,0 +1,180 @@
+"""What objects of the user's classes hold beside parameters: coefficients, and statistics that samples meet.
+
+They are looked for in the variables of the functions that train, before the batch of a compared step is drawn: what is
+there then, no sample of that step has made. Nothing is changed, called or kept.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
+from ddpdoctor.watch.user_frames import frames, is_users, variables_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ddpdoctor.watch.rank.model.models import Models
+
+OBJECTS = 300  # that are looked into
+DEEPEST = 3
+LISTED = 16  # numbers of a list, or of a dict
+MODULES = 200  # of a model
+TENSORS = 64
+LARGEST = 200_000  # elements
+DROPOUT = "torch.nn.modules.dropout"
+STATISTIC = re.compile(r"mean|std|var|scale|center|centre|centroid|proto|embed|codebook|basis|proj|freq|mu_?$|sigma_?$")
+"""In the name of an attribute that samples are computed with; others hold samples, or what was computed last."""
+
+
+@dataclass(slots=True)
+class Tensor:
+    """One tensor that an object holds: where it is from the function that trains, its class, its fold."""
+
+    path: str
+    kind: str
+    file: str
+    size: int
+    fold: Any
+
+
+@dataclass(slots=True)
+class State:
+    """Numbers by where they are, ``rates`` of dropout, and tensors."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+
+    def paths(self, value: float) -> tuple[str, ...]:
+        """Return where a number is held, the first few places."""
+        return tuple(path for path, each in self.numbers.items() if each == value)[:LISTED]
+
+
+@dataclass(slots=True)
+class Search:
+    """One look at all that the functions hold which are being executed."""
+
+    models: Models
+    state: State = field(default_factory=State)
+    looked: set[int] = field(default_factory=set)
+    module: Any = None
+    broadcast: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Find out whose buffers DDP gives to all ranks."""
+        import torch
+
+        self.module = torch.nn.Module
+        self.broadcast = {id(part) for each in self._wrappers() if each.broadcast_buffers for part in each.modules()}
+
+    def run(self) -> State:
+        """Look into the user's functions."""
+        for frame in frames():
+            if is_users(frame.f_code.co_filename):
+                for name, value in _variables(frame):
+                    self._visit(name, value, 0)
+        return self.state
+
+    def _visit(self, path: str, value: Any, depth: int, owner: Any = None) -> None:
+        kind = type(value)
+        if issubclass(kind, float):  # numpy's are too
+            self.state.numbers.setdefault(path, float(value))
+        elif kind in {list, tuple, dict}:
+            self._several(path, value, depth)
+        elif _is_array(kind):
+            self._tensor(path, value, owner)
+        elif id(value) not in self.looked and len(self.looked) < OBJECTS and depth <= DEEPEST:
+            self.looked.add(id(value))
+            if isinstance(value, type):
+                return
+            if issubclass(kind, self.module):
+                self._module(path, value)
+            elif is_own(kind):
+                for name, each in _attributes(value):
+                    self._visit(f"{path}.{name}", each, depth + 1, value)
+
+    def _several(self, path: str, value: Any, depth: int) -> None:
+        """Look at a few numbers, or objects, of a list or of a dict that is keyed by names."""
+        if not 0 < len(value) <= LISTED or id(value) in self.looked:
+            return
+        self.looked.add(id(value))
+        pairs = [*value.items()] if isinstance(value, dict) else [*enumerate(value)]
+        for key, each in pairs:
+            if type(key) in {str, int} and not _is_array(type(each)):
+                self._visit(f"{path}[{key!r}]", each, depth + 1)
+
+    def _module(self, path: str, root: Any) -> None:
+        """Look at the modules of a model; what DDP gives to all ranks at each forward is no rank's own."""
+        whole = next((each.module for each in self._wrappers() if each is root), root)
+        for at, (name, part) in enumerate(whole.named_modules()):
+            if at >= MODULES:
+                return
+            self.looked.add(id(part))
+            own, where = is_own(type(part)), f"{path}.{name}" if name else path
+            buffers = part._buffers.items() if own and id(part) not in self.broadcast else ()  # noqa: SLF001
+            for attribute, each in [*_attributes(part), *buffers]:
+                if own:
+                    self._visit(f"{where}.{attribute}", each, DEEPEST, part)
+                elif attribute == "p" and type(part).__module__ == DROPOUT and type(each) in {int, float}:
+                    self.state.rates[f"{where}.p"] = float(each)
+
+    def _wrappers(self) -> list[Any]:
+        return [each for model in self.models.alive() if (each := model.wrapper()) is not None]
+
+    def _tensor(self, path: str, value: Any, owner: Any) -> None:
+        """Fold a statistic; take a single number that lies on the host."""
+        if getattr(value, "requires_grad", False):
+            return
+        if not hasattr(value, "is_cpu"):
+            value = _as_tensor(value)
+        if value is None or not is_dense(value) or value.numel() > LARGEST:
+            return
+        if value.numel() == 1:
+            if value.is_cpu:
+                self.state.numbers.setdefault(path, float(value))
+        elif (
+            owner is not None
+            and _is_statistic(path.rpartition(".")[2], owner, self.module)
+            and len(self.state.tensors) < TENSORS
+        ):
+            kind = type(owner)
+            file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+            self.state.tensors.append(Tensor(path, kind.__qualname__, file, value.numel(), fold(value)))
+
+
+def _is_statistic(name: str, owner: Any, module: type) -> bool:
+    """Whether an attribute has the name of a statistic; those of batch normalisation are each rank's, as in torch."""
+    batch_norm = name.startswith("running_") and isinstance(owner, module)
+    return bool(STATISTIC.search(name)) and not batch_norm
+
+
+def is_own(kind: type) -> bool:
+    """Whether a class is the user's own."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return kind.__module__ == "__main__" or (file is not None and is_users(file))
+
+
+def _variables(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    yield from ((name, value) for name, value in variables_of(frame).items() if not name.startswith("__"))
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    held = getattr(value, "__dict__", None)
+    names = {"_parameters", "_modules", "_buffers"}
+    return [(name, each) for name, each in held.items() if name not in names] if isinstance(held, dict) else []
+
+
+def _is_array(kind: type) -> bool:
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    return kind in {torch.Tensor, torch.nn.Parameter} or (numpy is not None and kind is numpy.ndarray)
+
+
+def _as_tensor(array: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(array.copy()) if array.dtype.kind == "f" and 0 < array.size <= LARGEST else None
