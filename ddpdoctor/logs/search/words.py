@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 STEP = 4
 SHORTEST = 2 * STEP - 1  # bytes: a shorter literal can stand where no step lies within it
-AS_NUMBERS = "I"  # four bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +50,4 @@ class LiteralIndex:
 
 
 def _steps(text: bytes) -> list[int]:
-    return memoryview(text).cast(AS_NUMBERS).tolist()
+    return memoryview(text).cast("I").tolist()

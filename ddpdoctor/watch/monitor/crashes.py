@@ -27,8 +27,9 @@ def crashes(followed: Followed) -> Iterator[Crashed]:
     training = followed.training
     for each in followed.ranks:
         pid = each.reader.pid
-        ended = training.of(Left, pid=pid, ended=True) or training.of(Failed, pid=pid)
-        if each.rank < 0 or each.alive or ended or training.of(Crashed, pid=pid):
+        if each.rank < 0 or each.alive or training.of(Left, pid=pid, ended=True):
+            continue
+        if any(training.of(kind, pid=pid) for kind in (Failed, Crashed)):
             continue
         text = ""
         with suppress(OSError):

@@ -123,8 +123,8 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
         if len(args) > 2 and isinstance(args[2], int) and args[2]:  # noqa: PLR2004 - tensors, the other rank, the tag
             shapes += f", tag {args[2]}"
-    if len(args) > 1 and isinstance(root := getattr(args[1], "rootRank", None), int):
-        shapes += f", root {root}"
+    roots = [each.rootRank for each in args[1:] if hasattr(each, "rootRank")]
+    shapes += f", root {roots[0]}" if roots else ""
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
     recorder.models.communicated(operation, args, early=recorder.early)
     recorder.exchanges.communicated(operation, args, site)
