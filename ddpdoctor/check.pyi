@@ -171,6 +171,7 @@ from ddpdoctor.watch.events import (
     CallsTimed as CallsTimed,
     Clip as Clip,
     Communication as Communication,
+    Crashed as Crashed,
     DataSeen as DataSeen,
     Doing as Doing,
     Drew as Drew,

@@ -30,7 +30,7 @@ from ._guards import crossed, guarded
 from ._handlers import handling
 from ._joins import met_in_join
 from ._one_rank import DEFAULT, alone
-from ._pairs import POINT_TO_POINT, in_branches
+from ._pairs import MESSAGES, POINT_TO_POINT, in_branches, root_of
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._threads import ended_thread
@@ -50,6 +50,7 @@ class Hang(enum.Enum):
     THREAD = "a rank stands still, and an exception has ended a thread of it"
     WORKS = "a rank works, or asks for something, while the others wait for it"
     SHAPES = "ranks give different shapes to one collective"
+    ROOTS = "ranks name different roots of one collective"
     ORDER = "ranks call different collectives"
     GUARDED = "a collective is called by some ranks only"
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
@@ -140,7 +141,7 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
     operations = {position.operation for position in event.ranks}
     if event.silent:
         return Hang.CUT
-    if len(event.ranks) == event.world_size and operations <= POINT_TO_POINT:
+    if len(event.ranks) == event.world_size and operations <= MESSAGES:
         return Hang.RECEIVES
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
         return apart
@@ -162,7 +163,9 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
         and not in_branches(ours.site, theirs.site)
     ):
         return Hang.GUARDED
-    return Hang.SHAPES if ours.operation == theirs.operation else Hang.ORDER
+    if ours.operation != theirs.operation:
+        return Hang.ORDER
+    return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
 
 
 def _unlike(event: Stalled, training: Training) -> Hang:
@@ -195,7 +198,8 @@ def first_mismatch(
     for _, alike in sorted(calls.items(), key=lambda item: item[1][0][1].time):
         (rank, ours), *others = alike
         for other, theirs in others:
-            same_shapes = ours.shapes == theirs.shapes or ours.operation in UNEQUAL
+            unequal = ours.operation in UNEQUAL and root_of(ours) == root_of(theirs)
+            same_shapes = ours.shapes == theirs.shapes or unequal
             if ours.operation != theirs.operation or not same_shapes:
                 return (rank, ours), (other, theirs)
     return None

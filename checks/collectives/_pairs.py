@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ from ddpdoctor.check import Communication, Site, are_alternatives
 
 POINT_TO_POINT = frozenset({"send", "recv"})
 """Operations that meet no one of the same number."""
+MESSAGES = POINT_TO_POINT | {"batch_isend_irecv", *(f"Work.wait of {each}" for each in POINT_TO_POINT)}
+"""What a rank waits in for a message, or for somebody to take one."""
+ROOT = re.compile(r", root (\d+)$")
 
 
 class Met(NamedTuple):
@@ -18,6 +22,12 @@ class Met(NamedTuple):
     call: Communication
     other: int
     theirs: Communication
+
+
+def root_of(call: Communication) -> str:
+    """Return the rank of the group from which, or to which, all others send; empty where there is none."""
+    found = ROOT.search(call.shapes)
+    return found[1] if found else ""
 
 
 def met_elsewhere(recent: Mapping[int, Sequence[Communication]]) -> Iterator[Met]:

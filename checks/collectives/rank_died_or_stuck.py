@@ -35,6 +35,7 @@ from linecache import getline
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
+    Crashed,
     Doing,
     Evidence,
     Failed,
@@ -212,6 +213,8 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield which rank is gone, or stands outside of all communication, and who waits for it."""
     gone = [position for position in event.ranks if position.doing in GONE]
     lost = (gone or event.doing(Doing.STANDING))[0]
+    if training.of(Crashed, pid=lost.pid):
+        return  # which has been told, with its line
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
     keeps = _keeps(lost, event)
@@ -268,7 +271,8 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     recent = {each.rank: each.recent for each in event.progress}
     by_source = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
     told = by_source or mismatch(event, training) or gone_on(event, training)
-    if event.first is None and event.gone and event.others and not told:
+    crashed = {each.rank for each in training.of(Crashed)}
+    if event.first is None and event.gone and event.others and not told and crashed.isdisjoint(event.gone):
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1
         yield Finding(

@@ -27,14 +27,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Position, Severity, Stalled, place
+from ddpdoctor.check import Ailment, Communication, Evidence, Finding, Fix, Position, Severity, Stalled, place
 
 from ._hangs import Hang, on_hang, seen, short, table
+from ._pairs import POINT_TO_POINT
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
 
 
-PEER = re.compile(r" (?:to|from) (?P<peer>\d+)(?:, tag (?P<tag>\d+))?$")
+PEER = re.compile(r" (?:to|from) (?P<peer>-?\d+)(?:, tag (?P<tag>\d+))?$")
 
 
 @on_hang(Hang.RECEIVES)
@@ -60,16 +61,16 @@ def _deadlock(event: Stalled) -> Finding:
 
 
 def _nobody(event: Stalled) -> Finding | None:
-    for each in event.ranks:
-        told = _peer(each)
-        if told is not None and told[0] >= event.world_size:
-            way = "sends to" if each.operation == "send" else "waits for a message of"
+    for each, call in ((rank, call) for rank in event.ranks for call in _under_way(rank)):
+        told = _named(call)
+        if told is not None and not 0 <= told[0] < event.world_size:
+            way = "sends to" if call.operation == "send" else "waits for a message of"
             return Finding(
                 f"rank {each.rank} {way} rank {told[0]}, and the last rank of this job is {event.world_size - 1}",
                 (
                     Evidence(
-                        f"{each.operation} {'to' if each.operation == 'send' else 'from'} {told[0]} at "
-                        f"{short(each.site)}",
+                        f"{call.operation} {'to' if call.operation == 'send' else 'from'} {told[0]} at "
+                        f"{short(call.site)}",
                         f"a rank from 0 to {event.world_size - 1}",
                         f"rank {each.rank}",
                     ),
@@ -79,9 +80,15 @@ def _nobody(event: Stalled) -> Finding | None:
                     "ranks count from 0; around a ring the next one is taken modulo the world size",
                     diff="-dist.send(x, dst=rank + 1)\n+dist.send(x, dst=(rank + 1) % dist.get_world_size())",
                 ),
-                place(each.site, rank=each.rank),
+                place(call.site, rank=each.rank),
             )
     return None
+
+
+def _under_way(position: Position) -> list[Communication]:
+    """Return the messages that a rank can be waiting for: the last, and those of its line, which a batch has."""
+    own = [each for each in position.recent if each.operation in POINT_TO_POINT]
+    return [each for each in own if each is own[-1] or each.site == position.site]
 
 
 def _other_tag(event: Stalled) -> Finding | None:
@@ -90,7 +97,12 @@ def _other_tag(event: Stalled) -> Finding | None:
         to = _peer(sends)
         for receives in event.ranks:
             of = _peer(receives)
-            is_pair = sends.operation == "send" and receives.operation == "recv" and to is not None and of is not None
+            is_pair = (
+                sends.operation.endswith("send")
+                and receives.operation.endswith("recv")
+                and to is not None
+                and of is not None
+            )
             if is_pair and to and of and (to[0], of[0]) == (receives.rank, sends.rank) and to[1] != of[1]:
                 return Finding(
                     f"rank {sends.rank} sends to rank {receives.rank} with tag {to[1]} at {short(sends.site)}, and "
@@ -110,7 +122,11 @@ def _other_tag(event: Stalled) -> Finding | None:
 
 def _peer(position: Position) -> tuple[int, int] | None:
     """Return the rank that the last call names, and its tag."""
-    found = PEER.search(position.recent[-1].shapes) if position.recent else None
+    return _named(position.recent[-1]) if position.recent else None
+
+
+def _named(call: Communication) -> tuple[int, int] | None:
+    found = PEER.search(call.shapes)
     return (int(found["peer"]), int(found["tag"] or 0)) if found else None
 
 

@@ -37,7 +37,7 @@ FILES = r"triton/(?:runtime|compiler)/|_inductor/(?:codecache|runtime)|triton_he
 @log_pattern(
     r"(?P<stale>OSError: \[Errno 116\] Stale file handle)(?:: '(?P<path>[^'\n]+)')?"
     r"|FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<gone>[^'\n]*"
-    rf"(?:{FOLDER})[^'\n]*(?:{KERNEL})[^'\n]*)'"
+    rf"(?:{FOLDER})[^'\n]*(?:{KERNEL}|\.py)[^'\n]*)'"
     r"|\bJSONDecodeError: (?P<json>Extra data|Expecting value|Unterminated string)[^\n]*"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:

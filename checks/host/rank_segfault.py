@@ -10,7 +10,8 @@ does not fit.
 ## How to be sure
 
 Faulthandler prints the Python line at which it happened: `python -X faulthandler`, or
-PYTHONFAULTHANDLER=1 for all ranks.
+PYTHONFAULTHANDLER=1 for all ranks. `ddpdoctor run` has it write that line to a file of its own, unless the script uses
+faulthandler itself, and tells the line, the library and the signal (SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL).
 
 ## How to mend it
 
@@ -26,8 +27,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from linecache import getline
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Crashed,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
 
 from ._exits import died_by, process
 
@@ -38,6 +54,16 @@ DIED = (
     # The kernel names the thread: python, or what torch calls its own.
     + r"|\b(?:python|pt_)[^\s\[]*\[\d+\]:? (?:segfault at [0-9a-f]+ ip|general protection fault)"
 )
+SIGNALS = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Floating-point exception": "SIGFPE",
+    "Floating point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}  # what faulthandler calls them
+# Where torch itself gives up: gloo ends a process so that gets more than it expects, which other checks tell.
+OF_THE_GROUP = re.compile(r"/torch/(?:distributed|autograd|nn/parallel)/")
 STACK = r"Fatal Python error: Segmentation fault"
 
 
@@ -78,4 +104,29 @@ def by_faulthandler(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "'flash|apex|xformers|deepspeed|mmcv|spconv'",
         ),
         record.place,
+    )
+
+
+@watch(Crashed)
+def while_training(event: Crashed, training: Training) -> Iterator[Finding]:
+    """Yield the signal, the user's line, and the function that called into native code."""
+    signal, site, called = SIGNALS.get(event.said), event.site, event.stack[0]
+    if signal is None or site is None or (signal == "SIGABRT" and OF_THE_GROUP.search(called.file)):
+        return
+    inside = "" if called == site else f", inside {called.file}:{called.line} ({called.function})"
+    others = sum(each.said == event.said and each.site == site for each in training.of(Crashed)) > 1
+    line = getline(site.file, site.line).strip()
+    yield Finding(
+        f"rank {event.rank} crashed in native code ({signal}) in {site.function}{inside}",
+        (
+            Evidence(f"Fatal Python error: {event.said}", "no crash", f"rank {event.rank}, faulthandler"),
+            *((Evidence(line, "", f"{site.file}:{site.line}"),) if line else ()),
+            *((Evidence("another rank crashed at the same line", "", "faulthandler"),) if others else ()),
+        ),
+        Fix(
+            "call it alone, in one process, and rebuild or replace the library that it calls; what is handed to it "
+            "(addresses, lengths, types) must be what it expects",
+            command="PYTHONFAULTHANDLER=1 gdb -batch -ex run -ex bt --args python train.py",
+        ),
+        place(site, rank=event.rank),
     )

@@ -47,6 +47,20 @@ def of_a_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"(?:ORTE|PRTE) was unable to reliably start one or more daemons|An ORTE daemon has unexpectedly failed")
+def of_open_mpi(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read that mpirun could not start its own process on another host."""
+    yield Finding(
+        "mpirun could not start its daemon on another host: by ssh, or for want of Open MPI there",
+        (record.proof(match, "ssh HOST orted --version prints a version, without a password"),),
+        Fix(
+            "let this user's key in there, write names that this host knows, and install the same Open MPI at one path",
+            command="ssh -o PasswordAuthentication=no HOST 'which orted prted; hostname'",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(r"RuntimeError: launcher '(?P<launcher>\w+)' not installed")
 def of_the_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the program that is missing on this host."""

@@ -31,7 +31,25 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, INIT, Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, lint, log_pattern
+from ddpdoctor.check import (
+    DDP,
+    INIT,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Left,
+    Log,
+    Record,
+    Severity,
+    Training,
+    lint,
+    log_pattern,
+    place,
+    watch,
+)
 
 from ._uninitialized import SYNC_LAYERS, UNINITIALIZED, sync_layers
 
@@ -71,6 +89,26 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         )
         if not where
         else None,
+    )
+
+
+@watch(Failed)
+def after_its_end(event: Failed, training: Training) -> Iterator[Finding]:
+    """Look whether there was a process group, and the script has destroyed it."""
+    left = training.of(Left, pid=event.pid, ended=False)
+    if not left or left[-1].time > event.time or not re.search(UNINITIALIZED, event.text):
+        return
+    yield Finding(
+        f"a distributed call comes after destroy_process_group, which was called at {left[-1].site}",
+        (
+            Evidence(event.said, "no distributed call after destroy_process_group", f"rank {event.rank}"),
+            Evidence(f"destroy_process_group at {left[-1].site}", "", f"rank {event.rank}"),
+        ),
+        Fix(
+            "destroy the process group last, behind all that communicates",
+            diff="-dist.destroy_process_group()\n evaluate(model)\n+dist.destroy_process_group()",
+        ),
+        place(event.site, rank=event.rank),
     )
 
 

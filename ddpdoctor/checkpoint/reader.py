@@ -65,11 +65,11 @@ def inspect(path: str | os.PathLike[str]) -> CheckpointFile:
         BadTarget: there is no such file, it cannot be opened, or it is a directory that is no checkpoint.
     """
     with one_line(os.fspath(path)):
-        return opened(path).file
+        return opened(path, change=False).file
 
 
-def opened(path: str | os.PathLike[str], places: Collection[Location] | None = None) -> Opened:
-    """Look at a checkpoint that is to be changed; else as ``inspect``.
+def opened(path: str | os.PathLike[str], places: Collection[Location] | None = None, *, change: bool = True) -> Opened:
+    """Look at a checkpoint that is to be changed; else as ``inspect``. What a ``change`` needs takes memory.
 
     ``places`` are where its state dicts stand, when that is known; nothing is guessed then.
     """
@@ -77,12 +77,12 @@ def opened(path: str | os.PathLike[str], places: Collection[Location] | None = N
     try:
         with paused_collector():
             if Path(text).is_dir():
-                return _directory(Path(text), places)
+                return _directory(Path(text), places, change=change)
             if not Path(text).is_file():
                 raise BadTarget(why_no_file(text))
             if text.endswith(INDEX):
-                return _sharded(Path(text), text)
-            return _file(text, places)
+                return _sharded(Path(text), text, change=change)
+            return _file(text, places, change=change)
     except (OSError, ValueError) as exc:
         raise BadTarget(f"{text} cannot be read: {getattr(exc, 'strerror', '') or exc}") from None
 
@@ -105,21 +105,21 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _file(text: str, places: Collection[Location] | None = None) -> Opened:
+def _file(text: str, places: Collection[Location] | None, *, change: bool) -> Opened:
     path = Path(text)
     state = stamp(path)
     with path.open("rb") as file:
-        known, inside = _sniffed(file, text, state[1], places)
+        known, inside = _sniffed(file, text, state[1], places, change=change)
     return Opened(replace(known, notes=part_of(path)), path, state, inside)
 
 
-def _directory(path: Path, places: Collection[Location] | None) -> Opened:
+def _directory(path: Path, places: Collection[Location] | None, *, change: bool) -> Opened:
     if (metadata := path / METADATA).is_file():
         blank = CheckpointFile(str(path), Format.DCP, metadata.stat().st_size)
         known, inside = read_distributed(path, replace(blank, notes=(whole_of(path),)), places)
         return Opened(known, metadata, stamp(metadata), inside)
     if len(indices := sorted(path.glob(f"*{INDEX}"))) == 1:
-        return _sharded(indices[0], str(path))
+        return _sharded(indices[0], str(path), change=change)
     if folder := folder_of(path):
         return Opened(folder, path, stamp(path), None)
     names = [each.name for each in checkpoints_in(path)]
@@ -153,12 +153,13 @@ def _shards_of(index: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _sharded(index: Path, text: str) -> Opened:
+def _sharded(index: Path, text: str, *, change: bool) -> Opened:
     blank = CheckpointFile(text, Format.SHARDED, index.stat().st_size)
     state = stamp(index)
     try:
         told = _index(index)
-        parts = tuple(_file(str(index.parent / name), [()]) for name in dict.fromkeys(told["weight_map"].values()))
+        names = dict.fromkeys(told["weight_map"].values())
+        parts = tuple(_file(str(index.parent / name), [()], change=change) for name in names)
     except FileNotFoundError as exc:
         lost = replace(blank, damage=f"{index.name} names {exc.filename}, which is not there")
         return Opened(lost, index, state, None)
@@ -190,7 +191,7 @@ def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Open
         file = part.file
         if file.damage:
             return replace(blank, damage=f"{file.path}: {file.damage}")
-        if part.inside is None or [each.location for each in file.state_dicts] != [()]:
+        if [each.location for each in file.state_dicts] != [()]:
             return replace(blank, opaque=f"{file.path}: {file.opaque or 'it is no state dict'}")
     names = {str(part.main.name): part.file.state_dicts[0] for part in parts}
     found = {key: name for name, state_dict in names.items() for key in state_dict.keys}
@@ -216,12 +217,12 @@ def _joined(blank: CheckpointFile, weight_map: dict[str, str], parts: tuple[Open
 
 
 def _sniffed(
-    file: BinaryIO, path: str, size: int, places: Collection[Location] | None
+    file: BinaryIO, path: str, size: int, places: Collection[Location] | None, *, change: bool
 ) -> tuple[CheckpointFile, Pickled | Header | None]:
     head = file.read(HEAD)
     blank = CheckpointFile(path, Format.OTHER, size)
     if head.startswith(b"PK"):
-        return torchfile.read_zip(file, blank, places)
+        return torchfile.read_zip(file, blank, places, change=change)
     if start := magic_end(head):
         return read_legacy(file, start, replace(blank, format=Format.LEGACY), places)
     if safetensors.looks_like(head, size):

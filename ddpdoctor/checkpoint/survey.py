@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ddpdoctor.checkpoint.contents import Entry, Item, Location, Optimizer, PickledModule, StateDict
@@ -26,6 +27,7 @@ OPTIMIZER = {"state", "param_groups"}
 NAMING = ("params", "param_names")  # of a group; the latter when it was made of named_parameters(), since torch 2.6
 FLAT_OPTIMIZER = tuple(f"{name}." for name in sorted(OPTIMIZER))  # of torch.distributed.checkpoint.state_dict
 MODULE = {"_parameters", "_modules", "_buffers"}
+AS_ENTRY = partial(tuple.__new__, Entry)  # Entry(*row), without a call in Python for each of many rows
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -57,7 +59,7 @@ def survey(root: Any, places: Collection[Location] | None = None) -> Survey:
             modules.append(PickledModule(location, value.kind))
             continue
         pairs = pairs_of(value)
-        if pairs and (names := _optimized(dict(_named(pairs)))):
+        if pairs and (names := _optimized(pairs)):
             optimizers.append(Optimizer(location, names))
         elif pairs and (state_dict := _dict_of_tensors(location, value, pairs)):
             dicts.append(state_dict)
@@ -100,7 +102,7 @@ def kind_of(value: Any) -> str:
 def _parts(value: Any, pairs: Sequence[tuple[Any, Any]] | None) -> Iterator[tuple[str | int, Any]]:
     """Yield what may hold a state dict further down; optimizers hold none."""
     if pairs is not None:
-        if not dict(_named(pairs)).keys() >= OPTIMIZER:
+        if not _is_optimizer(pairs):
             yield from ((key, part) for key, part in pairs if isinstance(key, (str, int)) and _is_container(part))
     elif isinstance(value, (list, tuple)):
         yield from ((index, part) for index, part in enumerate(value) if _is_container(part))
@@ -110,11 +112,16 @@ def _named(pairs: Sequence[tuple[Any, Any]]) -> Iterator[tuple[str, Any]]:
     return ((key, part) for key, part in pairs if isinstance(key, str))
 
 
-def _optimized(items: dict[str, Any]) -> tuple[str, ...]:
+def _is_optimizer(pairs: Sequence[tuple[Any, Any]]) -> bool:
+    return {key for key, _ in pairs if isinstance(key, str) and key in OPTIMIZER} == OPTIMIZER
+
+
+def _optimized(pairs: Sequence[tuple[Any, Any]]) -> tuple[str, ...]:
     """Return the names of parameters in the state of an optimizer, in both forms that torch.distributed writes."""
-    if not items.keys() >= OPTIMIZER:
-        flat = tuple(items) if items and all(key.startswith(FLAT_OPTIMIZER) for key in items) else ()
+    if not _is_optimizer(pairs):
+        flat = _flat(pairs)
         return flat if len({key.partition(".")[0] for key in flat}) > 1 else ()
+    items = dict(_named(pairs))
     names = [key for key, _ in _named(pairs_of(items["state"]) or [])]
     groups = items["param_groups"] if isinstance(items["param_groups"], list) else []
     for group in groups:
@@ -122,6 +129,13 @@ def _optimized(items: dict[str, Any]) -> tuple[str, ...]:
         listed = [items[name] for name in NAMING if isinstance(items.get(name), list)]
         names += [each for parameters in listed for each in parameters if isinstance(each, str)]
     return tuple(names)
+
+
+def _flat(pairs: Sequence[tuple[Any, Any]]) -> tuple[str, ...]:
+    """Return the names where all of them are of the flat form; most dicts have another one in front."""
+    if not all(key.startswith(FLAT_OPTIMIZER) for key, _ in _named(pairs)):
+        return ()
+    return tuple(dict.fromkeys(key for key, _ in _named(pairs)))
 
 
 def _is_container(value: Any) -> bool:
@@ -132,13 +146,14 @@ def _dict_of_tensors(location: Location, value: Any, pairs: Sequence[tuple[Any, 
     """Describe a dict as a state dict, if it has names and some tensor."""
     if not all(isinstance(key, str) for key, _ in pairs):
         return None
-    if len(dict(pairs)) < len(pairs):
+    if len({key for key, _ in pairs}) < len(pairs):
         raise UnreadableError(f"its pickle sets {_first_doubled(pairs)!r} twice in one dict")
-    described = [(key, part if type(part) is Tensor else tensor_of(part)) for key, part in pairs]
-    entries = tuple([Entry(key, *tensor) for key, tensor in described if tensor is not None])
+    tensors = [part if type(part) is Tensor else tensor_of(part) for _, part in pairs]
+    rows = ((pair[0], *tensor) for pair, tensor in zip(pairs, tensors, strict=True) if tensor is not None)
+    entries = tuple(map(AS_ENTRY, rows))
     if not entries:
         return None
-    rest = [pair for pair, (_, tensor) in zip(pairs, described, strict=True) if tensor is None]
+    rest = [pair for pair, tensor in zip(pairs, tensors, strict=True) if tensor is None]
     metadata = pairs_of(attributes_of(value).get("_metadata"))
     names = None if metadata is None else tuple(key for key, _ in metadata if isinstance(key, str))
     plain = tuple(key for key, part in rest if isinstance(part, PLAIN))

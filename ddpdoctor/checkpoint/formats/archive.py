@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 import zlib
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import BinaryIO, NamedTuple
 
 from ddpdoctor.checkpoint.formats.archive_end import END_SIZE, FULL, end_of
@@ -22,6 +24,11 @@ REFUSED = 0x2061  # bits of the flags: encrypted or a patch, by any method
 FOLDER = 0x10  # a bit of the attributes
 # Of a central entry: flags, method, CRC, sizes, lengths, disk, attributes, offset.
 HEADER = struct.Struct("<8xHH4xIIIHHHH2xII")
+NAME_LENGTH = struct.Struct("<28xH")
+LENGTHS = struct.Struct("<28xHHH")  # of name, extra fields and comment
+UNDECODED = "\ufffd"  # in a name whose bytes are no UTF-8
+BEHIND_HEAD = CENTRAL_SIZE.__add__
+MANY = 1 << 12  # records that are read at once
 FIELD = struct.Struct("<HH")  # of a header's extra fields: kind and length
 
 
@@ -45,21 +52,48 @@ class Record(NamedTuple):
 class Directory:
     """The central directory: where it starts, its bytes, where in them each record is told of, and its end.
 
-    ``sizes``, ``packed`` sizes and ``offsets`` are those of the records, in the order of ``entries``.
+    ``lengths`` of the names, ``sizes``, ``packed`` sizes and ``offsets`` are those of the records, in the order of
+    ``positions``.
     ``end`` are the last 22 bytes of the file and, before them, the locator of a zip64 directory where there is one.
     """
 
     start: int
     data: bytes
-    entries: dict[str, int]
+    positions: array[int]
+    lengths: array[int]
     sizes: Sequence[int]
     packed: Sequence[int]
     offsets: Sequence[int]
     end: bytes
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a record of this name."""
+        return self._position(name) is not None
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of the records, in their order."""
+        data = self.data
+        for at, length in zip(self.positions, self.lengths, strict=True):
+            yield str(data[at + CENTRAL_SIZE : at + CENTRAL_SIZE + length], "utf-8", "replace")
+
     def record(self, name: str) -> Record:
         """Return a record that is there."""
-        return _record(self.data, self.entries[name])
+        at = self._position(name)
+        if at is None:
+            raise KeyError(name)
+        return _record(self.data, at)
+
+    def _position(self, name: str) -> int | None:
+        """Return where a record is told of; of hundreds of thousands, few are ever asked for."""
+        if UNDECODED in name:
+            return next((at for each, at in zip(self.names(), self.positions, strict=True) if each == name), None)
+        wanted, found = name.encode(errors="surrogatepass"), 0
+        while (found := self.data.find(wanted, found + 1)) >= 0:
+            at = found - CENTRAL_SIZE
+            near = bisect_left(self.positions, at)
+            if self.positions[near : near + 1] == array("L", [at]) and _name(self.data, at) == name:
+                return at
+        return None
 
     @property
     def wide(self) -> bool:
@@ -79,36 +113,76 @@ def directory(file: BinaryIO, size: int) -> Directory:
         raise UnreadableError(f"its central directory takes {length} bytes")
     file.seek(start)
     data = file.read(length)
-    entries: dict[str, int] = {}
-    sizes, packed_sizes, offsets = array("Q"), array("Q"), array("Q")
-    position, count = 0, 0
-    while position + CENTRAL_SIZE <= len(data) and data.startswith(CENTRAL, position):
-        flags, method, _, packed, size, name, extra, comment, disk, attributes, offset = HEADER.unpack_from(
-            data, position
-        )
-        if FULL in (size, packed, offset):
-            _, offset, packed, size, *_ = _record(data, position)
-        name_at = position + CENTRAL_SIZE
-        last = str(data[name_at : name_at + name], "utf-8", "replace")
-        entries[last] = position
-        sizes.append(size)
-        packed_sizes.append(packed)
-        offsets.append(offset)
-        position, count = name_at + name + extra + comment, count + 1
-        if offset + LOCAL_SIZE + packed > start:
-            raise DamagedError(f"the record {last} ends behind the bytes that the file holds")
-        plain = method == DEFLATED or (method == STORED and packed == size)
-        if not plain or flags & REFUSED or disk or (attributes & FOLDER and not last.endswith("/")):
-            raise DamagedError(
-                f"the directory of the zip archive describes the record {last} in a way that torch refuses"
-            )
-    if position != len(data) or not entries:
+    positions, lengths, after = _positions(data)
+    sizes, packed, offsets = array("Q"), array("Q"), array("Q")
+    for first in range(0, len(positions), MANY):
+        for into, numbers in zip(
+            (sizes, packed, offsets), _described(data, positions[first : first + MANY], start), strict=True
+        ):
+            into.extend(numbers)
+    if after != len(data) or not positions:
         raise DamagedError("the central directory of the zip archive is broken")
-    if len(entries) < count:
+    if len({data[at : at + length] for at, length in zip(map(BEHIND_HEAD, positions), lengths, strict=True)}) < len(
+        positions
+    ):
         raise DamagedError("the central directory of the zip archive names a record twice")
-    if count != told:
-        raise DamagedError(f"the central directory of the zip archive has {count} records, its end says {told}")
-    return Directory(start, data, entries, sizes, packed_sizes, offsets, end)
+    if len(positions) != told:
+        raise DamagedError(
+            f"the central directory of the zip archive has {len(positions)} records, its end says {told}"
+        )
+    return Directory(start, data, positions, lengths, sizes, packed, offsets, end)
+
+
+def _positions(data: bytes) -> tuple[array[int], array[int], int]:
+    """Return where the records are told of, how long their names are, and where that ends."""
+    positions, lengths, at, last = array("L"), array("H"), 0, len(data) - CENTRAL_SIZE
+    while at <= last and data.startswith(CENTRAL, at):
+        positions.append(at)
+        name, extra, comment = LENGTHS.unpack_from(data, at)
+        lengths.append(name)
+        at += CENTRAL_SIZE + name + extra + comment
+    return positions, lengths, at
+
+
+def _described(data: bytes, positions: Sequence[int], start: int) -> tuple[Sequence[int], ...]:
+    """Return sizes, packed sizes and offsets of records, read at once; one by one where anything is unusual.
+
+    Raises:
+        DamagedError: a record is not in the file, or torch refuses what is told of it.
+    """
+    heads = b"".join([data[at : at + CENTRAL_SIZE] for at in positions])
+    columns = tuple(zip(*HEADER.iter_unpack(heads), strict=True))
+    flags, methods, _, packed, sizes, _, _, _, disks, attributes, offsets = columns
+    if (
+        set(methods) == {STORED}
+        and packed == sizes
+        and not any(disks)
+        and not any(each & REFUSED for each in set(flags))
+        and not any(each & FOLDER for each in set(attributes))
+        and max(sizes) < FULL
+        and max(offsets) < FULL
+        and max(map(add, offsets, packed)) + LOCAL_SIZE <= start
+    ):
+        return sizes, packed, offsets
+    return tuple(zip(*(_seen(data, at, start) for at in positions), strict=True))
+
+
+def _seen(data: bytes, at: int, start: int) -> tuple[int, int, int]:
+    flags, method, _, packed, size, _, _, _, disk, attributes, offset = HEADER.unpack_from(data, at)
+    if FULL in (size, packed, offset):
+        _, offset, packed, size, *_ = _record(data, at)
+    if offset + LOCAL_SIZE + packed > start:
+        raise DamagedError(f"the record {_name(data, at)} ends behind the bytes that the file holds")
+    plain = method == DEFLATED or (method == STORED and packed == size)
+    if not plain or flags & REFUSED or disk or (attributes & FOLDER and not _name(data, at).endswith("/")):
+        name = _name(data, at)
+        raise DamagedError(f"the directory of the zip archive describes the record {name} in a way that torch refuses")
+    return size, packed, offset
+
+
+def _name(data: bytes, at: int) -> str:
+    stop = at + CENTRAL_SIZE + NAME_LENGTH.unpack_from(data, at)[0]
+    return str(data[at + CENTRAL_SIZE : stop], "utf-8", "replace")
 
 
 def read(file: BinaryIO, record: Record) -> bytes:

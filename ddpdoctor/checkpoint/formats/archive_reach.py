@@ -41,12 +41,12 @@ def reach(file: BinaryIO, directory: Directory) -> None:
         DamagedError: it is not so.
     """
     pages = Pages(file.fileno())
-    records = sorted(zip(directory.offsets, directory.packed, directory.entries.values(), strict=True))
+    records = sorted(zip(directory.offsets, directory.packed, directory.positions, strict=True))
     stops = [*(record[0] for record in records[1:]), directory.start]
     for (offset, packed, entry), stop in zip(records, stops, strict=True):
         wrong = _wrong(pages, directory.data, entry, offset, packed, stop)
         if wrong:
-            name = next(name for name, at in directory.entries.items() if at == entry)
+            name = next(name for name, at in zip(directory.names(), directory.positions, strict=True) if at == entry)
             raise DamagedError(f"the record {name} {wrong}")
 
 

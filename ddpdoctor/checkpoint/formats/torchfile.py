@@ -47,19 +47,23 @@ class Pickled:
 
 
 def read_zip(
-    file: BinaryIO, blank: CheckpointFile, places: Collection[Location] | None = None
+    file: BinaryIO, blank: CheckpointFile, places: Collection[Location] | None = None, *, change: bool = False
 ) -> tuple[CheckpointFile, Pickled | None]:
-    """Read a zip archive; ``blank`` is what is known already, ``places`` where the state dicts are, if that is."""
+    """Read a zip archive; ``blank`` is what is known already, ``places`` where the state dicts are, if that is.
+
+    Its pickle is kept for a ``change`` alone.
+    """
     blank = replace(blank, format=Format.TORCH)
     try:
         directory = archive.directory(file, blank.size)
-        names = directory.entries
-        folder = next(iter(names)).partition("/")[0] + "/"  # torch takes that of the first record
-        if found := _other_archive(names, folder):
+        folder = next(directory.names()).partition("/")[0] + "/"  # torch takes that of the first record
+        if found := _other_archive(directory, folder):
             return replace(blank, format=found, globals=_names_in(file, directory, folder)), None
         record = directory.record(f"{folder}data.pkl")
         data = archive.read(file, record)
-        root, machine = interpret(data)
+        root, machine = interpret(data, placed=change)
+        pickled = Pickled(data, 0, machine, directory, record) if change else None
+        del data
         known = described(blank, machine, root, places)
         _check_notes(file, directory, folder)
         _check_storages(machine, directory, folder)
@@ -67,13 +71,13 @@ def read_zip(
         return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:
         return replace(blank, opaque=str(exc), globals=exc.names), None
-    return known, Pickled(data, 0, machine, directory, record)
+    return known, pickled
 
 
-def _other_archive(names: Collection[str], folder: str) -> Format | None:
+def _other_archive(names: archive.Directory, folder: str) -> Format | None:
     if f"{folder}archive_format" in names or "serialized_exported_program.json" in names:
         return Format.EXPORT
-    if f"{folder}constants.pkl" in names and any(name.startswith(f"{folder}code/") for name in names):
+    if f"{folder}constants.pkl" in names and any(name.startswith(f"{folder}code/") for name in names.names()):
         return Format.TORCHSCRIPT
     return None if f"{folder}data.pkl" in names else Format.ZIP
 
@@ -106,10 +110,10 @@ def described(
 
 def _check_notes(file: BinaryIO, directory: archive.Directory, folder: str) -> None:
     """See that torch reads the small records beside the pickle, without which it loads no file."""
-    if not {f"{folder}version", f"{folder}.data/version"} & directory.entries.keys():
+    if f"{folder}version" not in directory and f"{folder}.data/version" not in directory:
         raise DamagedError("the record version is missing, without which torch loads no archive")
     for name, is_right in NOTES.items():
-        if f"{folder}{name}" in directory.entries:
+        if f"{folder}{name}" in directory:
             found = archive.read(file, directory.record(f"{folder}{name}"))
             if not is_right(found):
                 raise DamagedError(f"the record {name} is {found[:SHOWN]!r}, with which torch loads no archive")
@@ -118,15 +122,19 @@ def _check_notes(file: BinaryIO, directory: archive.Directory, folder: str) -> N
 def _check_storages(machine: Machine, directory: archive.Directory, folder: str) -> None:
     """See that each storage of the pickle is in the archive, as long as its tensors need it."""
     front = f"{folder}data/"
-    lost = [key for key in machine.storages if front + key not in directory.entries]
-    if lost:
-        raise DamagedError(
-            f"{len(lost)} of {len(machine.storages)} tensors' data is not in the archive, the first is data/{lost[0]}"
-        )
     wanted = {storage: storage_bytes(storage) for storage in set(machine.storages.values())}
-    for name, size in zip(directory.entries, directory.sizes, strict=True):
-        key = name.removeprefix(front)
-        storage = machine.storages.get(key) if name != key else None
-        needed = wanted[storage] if storage else None
-        if needed is not None and needed != size:
-            raise DamagedError(f"the record data/{key} has {size} bytes, the tensors in it need {needed}")
+    met, wrong = 0, ""
+    for name, size in zip(directory.names(), directory.sizes, strict=True):
+        storage = machine.storages.get(name[len(front) :]) if name.startswith(front) else None
+        if storage is None:
+            continue
+        met += 1
+        needed = wanted[storage]
+        if needed is not None and needed != size and not wrong:
+            wrong = f"the record {name.removeprefix(folder)} has {size} bytes, the tensors in it need {needed}"
+    if met < len(machine.storages):
+        there = set(directory.names())
+        lost = [key for key in machine.storages if front + key not in there]
+        wrong = f"{len(lost)} of {met + len(lost)} tensors' data is not in the archive, the first is data/{lost[0]}"
+    if wrong:
+        raise DamagedError(wrong)

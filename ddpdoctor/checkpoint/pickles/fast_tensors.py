@@ -86,7 +86,7 @@ def _take_versions(machine: Machine, rows: list[tuple[bytes, ...]]) -> None:
         raise NotQuickError
     machine.skipped.update(name.source for name in names.values() if isinstance(name, Text))
     first = _see_numbers(machine, zip(word_put, dict_put, strict=True))
-    words = _words(word, list(itertools.accumulate(map(len, whole), initial=machine.at)))
+    words = _words(machine, word, whole)
     machine.runs.add(first, (_indices(word_put), words))
     made = {pair: Dict(((names[pair[0]], pair[1][0]),)) for pair in set(zip(got, number, strict=True))}
     dicts = map(made.__getitem__, zip(got, number, strict=True))
@@ -114,7 +114,7 @@ def _take(machine: Machine, rows: list[tuple[bytes, ...]]) -> None:
     machine.runs.add(first, spelled)  # of which a later one of this run can have the key
     names = spelled[1] if len(spelled[1]) == len(key) else _names(machine, key, shared, firsts)
     tensors = [_tensor(each, dtype) for each, (_, dtype) in zip(size, kinds, strict=True)]
-    words = _words(word, list(itertools.accumulate(map(len, whole), initial=machine.at)))
+    words = _words(machine, word, whole)
     machine.runs.add(first, spelled, (firsts, words), (_indices(put), tensors))
     machine.storages.update(zip(names, map(_storage, kinds, count), strict=True))
     machine.stack.extend(itertools.chain.from_iterable(zip(words, tensors, strict=True)))
@@ -154,12 +154,14 @@ def _names(machine: Machine, keys: Sequence[bytes], shared: Sequence[bytes], fir
     return names
 
 
-def _words(words: Sequence[bytes], starts: Sequence[int]) -> list[Text]:
+def _words(machine: Machine, words: Sequence[bytes], whole: Sequence[bytes]) -> Sequence[str]:
     try:
+        if not machine.placed:
+            return [str(word, "utf-8", "surrogatepass") for word in words]
         found = [Text(word, "utf-8", "surrogatepass") for word in words]
     except UnicodeDecodeError:
         raise NotQuickError from None
-    for new, start in zip(found, starts, strict=False):
+    for new, start in zip(found, itertools.accumulate(map(len, whole), initial=machine.at), strict=False):
         new.at = new.source = start
     return found
 

@@ -13,25 +13,28 @@ from ddpdoctor.checkpoint.pickles.values import Dict, Object, UnreadableError
 LONGEST_NUMBER = 1000  # decimal digits; their conversion takes quadratic time
 
 
-def interpret(data: bytes, at: int = 0, *, quick: bool = True) -> tuple[Any, Machine]:
+def interpret(data: bytes, at: int = 0, *, quick: bool = True, placed: bool = True) -> tuple[Any, Machine]:
     """Read the pickle that begins at a position; give its value, and the machine, which tells what it met, and the end.
 
-    ``quick`` reads tensors at once, by their usual sequence of opcodes; the value is the same.
+    ``quick`` reads tensors at once, by their usual sequence of opcodes; the value is the same. With ``placed``, each
+    string knows where it stands, as a change of it asks for.
 
     Raises:
         DamagedError: the data end within the pickle.
         UnreadableError: it is no pickle, or one that is not understood.
     """
-    machine = Machine(data, at, quick=quick)
+    machine = Machine(data, at, quick=quick, placed=placed)
     try:
         value = machine.run(HANDLERS)
     except NotQuickError:
-        return interpret(data, at, quick=False)
+        return interpret(data, at, quick=False, placed=placed)
     except UnreadableError as exc:
         exc.names = tuple(machine.names)
         raise
     machine.memo.clear()
     machine.runs.clear()
+    if not placed:
+        machine.data = b""  # megabytes that nobody asks for any more
     return value, machine
 
 

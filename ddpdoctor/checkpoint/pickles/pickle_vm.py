@@ -58,14 +58,16 @@ class Machine:
 
     ``names`` and ``storages`` are the globals and the storages that were met, in order; ``fetched`` the positions that
     fetch a string from the memo, each with the position that spells it out; ``frames`` the positions of frames.
-    With ``quick``, tensors are read by a shortcut, and ``skipped`` are the strings whose fetches it passed over.
+    With ``quick``, tensors are read by a shortcut, and ``skipped`` are the strings whose fetches it passed over; unless
+    ``placed``, their names are plain strings, which take a third of the memory of those that know where they stand.
     """
 
-    def __init__(self, data: bytes, at: int = 0, *, quick: bool = False) -> None:
+    def __init__(self, data: bytes, at: int = 0, *, quick: bool = False, placed: bool = True) -> None:
         """Prepare to read."""
         self.data = data
         self.at = at
         self.quick = quick
+        self.placed = placed
         self.names: dict[str, Name] = {}
         self.storages: dict[str, tuple[str, int]] = {}  # class and number of elements, by the key
         self.fetched: list[tuple[int, int]] = []

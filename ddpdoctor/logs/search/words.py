@@ -1,41 +1,53 @@
 """Which of thousands of literals a text holds, without a search for each of them.
 
-A literal of several words has words that stand in a text whole wherever the literal does; of the others a piece stands
-within some word. So the set of the text's words tells at once which few literals are worth a search.
+A text is cut into steps of four bytes. Wherever a literal stands in it, some of these steps lie wholly within the
+literal; which ones depends only on where the first of them begins, at one of the literal's first four bytes. So the set
+of the text's steps tells at once which few literals are worth a search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-IN_WORDS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
-BEGIN = 4  # bytes of a piece that are looked up
-APART = bytes(byte if byte in IN_WORDS else 32 for byte in range(256))
+STEP = 4
+SHORTEST = 2 * STEP - 1  # bytes: a shorter literal can stand where no step lies within it
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A literal at one of its four places among the steps; ``rest`` are the steps within it behind the first."""
+
+    literal: bytes
+    rest: frozenset[int]
 
 
 class LiteralIndex:
-    """Literals, found by their words."""
+    """Literals, found by the steps within them."""
 
     def __init__(self, literals: Iterable[bytes]) -> None:
-        """Take the literals; each is listed by its longest whole word, or by how its longest piece of one begins."""
-        self._by_word: dict[bytes, list[bytes]] = {}
-        self._by_begin: dict[bytes, list[bytes]] = {}
+        """Take the literals."""
+        self._by_step: dict[int, list[Placed]] = {}
         self._short: list[bytes] = []
         for literal in dict.fromkeys(literals):
-            pieces = literal.translate(APART).split(b" ")
-            word, piece = max(pieces[1:-1], key=len, default=b""), max(pieces, key=len)
-            if word:
-                self._by_word.setdefault(word, []).append(literal)
-            elif len(piece) >= BEGIN:
-                self._by_begin.setdefault(piece[:BEGIN], []).append(literal)
-            else:
+            if len(literal) < SHORTEST:
                 self._short.append(literal)
+                continue
+            for begin in range(STEP):
+                first, *rest = _steps(literal[begin : len(literal) - (len(literal) - begin) % STEP])
+                self._by_step.setdefault(first, []).append(Placed(literal, frozenset(rest)))
 
     def within(self, text: bytes) -> list[bytes]:
         """Return the literals that the text holds."""
-        words = set(text.translate(APART).split())
-        joined = b" ".join(words)
-        begins = {joined[at : at + BEGIN] for at in range(len(joined) - BEGIN + 1)}
-        found = [literal for word in words & self._by_word.keys() for literal in self._by_word[word]]
-        found += [literal for begin in begins & self._by_begin.keys() for literal in self._by_begin[begin]]
-        return [literal for literal in (*found, *self._short) if literal in text]
+        steps = set(_steps(text + bytes(-len(text) % STEP)))
+        likely = {
+            placed.literal
+            for step in steps & self._by_step.keys()
+            for placed in self._by_step[step]
+            if placed.rest <= steps
+        }
+        return [literal for literal in (*likely, *self._short) if literal in text]
+
+
+def _steps(text: bytes) -> list[int]:
+    return memoryview(text).cast("I").tolist()

@@ -80,6 +80,18 @@ class ThreadFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Crashed(Event):
+    """Made by the monitor: a process is gone, and native code had it end by a signal, called at the line ``site``.
+
+    ``said`` is what faulthandler calls it, as "Segmentation fault"; ``stack`` is that of the thread, innermost
+    first; ``stack[0]`` is the function that called into native code.
+    """
+
+    said: str
+    stack: tuple[Site, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncWorkDropped(Event):
     """A line has dropped the handle of an asynchronous collective so many times, without ever having used it."""
 

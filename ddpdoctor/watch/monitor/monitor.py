@@ -14,6 +14,7 @@ from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Ended, Event, Failed, Joined, PeerLost
 from ddpdoctor.watch.failure_explainer import Explainer
+from ddpdoctor.watch.monitor.crashes import crashes
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
@@ -61,6 +62,9 @@ class Monitor:
         for new in self._new_events():
             self._see(new)
         self._sort()
+        for each in self._followed.values():
+            for event in crashes(each):
+                self._tell(self._dispatcher.see_of(each.training, event))
         follow_those_that_rest(each for each in self._ranks.values() if each.rank >= 0)
         if any(each.is_explaining for each in self._ranks.values()):
             return  # it will say why the others wait

@@ -19,6 +19,9 @@ WITHIN = (
     "/torch/utils/_contextlib.py", "/contextlib.py",
 )  # fmt: skip
 JOINING = "init_process_group"
+WAIT = "Work.wait"
+"""Waiting for what async_op=True, isend or irecv has begun: the script calls it, and no function of torch is around."""
+HANDLES = "watch/rank/hooks/groups.py"  # whose frame is innermost then
 # Functions of frameworks in which a rank waits for the others by other means than torch's, and how users know them.
 RAY = "/ray/train/v2/_internal/execution/"
 OTHER_WAITS = {
@@ -31,7 +34,7 @@ CONSTRUCTED = {"__init__": "DistributedDataParallel()", "forward": "forward of D
 
 def operation_of(frames: tuple[Frame, ...]) -> str:
     """Return the name of the communication that a stack is inside of; empty when it is in none, or computes in one."""
-    name = ""
+    name = WAIT if frames and frames[0].function == "wait" and HANDLES in frames[0].file else ""
     for frame in frames:
         if in_backward(frame.file, frame.function):
             return "backward"

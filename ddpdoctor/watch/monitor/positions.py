@@ -19,7 +19,7 @@ from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Positio
 from ddpdoctor.watch.monitor.activity import WINDOW, Activity, follow, leave_out
 from ddpdoctor.watch.monitor.flight import pending
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
-from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
+from ddpdoctor.watch.monitor.operation import JOINING, WAIT, inner_function, operation_of
 from ddpdoctor.watch.monitor.pacing import Pacing
 from ddpdoctor.watch.monitor.questions import ask
 from ddpdoctor.watch.monitor.siblings import siblings
@@ -30,7 +30,7 @@ from ddpdoctor.watch.user_frames import is_users
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.watch.event_log import Reader
-    from ddpdoctor.watch.events import Pending
+    from ddpdoctor.watch.events import Communication, Pending
 
 PART = 0.9  # of --hang-after: what is followed from outside is looked at once a window
 
@@ -182,7 +182,7 @@ def _store(training: Training) -> int:
 def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) -> Position:
     now, store = known
     pid = each.reader.pid
-    frames, flight = look.second.get(pid, ()), look.flights.get(pid, ())
+    frames, flight, recent = look.second.get(pid, ()), look.flights.get(pid, ()), each.reader.communications()
     stack = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
     return Position(
         rank=each.rank,
@@ -193,13 +193,18 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         forwards=each.counters[event_log.FORWARDS],
         steps=each.counters[event_log.STEPS],
         site=stack[0] if stack else None,
-        operation=look.operation(pid) if doing is Doing.WAITING else "",
+        operation=_waits_in(look.operation(pid), recent) if doing is Doing.WAITING else "",
         function=inner_function(frames),
-        recent=each.reader.communications(),
+        recent=recent,
         pending=flight,
         stack=stack,
         awaited=awaited(pid, frames, store) if doing is Doing.STANDING else None,
     )
+
+
+def _waits_in(operation: str, recent: tuple[Communication, ...]) -> str:
+    """Return the communication, with what began it where that was an earlier call."""
+    return f"{WAIT} of {recent[-1].operation}" if operation == WAIT and recent else operation
 
 
 def _doing(each: Rank, look: Look, after: float) -> Doing:

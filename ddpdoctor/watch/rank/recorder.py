@@ -19,6 +19,7 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Event, Joined, Joining, Left, Started
 from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
+from ddpdoctor.watch.rank.crash_dump import CrashDump
 from ddpdoctor.watch.rank.data.draws import Draws
 from ddpdoctor.watch.rank.data.numberings import Numberings
 from ddpdoctor.watch.rank.data.passes import Feed
@@ -83,6 +84,7 @@ class Recorder:
         self.log: event_log.Writer | None = None
         self._writer: event_log.Writer | None = None
         self._answers: Answers | None = None
+        self._crash_dump: CrashDump | None = None
         self._complained = False
         self._numbers: dict[tuple[str, int], tuple[int, Callable[[], object]]] = {}
         self._counts: Counter[str] = Counter()
@@ -120,6 +122,7 @@ class Recorder:
 
     def _answer(self) -> None:
         self._answers = Answers(self.writer.base, self.trains)
+        self._crash_dump = CrashDump(self.writer.base.with_suffix(event_log.CRASH))
 
     def _trains_in(self, thread: int) -> None:
         if self._writer is not None:
@@ -246,14 +249,17 @@ class Recorder:
         """Write nothing any more."""
         self.active, self.log = False, None
         self.ledger.calls.end()
-        if self._answers is not None:
-            self._answers.end()
-            self._answers = None
+        self._end_answers()
+
+    def _end_answers(self) -> None:
+        for each in (self._answers, self._crash_dump):
+            if each is not None:
+                each.end()
+        self._answers = self._crash_dump = None
 
     def _forked(self) -> None:
-        if self._answers is not None:
-            self._answers.end()
-        self._writer, self.log, self._answers, self.rank = None, None, None, None
+        self._end_answers()
+        self._writer, self.log, self.rank = None, None, None
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
         self.ledger.calls.end()

@@ -98,7 +98,7 @@ def _pieces(path: str) -> Iterator[Piece]:
     folder = inside.record.name.removesuffix("data.pkl")
     root, _ = interpret(inside.data, inside.start, quick=False)
     with Path(path).open("rb") as file:
-        if f"{folder}byteorder" in inside.directory.entries:
+        if f"{folder}byteorder" in inside.directory:
             order = archive.read(file, inside.directory.record(f"{folder}byteorder"))
             if order != b"little":
                 raise BadTarget(f"{path} cannot become a safetensors file: its byte order is {order.decode()}")

@@ -52,7 +52,7 @@ def _appended(directory: Directory, record: Record, data: bytes, at: int) -> byt
         [directory.data[: record.entry], _central(entry, len(data), crc, at), directory.data[record.after :]]
     )
     start = at + len(local) + len(data)
-    return b"".join([local, data, central, _end(directory, len(directory.entries), len(central), start)])
+    return b"".join([local, data, central, _end(directory, len(directory.positions), len(central), start)])
 
 
 def _local(entry: bytes, data: bytes, crc: int) -> bytes:

@@ -51,7 +51,7 @@ OPERATIONS = {
 
 # What point-to-point functions give is waited for by the other side; a barrier has no result.
 NO_RESULT = {"send", "recv", "barrier", "monitored_barrier"}
-ASKS = ("wait", "is_completed", "is_success", "get_future", "get_future_result", "result", "synchronize",
+ASKS = ("is_completed", "is_success", "get_future", "get_future_result", "result", "synchronize",
         "block_current_stream", "exception", "boxed")  # fmt: skip
 
 
@@ -66,6 +66,7 @@ def hook(recorder: Recorder) -> list[Patch]:
         if hasattr(dist.ProcessGroup, method)
     ]
     patches += [patch(dist.Work, method, _asked(recorder)) for method in ASKS if hasattr(dist.Work, method)]
+    patches.append(patch(dist.Work, "wait", _waited(recorder)))
     for module in (dist, c10d):  # the package re-exports what the module defines
         patches.append(patch(module, "init_process_group", _joining(recorder)))
         patches.append(patch(module, "destroy_process_group", _leaving(recorder)))
@@ -104,6 +105,17 @@ def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., A
     return wrap
 
 
+def _waited(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def around(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:  # a name that the monitor finds in stacks
+            recorder.handles.touched(work)
+            return original(work, *args, **kwargs)
+
+        return wait
+
+    return around
+
+
 def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...], site: Site | None) -> None:
     recorder.failures.handles(sys.exc_info()[1])
     shapes = _shapes(args[0]) if args else ""
@@ -111,6 +123,8 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
         if len(args) > 2 and isinstance(args[2], int) and args[2]:  # noqa: PLR2004 - tensors, the other rank, the tag
             shapes += f", tag {args[2]}"
+    roots = [each.rootRank for each in args[1:] if hasattr(each, "rootRank")]
+    shapes += f", root {roots[0]}" if roots else ""
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
     recorder.models.communicated(operation, args, early=recorder.early)
     recorder.exchanges.communicated(operation, args, site)

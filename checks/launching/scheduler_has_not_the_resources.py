@@ -1,0 +1,71 @@
+"""The scheduler cannot give what the job asks for.
+
+## What happens
+
+The ranks are never started, or the launcher gives up waiting for them: Kubernetes leaves a pod Pending ("0/6 nodes are
+available: 2 Insufficient nvidia.com/gpu"), Ray's placement group or worker group is not made in time, Slurm refuses a
+step ("Invalid generic resource (gres) specification", "More processors requested than permitted"), Open MPI says that
+"there are not enough slots available". Where other pods of the same job run, they wait for this one.
+
+## How to be sure
+
+Compare what is asked for with what is free: `kubectl describe nodes`, `ray status`, `scontrol show job`, and the slots
+of the hostfile.
+
+## How to mend it
+
+Ask for what one host has, or have more of it; `--map-by :OVERSUBSCRIBE` and its like start ranks that share what there
+is.
+
+## Versions and sources
+
+Holds whatever the torch. Source: Kubernetes (kube-scheduler's FailedScheduling events), Ray 2.x (ray.train), Slurm 20
+to 25 (src/common/slurm_errno.c), Open MPI 3 to 5 (help-rmaps-base.txt).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP419", Severity.ERROR)
+
+
+@log_pattern(
+    r"(?P<pod>\b0/\d+ nodes are available: [^\n]{0,200}?Insufficient (?P<what>[\w./-]+))"
+    r"|(?P<group>The worker group startup timed out after [\d.]+ seconds waiting for \d+ workers)"
+    r"|(?P<placement>TimeoutError: Placement group creation timed out)"
+    r"|(?P<step>srun: error: Unable to create step for job \d+: (?:Invalid generic resource|More processors requested)"
+    r"[^\n]{0,80})"
+    r"|(?P<slots>There are not enough slots available in the system to satisfy the \d+)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say who cannot give what, and how it is looked at."""
+    kind = str(match.lastgroup if match.lastgroup != "what" else "pod")
+    said, command = WHO[kind]
+    yield Finding(
+        said.format(what=match["what"]),
+        (record.proof(match, "as much as is asked for"),),
+        Fix("ask for what there is, or wait for it: compare both", command=command),
+        record.place,
+    )
+
+
+WHO = {
+    "pod": (
+        "Kubernetes has no node with enough {what} for a pod of the job",
+        "kubectl describe nodes | grep -A8 'Allocated resources'; kubectl get pods -o wide",
+    ),
+    "group": ("Ray has not started the workers in time: the cluster has not what they ask for", "ray status"),
+    "placement": ("Ray's cluster has not what the placement group asks for", "ray status"),
+    "step": (
+        "Slurm refuses the step: it asks for more than the job was given",
+        "scontrol show job $SLURM_JOB_ID | grep -E 'TRES|NumCPUs|Gres'",
+    ),
+    "slots": (
+        "Open MPI has fewer slots than ranks",
+        "mpirun --host localhost:8 -np 8 python train.py   # as many slots as there are GPUs, in the hostfile as well",
+    ),
+}
