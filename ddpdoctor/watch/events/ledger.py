@@ -94,7 +94,7 @@ class StepFingerprinted(Event):
     that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
     a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
-    there are none.
+    there are none. ``loss`` is the sum of the losses that backward was given since then, as it was given them.
     """
 
     optimizer: int
@@ -118,6 +118,7 @@ class StepFingerprinted(Event):
     clips: tuple[Clip, ...] = ()
     divisors: tuple[float, ...] = ()
     used: tuple[Used, ...] = ()
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

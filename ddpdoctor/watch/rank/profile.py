@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Profiled
-from ddpdoctor.watch.rank.calls import Calls
+from ddpdoctor.watch.rank.calls import FEWEST, Calls
+from ddpdoctor.watch.rank.lines import Lines
 from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:
@@ -20,11 +21,15 @@ USUAL = 100  # iterations between two that DDP measures by itself
 
 @dataclass(slots=True)
 class Profile:
-    """So many steps of the only wrapped model of a process: nanoseconds of each; ``cost`` in seconds."""
+    """So many steps of the only wrapped model of a process: nanoseconds of each; ``cost`` in seconds.
+
+    Half as many that follow have their calls timed, which makes them longer.
+    """
 
     recorder: ProcessWithModels
     steps: int
     made: int = 0
+    told: int = 0
     began: int = 0
     cost: float = 0.0
     counts: tuple[int, int, int] = (0, 0, 0)
@@ -32,10 +37,11 @@ class Profile:
     exposed: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
     calls: Calls = field(init=False)
+    lines: Lines = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with no call timed."""
-        self.calls = Calls(self.recorder)
+        self.calls, self.lines = Calls(self.recorder), Lines(self.recorder)
 
     def stepped(self) -> bool:
         """Take note of the end of an optimizer's step; return whether that was the last to be measured."""
@@ -48,7 +54,11 @@ class Profile:
         if self.made == WARM:
             wrapper._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - torch's documented way to its statistics
             self.counts = model.forwards, model.synced, self.recorder.stopwatch.backwards
-            self.calls.begin()
+            self.lines.begin()
+        elif self.told:
+            if self.made - self.told == max(FEWEST, self.steps // 2):
+                self.ends()
+                return True
         elif self.made > WARM + 1:  # what DDP tells is of the iteration before
             told = wrapper._get_ddp_logging_data()  # noqa: SLF001 - as above
             hidden = int(told.get("backward_compute_comm_overlap_time", 0))
@@ -57,13 +67,25 @@ class Profile:
             self.exposed.append(max(0, int(told.get("backward_comm_time", 0)) - hidden))
             if len(self.total) == self.steps:
                 wrapper._set_ddp_runtime_logging_sample_rate(USUAL)  # noqa: SLF001 - as above
-                self.calls.end(self.made - WARM)
+                self.lines.end(self.made - WARM)
+                self.cost += self.lines.cost
                 self._tell(model, told)
-                return True
-        self.calls.step = self.made
+                self.told = self.made
+                self.calls.begin()
+                self.recorder.last_looks.append(self.ends)
+        self.calls.step = self.lines.step = self.made
         self.began = now()
         self.cost += time.perf_counter() - began
         return False
+
+    def ends(self) -> None:
+        """Tell the calls of the steps so far, once."""
+        self.calls.end(self.made - self.told)
+
+    def forget(self) -> None:
+        """Leave nothing behind in a child that was forked."""
+        self.calls.forget()
+        self.lines.forget()
 
     def _tell(self, model: Model, told: dict[str, Any]) -> None:
         steps = self.made - WARM

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.rank.model.fingerprints import is_dense
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.model.gradients import tensors_in
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MOST = 256  # communications of one step that are looked at
 RUNS = 8
+LOSSES = 64  # of one step: batches that are accumulated
 DEEP = 4  # operations from the end of a loss
 LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
 REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
@@ -53,6 +54,7 @@ class Window:
     caller: Callable[[], int]
     seen: list[Sent] = field(default_factory=list)
     divisors: set[float] = field(default_factory=set)
+    losses: list[Any] = field(default_factory=list)
 
     def communicated(
         self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
@@ -106,14 +108,39 @@ class Exchanges:
             window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
 
     def backward(self, given: Any) -> None:
-        """Take note of what a loss was divided by, before its gradients are computed."""
+        """Take note of a loss, on its device, and of what it was divided by, before its gradients are computed."""
         for loss in tensors_in(given):
+            copy = _copied(loss)
             for window in self.windows:
                 window.divisors.update(divisors(loss))
+                if copy is not None and len(window.losses) < LOSSES:
+                    window.losses.append(copy)
 
     def elements(self) -> int:
         """Return how many elements were sent so far."""
         return sum(elements for _, elements in self.sent.values())
+
+
+def is_captured() -> bool:
+    """Whether a CUDA graph is being made, in which nothing can be read."""
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def summed_losses(window: Window | None) -> float | None:
+    """Return the sum of the losses of a step, as backward was given them; None where there is none. This reads."""
+    import torch
+
+    if window is None or not window.losses:
+        return None
+    with torch.no_grad():
+        return float(torch.stack([each.to(window.losses[0].device) for each in window.losses]).sum())
+
+
+def _copied(loss: Any) -> Any:
+    """Return a loss in memory of its own, on its device, without waiting for it; None where it is no number."""
+    return fold(loss)[0] if is_dense(loss) and loss.numel() == 1 and not is_captured() else None
 
 
 def clock() -> int:
