@@ -60,6 +60,7 @@ from ._steps import STEADY, on_cpu
 AILMENT = Ailment("DDP906", Severity.NOTE)
 MUCH = 0.1  # of a step
 LEAST = 0.002  # seconds of a step
+MANY = 16  # calls of a step
 STARVED = 0.3  # of the time: beyond it, a call waits for a core
 SHOWN = 4  # ranks
 ALONE = ("Tensor.", "print", "logging")
@@ -99,7 +100,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
 def _share(training: Training, rank: RankSteps, call: TimedCall) -> tuple[float, str]:
     """Return the share of its time that a rank spends for a call, before the calls were timed, and in which line.
 
-    Of a function that the loop calls for it (a meter, a metric) the whole time counts: the loop can leave it out.
+    Of a function that the loop calls for many of them (a meter, a metric) the whole time counts: the loop can leave it
+    out.
     """
     told = training.by_rank(LinesSampled).get(rank.rank)
     found = [(0.0, "")]
@@ -107,7 +109,8 @@ def _share(training: Training, rank: RankSteps, call: TimedCall) -> tuple[float,
         part = share(told, line, rank) if told else 0.0
         if (line.inner_file, line.inner_line) == (call.file, call.line):
             found.append((part * line.most / max(1, line.nanoseconds), ""))
-        if (line.inner_file, line.inner_function) == (call.file, call.function) and line.function != call.function:
+        many = call.times >= MANY * max(1, call.steps) and line.function != call.function
+        if many and (line.inner_file, line.inner_function) == (call.file, call.function):
             found.append((part, f"{line.file}:{line.line}"))
     return max(found)
 

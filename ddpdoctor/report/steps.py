@@ -17,6 +17,7 @@ PARTS = {
 """The parts of a step, in the order in which they follow each other, and how they are called."""
 CALL = 0.0002  # seconds of a step: a shorter call is not worth a word
 CALLS = 3  # that are named
+BUSY = 0.3  # of the time: beyond it, most checks of speed say nothing
 LINE = 0.05  # of the time: a line that takes less has no row
 APART = 0.2  # of the time: ranks whose lines differ by so much are both told
 RAMP = "_.-=+*#"  # plain ASCII, as all text for a terminal
@@ -146,4 +147,9 @@ def _caveats(ranks: Sequence[tuple[int, Mapping[str, Any]]]) -> list[str]:
     starved = max(each["waited_for_a_core"] for _, each in ranks)
     if starved > 0.1:  # noqa: PLR2004 - a tenth
         said.append(f"Ranks waited for a core {starved:.0%} of the time: on a machine of their own they are faster.")
+    if starved > BUSY:
+        said.append(
+            "So it cannot be told on this machine what waiting for data, for other ranks and for communication costs; "
+            "the shares of lines that compute hold."
+        )
     return said

@@ -25,6 +25,8 @@ class Profiled(Event):
     ``hidden`` is communication while the backward computes, ``exposed`` what the backward waits for after that, both of
     the last backward before the step. ``total`` is from step to step. ``buckets`` are the bytes of DDP's buckets.
     ``forwards``, ``synced`` (those outside no_sync) and ``backwards`` are of a step, as ``cost``, in seconds, is.
+    ``largest`` are the bytes of the largest parameter. ``searches``: DDP looks for unused parameters; ``unused`` are
+    the bytes of those that it found in the step that had most.
     """
 
     model: int
@@ -36,6 +38,9 @@ class Profiled(Event):
     synced: float
     backwards: float
     cost: float
+    largest: int = 0
+    searches: bool = False
+    unused: int = 0
 
 
 class TimedCall(NamedTuple):

@@ -29,8 +29,11 @@ FIRST = (
     ("/torch/utils/checkpoint.py", "", "recomputed"),
     ("/torch/autograd/", "backward", "backward"),
     ("/torch/optim/", "", "optimizer"),
+    ("/torch/nn/parallel/distributed.py", "_post_forward", "graph searched"),
     ("/torch/nn/parallel/distributed.py", "forward", "forward"),
     ("/torch/utils/data/dataloader.py", "__iter__", "loader begun"),
+    ("/torch/utils/data/distributed.py", "__iter__", "loader begun"),
+    ("/torch/utils/data/sampler.py", "__iter__", "loader begun"),
     ("/torch/utils/data/dataloader.py", "__next__", "data"),
 )
 """What a call is for that holds others: the first of these that is in the stack counts."""

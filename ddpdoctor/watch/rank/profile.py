@@ -30,6 +30,7 @@ class Profile:
     steps: int
     made: int = 0
     told: int = 0
+    unused: int = 0
     began: int = 0
     cost: float = 0.0
     counts: tuple[int, int, int] = (0, 0, 0)
@@ -64,12 +65,13 @@ class Profile:
             hidden = int(told.get("backward_compute_comm_overlap_time", 0))
             self.total.append(end - self.began)
             self.hidden.append(hidden)
+            self.unused = max(self.unused, int(told.get("unused_parameter_size", 0)))
             self.exposed.append(max(0, int(told.get("backward_comm_time", 0)) - hidden))
             if len(self.total) == self.steps:
                 wrapper._set_ddp_runtime_logging_sample_rate(USUAL)  # noqa: SLF001 - as above
                 self.lines.end(self.made - WARM)
                 self.cost += self.lines.cost
-                self._tell(model, told)
+                self._tell(model, wrapper, told)
                 self.told = self.made
                 self.calls.begin()
                 self.recorder.last_looks.append(self.ends)
@@ -87,7 +89,7 @@ class Profile:
         self.calls.forget()
         self.lines.forget()
 
-    def _tell(self, model: Model, told: dict[str, Any]) -> None:
+    def _tell(self, model: Model, wrapper: Any, told: dict[str, Any]) -> None:
         steps = self.made - WARM
         buckets = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
         self.recorder.emit(
@@ -101,4 +103,7 @@ class Profile:
             synced=(model.synced - self.counts[1]) / steps,
             backwards=(self.recorder.stopwatch.backwards - self.counts[2]) / steps,
             cost=self.cost / steps,
+            largest=max((each.numel() * each.element_size() for each in wrapper.parameters()), default=0),
+            searches=bool(wrapper.find_unused_parameters) and not wrapper.static_graph,
+            unused=self.unused,
         )
