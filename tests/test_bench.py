@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpdoctor.bench import settings
-from ddpdoctor.bench.settings import ALONE, DDP, TOGETHER, Setting, Tried, Tuned, tune
+from ddpdoctor.bench.combined import combinations, pasted
+from ddpdoctor.bench.setting import ALONE, DDP, SETTINGS, TOGETHER, Setting
+from ddpdoctor.bench.settings import Tried, Tuned, tune
 from ddpdoctor.bench.spread import Spread, is_faster, is_slower, ratios, slowest
 from ddpdoctor.examine.target import Target
 from ddpdoctor.facets import NotRun
@@ -78,6 +80,41 @@ def test_only_what_changes_nothing_else_is_advised() -> None:
     assert "2 ranks do 2.00 times the work of one" in tuned_text(with_it)
 
 
+def test_what_goes_together_is_tried_together_with_the_best_bucket_size() -> None:
+    """The bucket size that was fastest by itself is in all of them; what was refused is in none."""
+    one = Spread(1.0, 1.0, 1.0)
+    slow = Spread(2.0, 2.0, 2.0)
+    tried = tuple(Tried(each, slow if each.name == "bucket_cap_mb=1" else one, one) for each in SETTINGS)
+    found = combinations(tried)
+    assert [each.name for each in found if each.is_free] == ["bucket_cap_mb=5, gradient_as_bucket_view=True"]
+    assert not any("bucket_cap_mb=1," in each.name for each in found)
+    assert "find_unused_parameters=True, static_graph=True" in [each.name for each in found]
+    refused = tuple(
+        Tried(each.setting, why_not="no") if each.setting.name == "bf16_compress_hook" else each for each in tried
+    )
+    assert not any("bf16" in each.name for each in combinations(refused))
+    everything = "\n".join(pasted(max(found, key=lambda each: len(each.given))))
+    compile(everything, "pasted", "exec")
+    assert "static_graph=True" in everything
+    assert "default_hooks.bf16_compress_hook" in everything
+    assert "model.no_sync()" in everything
+
+
+def test_the_fastest_is_told_where_it_asks_something_of_the_training() -> None:
+    """Beside the best that asks nothing, with the lines to paste; not where that is about as fast."""
+    base, fast, faster = Spread(1.0, 1.0, 1.0), Spread(0.7, 0.7, 0.7), Spread(0.5, 0.5, 0.5)
+    names = (ALONE, TOGETHER, DDP, "find_unused_parameters=True", "no_sync, 4 batches a step")
+    tried = tuple(Tried(Setting(name, ranks=1 if name == ALONE else None), base, base) for name in names)
+    free = Tried(Setting("bucket_cap_mb=5", (("bucket_cap_mb", 5),), is_free=True), fast, fast)
+    asks = Setting("static_graph=True", (("static_graph", True),))
+
+    told = tuned_text(Tuned(2, 100, 4, (*tried, free, Tried(asks, faster, faster))))
+    assert "Best here: DistributedDataParallel(model, bucket_cap_mb=5), 30% faster" in told
+    assert "Fastest of all, where the training takes it (static_graph=True), 50% faster" in told
+    assert "  model = DistributedDataParallel(model, static_graph=True)" in told
+    assert "Fastest" not in tuned_text(Tuned(2, 100, 4, (*tried, free, Tried(asks, fast, fast))))
+
+
 def test_the_parts_of_a_batch_are_told_from_noise() -> None:
     """What ranks lose to each other and to the exchange; nothing where rounds contradict each other."""
 
@@ -127,10 +164,12 @@ def test_a_model_is_trained_with_each_setting(jobs: Jobs, script: Script, monkey
 
     absent = [each.setting.name for each in found.tried if each.seconds is None]
     assert absent in (["DataParallel"], ["bf16_compress_hook", "DataParallel"])
+    alone = {each.name for each in SETTINGS}
+    assert any(each.setting.name not in alone and each.setting.is_free for each in found.tried), "some go together"
     assert found.parts is not None
     assert all(each.why_not for each in found.tried if each.seconds is None)
     assert (found.size, found.batch) == (4 * (8 * 8 + 8 + 8 * 2 + 2), 4)
-    assert len(said) == len(settings.SETTINGS)
+    assert len(said) == len(found.tried), "each once, and DDP once more instead of DataParallel"
 
 
 def test_a_model_that_does_not_train_under_ddp_is_said_to(jobs: Jobs, script: Script) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ddpdoctor.findings import Report
-from ddpdoctor.report.html.curves import LINE, MOST, add_curves
+from ddpdoctor.report.html.curves import LINE, LOSSES, MOST, add_curves
 from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.html.pictures import COLUMNS, LEFT, ROWS, WIDTH, add_pictures, rows
 from ddpdoctor.report.steps import PARTS
@@ -118,6 +118,50 @@ def test_a_browser_draws_all_bars(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.count("<rect") == 2 * len(PARTS)
     assert "Refused" not in done.stderr
+
+
+def profile(ranks: int, *, slow: int = -1) -> dict[str, Any]:
+    """Return what was measured of so many ranks, of which one spends half of its time in a line of its own."""
+
+    def line(kind: str, number: int, share: float) -> dict[str, Any]:
+        inner = {"file": "/home/me/meter.py", "line": 7, "function": "update", "share": share}
+        return {"kind": kind, "file": "/home/me/train.py", "line": number, "share": share, "inner": inner}
+
+    own = [line("checkpoint written", 30, 0.5)]
+    return {
+        str(rank): {"lines": [line("backward", 20, 0.4), line("", 21, 0.04), *(own if rank == slow else ())]}
+        for rank in range(ranks)
+    }
+
+
+def test_each_line_of_the_loop_has_a_row_with_its_share_on_each_rank() -> None:
+    """Of many ranks the least, the most, and on which one; what takes next to nothing has no row."""
+    page = as_page(Report(()), {"profile": profile(2, slow=1)})
+    assert "Which lines the time goes to" in page
+    (body,) = re.findall(r"<tbody>(.*?)</tbody>", page)
+    rows = [re.sub(r"<[^>]+>", " ", row).split() for row in body.split("</tr>") if row]
+    assert rows[0][:3] == ["0%", "50%", "/home/me/train.py:30"]
+    assert rows[1][:3] == ["40%", "40%", "/home/me/train.py:20"]
+    assert len(rows) == 2
+    many = as_page(Report(()), {"profile": profile(1024, slow=777)})
+    (body,) = re.findall(r"<tbody>(.*?)</tbody>", many)
+    assert re.sub(r"<[^>]+>", " ", body).split()[:3] == ["0%", "50%", "777"]
+    assert "Which lines" not in as_page(Report(()), {"profile": {}})
+
+
+def test_losses_are_drawn_where_ranks_went_apart_and_only_there() -> None:
+    """Of ranks that agree each has its own batches: their losses differ, and say nothing."""
+    apart, alike = norms({0: [1.0, 2.0], 1: [1.0, 3.0]}), norms({0: [1.0], 1: [1.0]}, "gradients", "weights")
+    for each in (apart, alike):
+        for curves in each["ranks"].values():
+            curves["losses"] = [-0.5, None][: len(curves["weights"])]
+    root = ET.Element("main")
+    add_curves(root, [alike])
+    assert len(root) == 0
+    add_curves(root, [apart])
+    assert [each.text for each in root.iter("h3")][-1] == LOSSES
+    lowest = next(each.text for each in list(root.iter("svg"))[-1].iter("text") if each.attrib.get("class") == "left")
+    assert lowest == "-0.5", "a loss can be negative"
 
 
 def norms(ranks: dict[int, list[float]], *equal: str) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
 import os
+import threading
 import weakref
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from helpers import CHECKS, FIXTURES, Command, Run, Script
@@ -17,13 +20,28 @@ from ddpdoctor.watch.anatomy import steps_data
 from ddpdoctor.watch.blocks import MOST, STEPS, Block, Spans
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import BLOCKS, Reader, Writer
-from ddpdoctor.watch.events import CallsTimed, EpochStarted, Joined, Profiled, RankSteps, Site, StepsTimed, TimedCall
+from ddpdoctor.watch.events import (
+    CallsTimed,
+    EpochStarted,
+    Joined,
+    LinesSampled,
+    Profiled,
+    RankSteps,
+    SampledLine,
+    Site,
+    StepsTimed,
+    TimedCall,
+)
+from ddpdoctor.watch.monitor.cores import throttled
+from ddpdoctor.watch.rank.lines import Lines, Sampled, by_line
 from ddpdoctor.watch.rank.model.pace import Pace
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from ddpdoctor.watch.rank.lines import Line
 
 MILLISECOND = 1_000_000
 LOOP = Site("/home/me/train.py", 12, "main")
@@ -328,3 +346,171 @@ def test_steps_that_get_slower_show_it() -> None:
     assert "first to last step" in lines
     assert "__________##########" in lines
     assert "first to last" not in "\n".join(steps_lines(steps_data([rank(0, like(FAST))]), {}))
+
+
+def stack(*lines: int, file: str = "/home/me/train.py") -> tuple[Line, ...]:
+    """Return frames of a script, outermost first; the function of each has the place of its frame as its name."""
+    return tuple((file, line, f"f{at}") for at, line in enumerate(lines))
+
+
+def sampled(clock: int, *, processor: int | None = None, steps: int = 20) -> Sampled:
+    """Return so many milliseconds in so many steps."""
+    worked = clock if processor is None else processor
+    return Sampled(clock * MILLISECOND, worked * MILLISECOND, set(range(steps)))
+
+
+def test_lines_are_those_of_the_loop_with_the_line_they_spend_most_in() -> None:
+    """However many functions lie around the loop, and below its lines."""
+    told = by_line(
+        {
+            ("", stack(90, 40, 12, 3)): sampled(30),
+            ("", stack(90, 40, 12, 4)): sampled(50),
+            ("backward", stack(90, 40, 13)): sampled(60),
+            ("data", stack(90, 40, 11, 7)): sampled(40),
+        }
+    )
+    assert [(each.kind, each.line, each.nanoseconds // MILLISECOND) for each in told] == [
+        ("", 12, 80),
+        ("backward", 13, 60),
+        ("data", 11, 40),
+    ]
+    assert (told[0].inner_line, told[0].most // MILLISECOND) == (4, 50)
+
+
+@given(st.dictionaries(st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple), st.integers(0, 50), min_size=1))
+def test_the_lines_of_a_loop_lose_little_of_the_time(stacks: dict[tuple[int, ...], int]) -> None:
+    """Whatever the stacks are, no time is counted twice, and a loop without many lines is told as a whole."""
+    told = by_line({("", stack(*lines)): sampled(clock) for lines, clock in stacks.items()})
+    whole = sum(stacks.values())
+    found = sum(each.nanoseconds for each in told) // MILLISECOND
+    assert 0.9**4 * whole - 1 <= found <= whole
+    assert all(each.most <= each.nanoseconds for each in told)
+
+
+def test_a_sampler_says_what_a_line_does() -> None:
+    """Of a running thread: what torch, or Python, does there, and the user's lines; it ends with its window."""
+
+    class Told:
+        """What a rank would write to."""
+
+        log = object()
+        events: ClassVar[list[dict[str, Any]]] = []
+
+        def emit(self, _: type, **values: Any) -> None:
+            self.events.append(values)
+
+    before = len(gc.callbacks)
+    lines = Lines(Told())  # type: ignore[arg-type]  # all that it asks of a rank
+    lines.begin()
+    for step in range(8):
+        lines.step = step
+        gc.collect()
+        copies = copy.deepcopy({number: [number] for number in range(4000)})
+    lines.end(8)
+    assert len(copies) == 4000
+    assert len(gc.callbacks) == before
+    assert not [each for each in threading.enumerate() if each.name == "ddpdoctor-lines"]
+    (event,) = Told.events
+    kinds = {each.kind: each for each in event["sampled"]}
+    assert {"copied", "garbage collected"} <= set(kinds)
+    assert kinds["garbage collected"].steps == 8
+    assert sum(each.nanoseconds for each in event["sampled"]) <= event["nanoseconds"]
+
+
+def looked(kind: str, part: float, *, processor: float = 1.0, steps: int = 50, **ranks: Any) -> list[str]:
+    """Return what is found where a line of rank 0 takes a part of its time, in steps of 20 ms."""
+    dispatcher = Dispatcher(CHECKS)
+    for number in (0, 1):
+        told: dict[str, Any] = {"pid": 100 + number, "time": 1.0, "rank": number}
+        list(dispatcher.see(Joined(**told, world_size=2, backend="gloo")))
+        given_profile: dict[str, Any] = {
+            "exposed": (0,), "hidden": (0,), "buckets": (), "cost": 0.0, "model": 0, "forwards": 1.0, "synced": 1.0,
+            "backwards": 1.0, "searches": True, **ranks.get("profile", {}),
+        }  # fmt: skip
+        list(dispatcher.see(Profiled(**told, total=(20 * MILLISECOND,) * 50, **given_profile)))
+        whole = 1000 * MILLISECOND
+        line = SampledLine(
+            kind, LOOP.file, 12, "main", int(part * whole), int(part * processor * whole), steps,
+            LOOP.file, 3, "helper", int(part * whole),
+        )  # fmt: skip
+        list(dispatcher.see(LinesSampled(**told, steps=50, nanoseconds=whole, processor=whole, sampled=(line,))))
+    facts = {name: value for name, value in ranks.items() if name != "profile"}
+    event = StepsTimed(pid=0, time=2.0, ranks=tuple(rank(number, like(FAST), **facts) for number in (0, 1)))
+    found = dispatcher.see_of(next(iter(dispatcher.trainings)), event)
+    assert not dispatcher.crashes
+    return [f"{each.check.slug}: {each.finding.message}" for each in found]
+
+
+def test_work_that_each_step_does_needlessly_is_named_with_its_share() -> None:
+    """Once in many steps it is nobody's fault; on a busy machine what the thread computes counts."""
+    said = "needless-work-in-step: /home/me/train.py:3 writes a checkpoint in each step: 8.0 of 20.0 ms, 40%"
+    assert looked("checkpoint written", 0.4) == [said]
+    assert looked("checkpoint written", 0.4, starved=0.8) == [said], "it computes as much"
+    assert looked("checkpoint written", 0.4, starved=0.8, processor=0.1) == [], "it waits, as all do on this machine"
+    assert looked("checkpoint written", 0.4, steps=10) == []
+    assert looked("checkpoint written", 0.1) == []
+    assert looked("", 0.9) == looked("module called", 0.9) == [], "the user's own code is not judged"
+
+
+def test_a_search_for_parameters_that_are_all_used_is_measured() -> None:
+    """It is no fault where one step of 50 had an unused parameter, where nothing is searched, or it costs little."""
+    (said,) = looked("graph searched", 0.15)
+    assert said.endswith("and there are none: 3.0 of 20.0 ms, 15%")
+    assert looked("graph searched", 0.15, profile={"unused": 4}) == []
+    assert looked("graph searched", 0.15, profile={"searches": False}) == []
+    assert looked("graph searched", 0.03) == looked("graph searched", 0.15, steps=4) == []
+    assert looked("graph searched", 0.15, starved=0.8, processor=0.1) == []
+    assert looked("graph searched", 0.15, device="cuda") == []
+
+
+def buckets(*sizes: int, exposed: float = 8, largest: int = 0, **facts: Any) -> list[str]:
+    """Return what is said of these buckets, where the backward waits so many of 20 ms for them."""
+    values = (int(exposed * MILLISECOND),) * 50
+    profile = {"exposed": values, "hidden": (0,) * 50, "buckets": sizes, "largest": largest, "searches": False}
+    found = looked("", 0.0, profile=profile, **facts)
+    return [each for each in found if each.startswith("bucket-size-unfit")]
+
+
+def test_buckets_that_are_far_too_small_or_hold_everything_are_told() -> None:
+    """As DDP makes them by default they are right, whatever the backward waits; so is one that holds one parameter."""
+    mib = 1 << 20
+    assert "gradients travel in 40 buckets of 20.0 KiB on average" in buckets(*(20 * 1024,) * 40)[0]
+    assert "98% of all gradients are in one bucket" in buckets(200 * mib, 4 * mib)[0]
+    assert buckets(mib, *(25 * mib,) * 8) == buckets(300 * 1024) == []
+    assert buckets(200 * mib, 4 * mib, largest=190 * mib) == []
+    assert buckets(*(20 * 1024,) * 40, exposed=1) == []
+    assert buckets(*(20 * 1024,) * 40, starved=0.5) == []
+
+
+def test_a_rank_that_something_keeps_from_its_cores_is_told_with_what_it_is() -> None:
+    """By a quota, or by who computes on the cores that it is bound to; not where all ranks wait for cores."""
+    late = FAST | {"forward": 20, "backward": 6}
+
+    def said(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+        return found(rank(0, like(FAST), **theirs), rank(1, like(late), **mine))
+
+    slug = "one-rank-lacks-a-core"
+    hog = (("python", 4711, 0.6),)
+    assert slug in said({"throttled": 0.5, "starved": 0.5}, {})
+    assert slug in said({"starved": 0.6, "beside": hog}, {})
+    assert slug not in said({"throttled": 0.5, "starved": 0.5}, {"throttled": 0.5})
+    assert slug not in said({"starved": 0.6, "beside": hog}, {"starved": 0.6, "beside": hog})
+    assert slug not in said({"starved": 0.6}, {}), "nobody knows what keeps it"
+    assert slug not in found(rank(0, like(FAST), throttled=0.5), rank(1, like(FAST))), "nobody waits for it"
+
+
+def test_what_a_quota_takes_is_read_from_both_kinds_of_cgroups(tmp_path: Path) -> None:
+    """Of the process' own group, or one above it, wherever it is mounted."""
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "7").mkdir(parents=True)
+    for folder, text in (
+        ("cpu/pod/a", "nr_throttled 3\nthrottled_time 2500000000\n"),
+        ("pod", "throttled_usec 500000\n"),
+    ):
+        (groups / folder).mkdir(parents=True)
+        (groups / folder / "cpu.stat").write_text(text)
+    (proc / "7" / "cgroup").write_text("3:cpu,cpuacct:/pod/a\n0::/\n")
+    assert throttled(7, proc, groups) == 2.5
+    (proc / "7" / "cgroup").write_text("0::/pod/b\n")
+    assert throttled(7, proc, groups) == 0.5
+    assert throttled(8, proc, groups) == 0.0

@@ -82,6 +82,20 @@ def behind(event: StepsTimed, part: str) -> Behind | None:
     return Behind(rank, excess * total_seconds, excess, waited * total_seconds)
 
 
+def last_in(event: StepsTimed) -> RankSteps | None:
+    """Find the rank that takes longest for what is its own in nearly every step, while the others wait in backward."""
+    if len(event.ranks) < 2 or len({each.per for each in event.ranks}) > 1:  # noqa: PLR2004 - nobody to wait for
+        return None
+    worst = max(event.ranks, key=lambda each: middle(each, "own"))
+    others = [{span.number: span for span in each.spans} for each in event.ranks if each is not worst]
+    last = [
+        all(span.own > other[span.number].own and span.backward < other[span.number].backward for other in others)
+        for span in worst.spans
+        if all(span.number in other for other in others)
+    ]
+    return worst if last and sum(last) >= STEADY * len(last) else None
+
+
 def exposed(measured: Mapping[int, Profiled]) -> list[float]:
     """Return for each measured step the seconds that the rank waited which waited least."""
     return [min(each) / 1e9 for each in zip(*(each.exposed for each in measured.values()), strict=False)]

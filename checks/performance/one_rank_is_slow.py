@@ -10,7 +10,8 @@ or writes within the step; longer sequences; fewer cores than the others have; a
 `ddpdoctor run --profile 50 -- COMMAND`: the rank's forward, optimizer or the rest of its step is longer, and the
 others' backward is longer by as much. ddpdoctor finds it where that is more than a fifth of the step and 5 ms, of the
 same rank in nearly all of 40 steps or more; and not where that rank's wait for a core explains it: on a loaded machine
-nothing can be told. Where kernels run on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
+nothing can be told, unless the rank computes so much more (with `--profile`, which names the line). Where kernels run
+on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
 
 ## How to mend it
 
@@ -27,9 +28,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, RankSteps, Severity, StepsTimed, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    LinesSampled,
+    Place,
+    RankSteps,
+    Severity,
+    StepsTimed,
+    Training,
+    watch,
+)
 
-from ._steps import LARGE, behind, middle, on_cpu, seen
+from ._lines import more_than_others, seen as seen_line
+from ._steps import LARGE, Behind, behind, middle, on_cpu, seen
 
 AILMENT = Ailment("DDP904", Severity.NOTE)
 SHOWN = 4  # ranks
@@ -37,7 +51,7 @@ PARTS = {"forward": "forward", "optimizer": "the optimizer's step", "rest": "the
 
 
 @watch(StepsTimed)
-def while_training(event: StepsTimed) -> Iterator[Finding]:
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for the rank that the others wait for, in step after step, and for what is its own."""
     on_cpu(event)
     late = behind(event, "own")
@@ -45,8 +59,10 @@ def while_training(event: StepsTimed) -> Iterator[Finding]:
         return
     others = [each for each in event.ranks if each is not late.rank]
     fewer = late.rank.cpus < min(each.cpus for each in others)
-    if not fewer and late.share - late.rank.starved < LARGE:
+    if not fewer and max(late.share - late.rank.starved, _computes_more(training, late.rank, others)) < LARGE:
         return  # another process may have had its core
+    line = more_than_others(training, late.rank.rank)
+    told = training.by_rank(LinesSampled).get(late.rank.rank)
     excess = {part: middle(late.rank, part) - statistics.median(middle(each, part) for each in others)
               for part in PARTS}  # fmt: skip
     part = max(excess, key=lambda each: excess[each])
@@ -59,9 +75,11 @@ def while_training(event: StepsTimed) -> Iterator[Finding]:
             *(seen(each, "backward", "backward, with its wait for the others,")
               for each in (late.rank, *others[: SHOWN - 1])),
             *_own(late.rank, others),
+            *([seen_line(late.rank.rank, told, line)] if line and told else []),
         ),
-        _fix(late.rank, part, fewer=fewer),
-        Place(rank=late.rank.rank),
+        _fix(late, part, fewer=fewer),
+        Place(rank=late.rank.rank) if line is None else
+        Place(rank=late.rank.rank, file=line.inner_file, line=line.inner_line),
     )  # fmt: skip
 
 
@@ -76,9 +94,25 @@ def _own(rank: RankSteps, others: list[RankSteps]) -> Iterator[Evidence]:
             yield Evidence(f"{what}: {mine}", f"{said}, as the others", f"rank {rank.rank}")
 
 
-def _fix(rank: RankSteps, part: str, *, fewer: bool) -> Fix:
+def _computes_more(training: Training, rank: RankSteps, others: list[RankSteps]) -> float:
+    """Return what share of its computing a rank does beside backward that the others do not; 0 if not looked at."""
+    told = training.by_rank(LinesSampled)
+    if any(each.rank not in told for each in (rank, *others)):
+        return 0.0
+    own = {
+        each.rank: sum(line.processor for line in told[each.rank].sampled if line.kind not in {"backward", "data"})
+        / told[each.rank].steps
+        for each in (rank, *others)
+    }
+    whole = told[rank.rank].processor / told[rank.rank].steps
+    return (own[rank.rank] - max(own[each.rank] for each in others)) / max(1.0, whole)
+
+
+def _fix(late: Behind, part: str, *, fewer: bool) -> Fix:
+    number, total = late.rank.rank, 1e3 * middle(late.rank, "total")
+    then = f"a step is about {total - 1e3 * late.seconds:.0f} instead of {total:.0f} ms where it is as fast as they"
     if fewer:
-        return Fix(f"give rank {rank.rank} as many cores as the others have (taskset, numactl, --cpus-per-task)")
+        return Fix(f"give rank {number} as many cores as the others (taskset, numactl, --cpus-per-task): {then}")
     if part == "forward":
-        return Fix("make the batches of all ranks alike: bucket samples by length, and shuffle with one seed")
-    return Fix(f"take what rank {rank.rank} alone does out of the step, or do it every hundredth time")
+        return Fix(f"make all ranks' batches alike: bucket samples by length, and shuffle with one seed: {then}")
+    return Fix(f"take what rank {number} alone does out of the step, or do it every hundredth time: {then}")

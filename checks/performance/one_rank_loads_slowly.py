@@ -28,7 +28,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
-from ._steps import LARGE, behind, on_cpu, seen
+from ._lines import of_kind, seen as seen_line
+from ._steps import LARGE, behind, middle, on_cpu, seen
 
 AILMENT = Ailment("DDP903", Severity.NOTE)
 SHOWN = 4  # ranks
@@ -42,6 +43,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     if late is None or late.share - late.rank.starved < LARGE:
         return
     others = [each for each in event.ranks if each is not late.rank][: SHOWN - 1]
+    total = 1e3 * middle(late.rank, "total")
+    then = total - 1e3 * late.seconds
     passes = training.of(EpochStarted, training=True, rank=late.rank.rank)
     yield Finding(
         f"rank {late.rank.rank} waits for its data {1e3 * late.seconds:.0f} ms a step longer than the others, which "
@@ -50,10 +53,11 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             seen(late.rank, "data", "waits for data", "as the other ranks"),
             *(seen(each, "data", "waits for data") for each in others),
             *(seen(each, "backward", "backward, with its wait for the others,") for each in (late.rank, *others)),
+            *(seen_line(*each) for each in of_kind(training, ("data",)) if each[0] == late.rank.rank),
         ),
         Fix(
             f"find out what rank {late.rank.rank} reads that the others do not: its files, its disk, the sizes of its "
-            "samples"
+            f"samples; as fast as the others it makes a step of about {then:.0f} instead of {total:.0f} ms"
         ),
         place(passes[-1].site if passes else None, rank=late.rank.rank),
     )

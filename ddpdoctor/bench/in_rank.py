@@ -165,7 +165,8 @@ def steps(target: Target, batch_target: Target, setting: dict[str, Any], seconds
     """Train for about so many seconds; return the seconds of a step, the bytes of all parameters, the batch size.
 
     ``setting`` holds the arguments of DDP; ``hook`` a communication hook, ``accumulate`` how many batches a step has,
-    and ``bare`` that the model is not wrapped.
+    and ``bare`` that the model is not wrapped. ``data_parallel``: DataParallel, one process over as many GPUs as there
+    are, with a batch of that many ranks, so that the seconds are those of a rank's batch under DDP.
     """
     import torch.distributed as dist
 
@@ -175,12 +176,18 @@ def steps(target: Target, batch_target: Target, setting: dict[str, Any], seconds
 
     options = dict(setting)
     hook, accumulate, bare = options.pop("hook", None), options.pop("accumulate", 1), options.pop("bare", False)
+    over_gpus = options.pop("data_parallel", False)
     model, _ = build_model(target)
     batch = build_batch(batch_target, model)
     first = plain_step(model, batch)
     if first.trouble is not None:
         raise RuntimeError(f"the model takes no step with this batch: {first.trouble}")
-    wrapped = None if bare else wrap(model, options)
+    if over_gpus:
+        model, batch = _over_gpus(model, batch)
+        first = plain_step(model, batch)
+        if first.trouble is not None:
+            raise RuntimeError(f"the model takes no step under DataParallel: {first.trouble}")
+    wrapped = None if bare or over_gpus else wrap(model, options)
     if hook is not None and wrapped is not None:
         wrapped.register_comm_hook(None, _hook(hook))
 
@@ -199,6 +206,22 @@ def steps(target: Target, batch_target: Target, setting: dict[str, Any], seconds
     dist.broadcast_object_list(count)
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return _seconds(step, count[0]) / accumulate, size, batch_size(batch) or 0
+
+
+def _over_gpus(model: Any, batch: Any) -> tuple[Any, Any]:
+    """Return the model under DataParallel on all GPUs, and a batch with a part for each of them."""
+    import torch
+
+    count = torch.cuda.device_count()
+
+    def repeated(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.repeat(count, *[1] * (value.dim() - 1)) if value.dim() else value
+        if isinstance(value, dict):
+            return {name: repeated(each) for name, each in value.items()}
+        return type(value)(map(repeated, value)) if isinstance(value, list | tuple) else value
+
+    return torch.nn.DataParallel(model), repeated(batch)
 
 
 def _hook(name: str) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ddpdoctor.bench.combined import combinations
 from ddpdoctor.bench.in_rank import steps
 from ddpdoctor.bench.links import values
+from ddpdoctor.bench.setting import ALONE, DATA_PARALLEL, DDP, ON_GPUS, SETTINGS, TOGETHER, Setting
 from ddpdoctor.bench.spread import Spread, is_faster, ratios, spread
 from ddpdoctor.facets import NotRun
 
@@ -16,34 +18,7 @@ if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
 
 ROUNDS = 5
-ALONE, TOGETHER, DDP = "one rank, without DDP", "all ranks, without DDP", "DDP"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How the model is wrapped: what is passed to ``steps``, and what a user writes for it.
-
-    ``is_free``: it computes the same and asks nothing of the training loop, so that it can be advised.
-    """
-
-    name: str
-    given: tuple[tuple[str, Any], ...] = ()
-    ranks: int | None = None
-    is_free: bool = False
-
-
-SETTINGS = (
-    Setting(ALONE, (("bare", True),), ranks=1),
-    Setting(TOGETHER, (("bare", True),)),
-    Setting(DDP),
-    Setting("gradient_as_bucket_view=True", (("gradient_as_bucket_view", True),), is_free=True),
-    Setting("static_graph=True", (("static_graph", True),)),
-    Setting("bucket_cap_mb=1", (("bucket_cap_mb", 1),), is_free=True),
-    Setting("bucket_cap_mb=100", (("bucket_cap_mb", 100),), is_free=True),
-    Setting("find_unused_parameters=True", (("find_unused_parameters", True),)),
-    Setting("bf16_compress_hook", (("hook", "bf16_compress_hook"),)),
-    Setting("no_sync, 4 batches a step", (("accumulate", 4),)),
-)
+SECONDS = 0.4  # of steps with one setting in a round
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +32,7 @@ class Tried:
 
 
 NO_DATA_PARALLEL = Tried(
-    Setting("DataParallel"),
+    Setting(DATA_PARALLEL),
     why_not="without GPUs it calls the module itself, in one process: there is nothing to compare",
 )
 
@@ -107,43 +82,93 @@ class Tuned:
     @property
     def best(self) -> Tried | None:
         """The fastest setting that can be advised, if it was faster in each round."""
-        free = [each for each in self.tried if each.setting.is_free and each.ratio and is_faster(each.ratio)]
-        return min(free, key=lambda each: each.ratio.middle if each.ratio else 1.0, default=None)
+        return _fastest(each for each in self.tried if each.setting.is_free)
+
+    @property
+    def fastest(self) -> Tried | None:
+        """The fastest one under DDP that asks something of the training, or rounds, if it is faster than the best."""
+        best = self.best
+        found = _fastest(
+            each for each in self.tried if each.setting.ranks is None and each.setting.name not in {TOGETHER, DDP}
+        )
+        if found is None or found.setting.is_free or found.ratio is None:
+            return None
+        return found if best is None or best.ratio is None or found.ratio.high < best.ratio.low else None
+
+
+def _fastest(tried: Iterable[Tried]) -> Tried | None:
+    found = [each for each in tried if each.ratio and is_faster(each.ratio)]
+    return min(found, key=lambda each: each.ratio.middle if each.ratio else 1.0, default=None)
+
+
+@dataclass(slots=True)
+class Tuning:
+    """What is measured so far; ``size`` are the bytes of the parameters, ``samples`` the batch of a rank."""
+
+    jobs: Jobs
+    backend: str
+    model: Target
+    batch: Target
+    progress: Callable[[str], None]
+    size: int = 0
+    samples: int = 0
+
+    def rounds(self, settings: Sequence[Setting], what: str) -> tuple[Tried, ...]:
+        """Train with each setting in ``ROUNDS`` rounds, so that what the machine does meanwhile is in all of them.
+
+        Raises:
+            NotRun: plain DDP, which has to be one of them, does not train here; the text says why.
+        """
+        found: dict[str, list[float]] = {each.name: [] for each in settings}
+        failed: dict[str, str] = {}
+        for number in range(ROUNDS):
+            for setting in settings:
+                if setting.name in failed:
+                    continue
+                self.progress(f"{what}, round {number + 1} of {ROUNDS}: {setting.name}")
+                try:
+                    found[setting.name].append(self._seconds(setting))
+                except NotRun as exc:
+                    if setting.name == DDP:
+                        raise NotRun(
+                            f"the model does not train under DDP: {exc}; why: "
+                            f"ddpdoctor check --model {self.model} --batch {self.batch}"
+                        ) from None
+                    failed[setting.name] = str(exc)
+        return tuple(_tried(each, found[each.name], found[DDP], failed.get(each.name, "")) for each in settings)
+
+    def _seconds(self, setting: Setting) -> float:
+        """Return the seconds of a batch on the slowest rank.
+
+        Raises:
+            NotRun: a rank failed; the text says how.
+        """
+        ranks = values(
+            self.jobs.run(
+                steps, self.model, self.batch, dict(setting.given), SECONDS, ranks=setting.ranks, backend=self.backend,
+                deadline=120,
+            )
+        )  # fmt: skip
+        self.size, self.samples = ranks[0][1:]
+        return max(float(rank[0]) for rank in ranks)
 
 
 def tune(jobs: Jobs, backend: str, model: Target, batch: Target, progress: Callable[[str], None]) -> Tuned:
-    """Train with each setting in ``ROUNDS`` rounds, so that what the machine does meanwhile is in all of them.
+    """Train with each setting by itself, then with those together that can go together.
 
     Raises:
         NotRun: plain DDP does not train here; the text says why.
     """
-    found: dict[str, list[float]] = {each.name: [] for each in SETTINGS}
-    failed: dict[str, str] = {}
-    size = samples = 0
-    for number in range(ROUNDS):
-        for setting in SETTINGS:
-            if setting.name in failed:
-                continue
-            progress(f"round {number + 1} of {ROUNDS}: {setting.name}")
-            job = jobs.run(
-                steps, model, batch, dict(setting.given), 0.4, ranks=setting.ranks, backend=backend, deadline=120
-            )
-            try:
-                ranks = values(job)
-            except NotRun as exc:
-                if setting.name == DDP:
-                    raise NotRun(
-                        f"the model does not train under DDP: {exc}; why: "
-                        f"ddpdoctor check --model {model} --batch {batch}"
-                    ) from None
-                failed[setting.name] = str(exc)
-                continue
-            found[setting.name].append(max(rank[0] for rank in ranks))
-            size, samples = ranks[0][1:]
-    tried = tuple(_tried(each, found[each.name], found[DDP], failed.get(each.name, "")) for each in SETTINGS)
+    tuning = Tuning(jobs, backend, model, batch, progress)
+    alone = (*SETTINGS, *((ON_GPUS,) if backend == "nccl" else ()))
+    tried = tuning.rounds(alone, "each setting")
+    more = combinations(tried)
+    if more:
+        plain = next(each for each in SETTINGS if each.name == DDP)
+        tried = (*tried, *(each for each in tuning.rounds((plain, *more), "together") if each.setting.name != DDP))
     if backend == "gloo":
         tried = (*tried, NO_DATA_PARALLEL)
-    return Tuned(jobs.world_size, size, samples, tried)
+    return Tuned(jobs.world_size, tuning.size, tuning.samples, tried)
 
 
 def _tried(setting: Setting, times: list[float], base: list[float], why_not: str) -> Tried:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.bench.settings import ALONE, DDP, TOGETHER
+from ddpdoctor.bench.combined import pasted
+from ddpdoctor.bench.setting import ALONE, DATA_PARALLEL, DDP, TOGETHER
 from ddpdoctor.bench.spread import is_faster, is_slower
 from ddpdoctor.report.pairs import pairs_data
 from ddpdoctor.report.style import table_text
@@ -72,11 +73,14 @@ def _advice(tuned: Tuned) -> Iterator[str]:
         )
     yield from _parts(tuned)
     yield from _notes(tuned)
-    best = tuned.best
+    best, fastest = tuned.best, tuned.fastest
     if best is None:
         yield "No setting that changes nothing else is faster in each round: leave DDP's defaults."
     elif best.ratio:
         yield f"Best here: DistributedDataParallel(model, {best.setting.name}), {ratio_text(best.ratio)}."
+    if fastest is not None and fastest.ratio:
+        yield f"Fastest of all, where the training takes it ({fastest.setting.name}), {ratio_text(fastest.ratio)}:"
+        yield from (f"  {line}" for line in pasted(fastest.setting))
 
 
 def _parts(tuned: Tuned) -> Iterator[str]:
@@ -102,6 +106,12 @@ def _notes(tuned: Tuned) -> Iterator[str]:
         yield (
             f"The batch of a rank is too small to hide the exchange, {parts.exchange.middle / ddp.middle:.0%} of it: a "
             f"larger one, or no_sync over 4 batches, which is {ratio_text(fewer)} here."
+        )
+    over_gpus = next((each for each in tuned.tried if each.setting.name == DATA_PARALLEL), None)
+    if over_gpus is not None and over_gpus.ratio is not None:
+        yield (
+            f"DataParallel, which scatters each batch from GPU 0, copies the model and gathers the outputs there, is "
+            f"{ratio_text(over_gpus.ratio)} than DDP with the same samples."
         )
     if tuned.batch:
         yield (
@@ -163,6 +173,7 @@ def bench_data(links: Links | None, tuned: Tuned | None, pairs: Pairs | None = N
         ]
         data["scaling"] = _spread(tuned.scaling)
         data["best"] = tuned.best.setting.name if tuned.best else None
+        data["fastest"] = tuned.fastest.setting.name if tuned.fastest else None
     if pairs is not None:
         data["pairs"] = pairs_data(pairs)
     return data

@@ -17,6 +17,9 @@ PARTS = {
 """The parts of a step, in the order in which they follow each other, and how they are called."""
 CALL = 0.0002  # seconds of a step: a shorter call is not worth a word
 CALLS = 3  # that are named
+BUSY = 0.3  # of the time: beyond it, most checks of speed say nothing
+LINE = 0.05  # of the time: a line that takes less has no row
+APART = 0.2  # of the time: ranks whose lines differ by so much are both told
 RAMP = "_.-=+*#"  # plain ASCII, as all text for a terminal
 COLUMNS, FEWEST, CHANGED = 24, 8, 1.5  # of a course: characters, the fewest of them, longest against shortest
 SHOWN = 16  # ranks of a terminal's table
@@ -89,7 +92,7 @@ def closely(profile: Mapping[str, Any]) -> list[str]:
         "hidden. That is the rank that waits least: what others wait longer, they wait for a rank. Measuring took "
         f"{1e6 * cost:.0f} microseconds a step."
     )
-    return [said, *_calls(profile)]
+    return [said, *_calls(profile), *lines_told(profile)]
 
 
 def _calls(profile: Mapping[str, Any]) -> list[str]:
@@ -105,9 +108,48 @@ def _calls(profile: Mapping[str, Any]) -> list[str]:
     return [f"Lines that keep a step waiting: {'; '.join(said)}."] if said else []
 
 
+def lines_told(profile: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the loop that its time goes to, on the first rank, and where another rank's differ."""
+    ranks = sorted((int(rank), each["lines"]) for rank, each in profile.items() if each.get("lines"))
+    if not ranks:
+        return []
+    (first, lines), *others = ranks
+    told = [f"Lines of the loop, by their share of its time on rank {first}:", *line_rows(lines)]
+    for rank, theirs in others[: SHOWN - 1]:
+        if differ(lines, theirs):
+            told += [f"On rank {rank}:", *line_rows(theirs)]
+    return told
+
+
+def line_rows(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a row for each line that takes a share worth a word."""
+    return [f"  {each['share']:4.0%}  {line_text(each)}" for each in lines if each["share"] >= LINE]
+
+
+def line_text(each: Mapping[str, Any]) -> str:
+    """Return where a line is, what is done there, and the innermost line that it spends most in."""
+    inner = each["inner"]
+    what = f": {each['kind']}" if each["kind"] else ""
+    text = f"{each['file']}:{each['line']} in {each['function']}{what}"
+    if (inner["file"], inner["line"]) != (each["file"], each["line"]):
+        text += f", {inner['share']:.0%} at {inner['file']}:{inner['line']} in {inner['function']}"
+    return text
+
+
+def differ(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a line has a much larger share on one rank than on the other."""
+    by_line = [{(each["kind"], each["file"], each["line"]): each["share"] for each in lines} for lines in (one, other)]
+    return any(abs(by_line[0].get(key, 0.0) - by_line[1].get(key, 0.0)) >= APART for key in {*by_line[0], *by_line[1]})
+
+
 def _caveats(ranks: Sequence[tuple[int, Mapping[str, Any]]]) -> list[str]:
     said = [ON_GPU] if any(each["device"] == "cuda" for _, each in ranks) else []
     starved = max(each["waited_for_a_core"] for _, each in ranks)
     if starved > 0.1:  # noqa: PLR2004 - a tenth
         said.append(f"Ranks waited for a core {starved:.0%} of the time: on a machine of their own they are faster.")
+    if starved > BUSY:
+        said.append(
+            "So it cannot be told on this machine what waiting for data, for other ranks and for communication costs; "
+            "the shares of lines that compute hold."
+        )
     return said

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.blocks import PARTS
 from ddpdoctor.watch.compared import first_apart
-from ddpdoctor.watch.events import CallsTimed, Failed, Profiled, Stalled
+from ddpdoctor.watch.events import CallsTimed, Failed, LinesSampled, Profiled, Stalled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import RankSteps
@@ -49,6 +49,7 @@ def profile_data(training: Training) -> dict[str, Any]:
             "buckets": list(each.buckets),
             "cost": each.cost,
             "calls": _calls(training, rank),
+            "lines": _lines(training, rank),
         }
         for rank, each in training.by_rank(Profiled).items()
     }
@@ -68,6 +69,30 @@ def _calls(training: Training, rank: int) -> list[dict[str, Any]]:
         }
         for each in told.calls
         if each.nanoseconds
+    ]
+
+
+def _lines(training: Training, rank: int) -> list[dict[str, Any]]:
+    """Return the lines of the loop that makes the steps: share of the time by the clock, and of the processor's."""
+    if (told := training.by_rank(LinesSampled).get(rank)) is None:
+        return []
+    return [
+        {
+            "kind": each.kind,
+            "file": each.file,
+            "line": each.line,
+            "function": each.function,
+            "share": each.nanoseconds / max(1, told.nanoseconds),
+            "processor": each.processor / max(1, told.processor),
+            "steps": each.steps,
+            "inner": {
+                "file": each.inner_file,
+                "line": each.inner_line,
+                "function": each.inner_function,
+                "share": each.most / max(1, told.nanoseconds),
+            },
+        }
+        for each in told.sampled
     ]
 
 

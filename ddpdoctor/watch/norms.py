@@ -19,7 +19,8 @@ def norms_data(trainings: Iterable[Training]) -> list[dict[str, Any]]:
     """Return, for each optimizer, the steps that were compared and a figure of each rank for each of them.
 
     ``gradients`` are norms of what the optimizer was given; ``weights`` say how far the rank's lie from the mean of
-    the ranks, in share of that mean; None where a rank has nothing. ``equal`` names what was the same in all steps.
+    the ranks, in share of that mean; ``losses`` is what backward was given; None where a rank has nothing. ``equal``
+    names what was the same in all steps.
     """
     found = []
     for training in trainings:
@@ -32,19 +33,27 @@ def norms_data(trainings: Iterable[Training]) -> list[dict[str, Any]]:
 
 def _of_optimizer(steps: list[Step]) -> dict[str, Any]:
     ranks = sorted({int(each.rank or 0) for step in steps for each in step.ranks})
-    figures: dict[str, dict[str, list[float | None]]] = {str(rank): {"gradients": [], "weights": []} for rank in ranks}
+    figures: dict[str, dict[str, list[float | None]]] = {
+        str(rank): {"gradients": [], "weights": [], "losses": []} for rank in ranks
+    }
     for step in steps:
         told = {int(each.rank or 0): each for each in step.ranks}
         apart = distances([told[rank].values if rank in told else () for rank in ranks])
         for rank, distance in zip(ranks, apart, strict=True):
             figures[str(rank)]["gradients"].append(_norm(told[rank].given) if rank in told else None)
             figures[str(rank)]["weights"].append(distance)
+            figures[str(rank)]["losses"].append(_number(told[rank].loss) if rank in told else None)
     equal = [
         what
         for what, name in (("gradients", "given"), ("weights", "values"))
         if all(step.is_equal(name) for step in steps)
     ]
     return {"steps": [step.number for step in steps], "equal": equal, "ranks": figures}
+
+
+def _number(value: float | None) -> float | None:
+    """Return a loss; None where it is no number, which no picture and no JSON has."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _norm(prints: Prints) -> float | None:

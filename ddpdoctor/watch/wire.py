@@ -6,7 +6,18 @@ from dataclasses import fields
 from typing import Any
 
 from ddpdoctor.watch import events
-from ddpdoctor.watch.events import Clip, Event, Exchange, Factor, Sampler, Site, Statistic, TimedCall, Used
+from ddpdoctor.watch.events import (
+    Clip,
+    Event,
+    Exchange,
+    Factor,
+    SampledLine,
+    Sampler,
+    Site,
+    Statistic,
+    TimedCall,
+    Used,
+)
 
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 
@@ -34,6 +45,8 @@ def unpacked(parts: list[Any]) -> Event:
         values["exchanges"] = tuple(Exchange(*each) for each in values["exchanges"])
     if "calls" in values:
         values["calls"] = tuple(TimedCall(*each) for each in values["calls"])
+    if "sampled" in values:
+        values["sampled"] = tuple(SampledLine(*each) for each in values["sampled"])
     if "clips" in values:
         values["clips"] = tuple(Clip(*each) for each in values["clips"])
     if "used" in values:

@@ -20,6 +20,7 @@ CURVES = {
     "gradients": "The norm of the gradients that each rank's optimizer was given",
     "weights": "How far each rank's weights lie from the mean of all ranks, in share of that mean",
 }
+LOSSES = "The loss of each rank's own batches, as its backward was given it"
 
 
 def add_curves(parent: ET.Element, norms: Sequence[Mapping[str, Any]]) -> None:
@@ -27,20 +28,35 @@ def add_curves(parent: ET.Element, norms: Sequence[Mapping[str, Any]]) -> None:
     apart = [
         (number, each, what) for number, each in enumerate(norms, 1) for what in CURVES if what not in each["equal"]
     ]
+    apart += [(number, each, "losses") for number, each in enumerate(norms, 1) if _shows_losses(each)]
+    apart.sort(key=lambda each: each[0])
     if not apart:
         return
     section = ET.SubElement(parent, "section", {"class": "curves"})
     add_text(section, "h2", "How far the ranks went apart")
     for number, each, what in apart:
-        add_text(section, "h3", CURVES[what] + (f": optimizer {number} of {len(norms)}" if len(norms) > 1 else ""))
+        add_text(section, "h3", title(what) + (f": optimizer {number} of {len(norms)}" if len(norms) > 1 else ""))
         curves = {int(rank): figures[what] for rank, figures in each["ranks"].items()}
         drawn = furthest(curves)
-        _picture(section, CURVES[what], each["steps"], drawn)
+        _picture(section, title(what), each["steps"], drawn)
         if len(drawn) < len(curves):
             add_text(section, "p", f"Of {len(curves)} ranks the {len(drawn)} are drawn that lie furthest apart.")
         rows = [(rank, *map(_said, curve)) for rank, curve in sorted(curves.items())]
         headers = ("rank", *(f"step {step}" for step in each["steps"]))
         add_figures(section, "The figures of all ranks", headers, rows, dict.fromkeys(range(len(headers)), "number"))
+
+
+def title(what: str) -> str:
+    """Return what a picture shows."""
+    return LOSSES if what == "losses" else CURVES[what]
+
+
+def _shows_losses(norms: Mapping[str, Any]) -> bool:
+    """Whether the ranks went apart, and there are losses: of ranks that agree they differ as their batches do."""
+    known = (figures.get("losses", ()) for figures in norms["ranks"].values())
+    return any(what not in norms["equal"] for what in CURVES) and any(
+        _is_number(each) for curve in known for each in curve
+    )
 
 
 def furthest(curves: Mapping[int, Curve]) -> dict[int, Curve]:
@@ -64,11 +80,17 @@ def spread(heights: Sequence[float]) -> list[float]:
 def _picture(parent: ET.Element, title: str, steps: Sequence[int], curves: Mapping[int, Curve]) -> None:
     """Draw the curves over the steps that were compared, which stand at equal distances."""
     svg = add_picture(parent, LEFT + WIDTH + RIGHT, TOP + HEIGHT + BELOW, title)
-    highest = max(filter(_is_number, (each for curve in curves.values() for each in curve)), default=0.0) or 1.0
-    _axes(svg, steps, highest)
+    known = [each for curve in curves.values() for each in curve if _is_number(each)]
+    lowest = min(0.0, *known) if known else 0.0
+    highest = max(known, default=0.0)
+    size = highest - lowest or 1.0
+    _axes(svg, steps, lowest, lowest + size)
     ends: list[tuple[int, int, float]] = []
     for number, (rank, curve) in enumerate(curves.items()):
-        points = [_point(at, len(steps), each / highest) if _is_number(each) else None for at, each in enumerate(curve)]
+        points = [
+            _point(at, len(steps), (each - lowest) / size) if _is_number(each) else None
+            for at, each in enumerate(curve)
+        ]
         for is_drawn, part in groupby(points, key=lambda point: point is not None):
             if is_drawn:
                 _curve(svg, f"rank {rank}", number, [point for point in part if point is not None])
@@ -78,11 +100,16 @@ def _picture(parent: ET.Element, title: str, steps: Sequence[int], curves: Mappi
         add_text(svg, "text", f"rank {rank}", place)
 
 
-def _axes(svg: ET.Element, steps: Sequence[int], highest: float) -> None:
+def _axes(svg: ET.Element, steps: Sequence[int], lowest: float, highest: float) -> None:
     for part in (0.0, 0.5, 1.0):
         x, y = _point(0, 2, part)
         ET.SubElement(svg, "path", {"d": f"M{x:.0f} {y:.0f}h{WIDTH}", "class": "grid"})
-        add_text(svg, "text", f"{part * highest:.3g}", {"x": f"{x - 8:.0f}", "y": f"{y + 4:.0f}", "class": "left"})
+        add_text(
+            svg,
+            "text",
+            f"{lowest + part * (highest - lowest):.3g}",
+            {"x": f"{x - 8:.0f}", "y": f"{y + 4:.0f}", "class": "left"},
+        )
     for at in range(0, len(steps), math.ceil(len(steps) / NUMBERS)):
         place = {"x": f"{_point(at, len(steps), 0)[0]:.1f}", "y": f"{TOP + HEIGHT + 18}", "class": "axis"}
         add_text(svg, "text", f"step {steps[at]}" if at == 0 else str(steps[at]), place)

@@ -11,6 +11,7 @@ from ddpdoctor.findings import Report, Result, Status
 from ddpdoctor.report.hosts import GOOD
 from ddpdoctor.report.html.curves import add_curves
 from ddpdoctor.report.html.heat import LEVELS, Cell, add_heat
+from ddpdoctor.report.html.lines import add_lines
 from ddpdoctor.report.html.markup import add_table, add_text
 from ddpdoctor.report.html.pictures import add_pictures
 from ddpdoctor.report.text import printable
@@ -27,8 +28,8 @@ def as_page(report: Report, facts: Mapping[str, Any]) -> str:
     """Return the report as HTML: the verdict, each finding, what ranks were watched, what was not looked at.
 
     ``facts`` is what was known of the host; of a watched training ``seen`` says how much was watched, ``watched`` has
-    the counts of each rank, ``steps`` where its steps went, ``marks`` moments of it, and ``norms`` what the compared
-    steps had of each rank.
+    the counts of each rank, ``steps`` where its steps went, ``profile`` what was measured closely, ``marks`` moments of
+    it, and ``norms`` what the compared steps had of each rank.
     """
     root, header, main = empty_page(f"ddpdoctor: {verdict(report)}")
     _heading(header, report, facts.get("seen", ""))
@@ -36,6 +37,7 @@ def as_page(report: Report, facts: Mapping[str, Any]) -> str:
         for finding in result.findings:
             _finding(main, result, finding)
     add_pictures(main, facts.get("steps", {}), facts.get("marks", ()))
+    add_lines(main, facts.get("profile", {}))
     add_curves(main, facts.get("norms", ()))
     _hosts(main, report)
     _ranks(main, facts.get("watched", {}))

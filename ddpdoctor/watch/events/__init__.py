@@ -70,7 +70,16 @@ from ddpdoctor.watch.events.process import (
     ThreadFailed,
 )
 from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
-from ddpdoctor.watch.events.steps import CallsTimed, Equipped, Profiled, RankSteps, StepsTimed, TimedCall
+from ddpdoctor.watch.events.steps import (
+    CallsTimed,
+    Equipped,
+    LinesSampled,
+    Profiled,
+    RankSteps,
+    SampledLine,
+    StepsTimed,
+    TimedCall,
+)
 
 __all__ = [
     "INTERRUPTED",
@@ -108,6 +117,7 @@ __all__ = [
     "Joining",
     "LauncherWaits",
     "Left",
+    "LinesSampled",
     "Loaded",
     "ManualReduction",
     "Monitored",
@@ -124,6 +134,7 @@ __all__ = [
     "Profiled",
     "Progress",
     "RankSteps",
+    "SampledLine",
     "Sampler",
     "ScaledClipped",
     "ScheduleEnded",

@@ -118,7 +118,8 @@ class StepFingerprinted(Event):
     a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
     there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` what was held
-    right before the step's batch was drawn.
+    right before the step's batch was drawn. ``loss`` is the sum of the losses that backward was given since then, as it
+    was given them.
     """
 
     optimizer: int
@@ -144,6 +145,7 @@ class StepFingerprinted(Event):
     used: tuple[Used, ...] = ()
     factors: tuple[Factor, ...] = ()
     statistics: tuple[Statistic, ...] = ()
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

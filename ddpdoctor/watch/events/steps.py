@@ -25,6 +25,8 @@ class Profiled(Event):
     ``hidden`` is communication while the backward computes, ``exposed`` what the backward waits for after that, both of
     the last backward before the step. ``total`` is from step to step. ``buckets`` are the bytes of DDP's buckets.
     ``forwards``, ``synced`` (those outside no_sync) and ``backwards`` are of a step, as ``cost``, in seconds, is.
+    ``largest`` are the bytes of the largest parameter. ``searches``: DDP looks for unused parameters; ``unused`` are
+    the bytes of those that it found in the step that had most.
     """
 
     model: int
@@ -36,6 +38,9 @@ class Profiled(Event):
     synced: float
     backwards: float
     cost: float
+    largest: int = 0
+    searches: bool = False
+    unused: int = 0
 
 
 class TimedCall(NamedTuple):
@@ -61,10 +66,45 @@ class CallsTimed(Event):
     calls: tuple[TimedCall, ...]
 
 
+class SampledLine(NamedTuple):
+    """A line of the loop that makes the steps: nanoseconds by the clock and of the processor, in how many steps.
+
+    ``kind`` is what torch or Python did there for it, empty where that was the user's own code. ``inner`` is the
+    innermost line of the user's that it spent most in, for ``most`` nanoseconds.
+    """
+
+    kind: str
+    file: str
+    line: int
+    function: str
+    nanoseconds: int
+    processor: int
+    steps: int
+    inner_file: str
+    inner_line: int
+    inner_function: str
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesSampled(Event):
+    """Where the thread that trains was in so many steps, looked at every few milliseconds: the longest lines first.
+
+    ``nanoseconds`` and ``processor`` are of all samples together, by the clock and of the processor.
+    """
+
+    steps: int
+    nanoseconds: int
+    processor: int
+    sampled: tuple[SampledLine, ...]
+
+
 class RankSteps(NamedTuple):
     """The steps of one rank: spans of ``STEPS`` times ``per`` steps each, numbered alike on all ranks.
 
-    ``starved`` is the share of the time in which the rank, or a process that it has started, waited for a core.
+    ``starved`` is the share of the time in which the rank, or a process that it has started, waited for a core,
+    ``throttled`` that in which the quota of its cgroup kept it from one. ``beside`` has the processes that computed on
+    its cores alone, where it may use some of the host's only: name, number, share of the time.
     """
 
     rank: int
@@ -74,6 +114,8 @@ class RankSteps(NamedTuple):
     device: str = ""
     threads: int = 0
     cpus: int = 0
+    throttled: float = 0.0
+    beside: tuple[tuple[str, int, float], ...] = ()
 
     @property
     def steps(self) -> int:

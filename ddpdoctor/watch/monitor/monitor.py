@@ -92,7 +92,8 @@ class Monitor:
 
     def _time(self, training: Training, *, at_end: bool = False) -> None:
         """Take the stopwatch's figures of a training's steps to the checks."""
-        if event := timed(training, self._pacings(training), at_end=at_end):
+        profiles = bool(self._settings.profile)
+        if event := timed(training, self._pacings(training), at_end=at_end, profiles=profiles):
             self._tell(self._dispatcher.see_of(training, event))
 
     def _pacings(self, training: Training) -> dict[int, Pacing]:

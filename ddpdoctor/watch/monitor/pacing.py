@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.blocks import Spans
-from ddpdoctor.watch.events import Equipped, RankSteps, StepsTimed
+from ddpdoctor.watch.events import CallsTimed, Equipped, RankSteps, StepsTimed
+from ddpdoctor.watch.monitor.cores import Ran, allowed, running, throttled
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.event_log import Reader
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 NANOSECONDS = 1e9
 OFTEN = 0.15  # seconds between two looks at what a process waits for
 FEWEST = 5  # spans of each rank, before anything is said of its steps
+SCAN = 2.0  # seconds between two looks at all processes, where a rank is bound to cores
+BESIDE = 0.1  # of the time: what another process computes on a rank's cores is worth a word
+NAMED = 4  # of them
 ENOUGH = 60.0  # seconds of steps, after which it is told where they go
 
 
@@ -34,6 +39,13 @@ class Pacing:
     since: float = 0.0
     looked: float = 0.0
     last: dict[int, float] = field(default_factory=dict)
+    pid: int = 0
+    held: float = 0.0
+    scans: int = 0
+    throttled: float = 0.0
+    allowed: frozenset[int] = frozenset()
+    others: dict[int, Ran] = field(default_factory=dict)
+    beside: tuple[tuple[str, int, float], ...] = ()
 
     def look(self, reader: Reader) -> None:
         """Take up what the rank has written since the last look."""
@@ -48,12 +60,45 @@ class Pacing:
         grown = {pid: each - before[pid] for pid, each in self.last.items() if pid in before}
         own = grown.pop(reader.pid, 0.0)
         self.waited += own + max(grown.values(), default=0.0)
+        self.pid = reader.pid
+        self._look_at_cores(now)
         self.since, self.looked = self.since or now, now
+
+    def _look_at_cores(self, now: float) -> None:
+        """Look what keeps the process from its cores: at first, and for the last time while it makes steps."""
+        held = throttled(self.pid)
+        if not self.since:
+            self.held, self.allowed = held, allowed(self.pid)
+            self.others = running() if self.is_bound else {}
+        self.throttled += held - self.held
+        self.held = held
+        seconds = now - self.since
+        if self.is_bound and self.since and seconds >= SCAN * (1 + self.scans):
+            self.scans = int(seconds / SCAN)
+            self.beside = _beside(self.pid, self.allowed, self.others, running(), seconds)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the process may use some cores of the host only."""
+        return 0 < len(self.allowed) < (os.cpu_count() or 1)
 
     @property
     def starved(self) -> float:
         """The share of the time in which the rank waited for a core."""
         return min(1.0, self.waited / max(self.looked - self.since, 1e-3)) if self.looked > self.since else 0.0
+
+
+def _beside(
+    pid: int, cores: frozenset[int], before: dict[int, Ran], after: dict[int, Ran], seconds: float
+) -> tuple[tuple[str, int, float], ...]:
+    """Return who else has computed on these cores, and nowhere else: name, number, share of the time."""
+    found = [
+        (each.name, number, (each.seconds - then.seconds) / seconds)
+        for number, each in after.items()
+        if number != pid and (then := before.get(number)) is not None and each.core in cores
+        if allowed(number) <= cores
+    ]
+    return tuple(sorted((each for each in found if each[2] >= BESIDE), key=lambda each: -each[2])[:NAMED])
 
 
 def _waits(pid: int) -> dict[int, float]:
@@ -75,17 +120,27 @@ def steps_of(training: Training, ranks: dict[int, Pacing]) -> tuple[RankSteps, .
         spans = pacing.spans.complete()
         if len(spans) >= FEWEST and rank in told:
             each = told[rank]
-            found.append(RankSteps(rank, pacing.spans.per, spans, pacing.starved, each.device, each.threads, each.cpus))
+            held = pacing.throttled / max(pacing.looked - pacing.since, 1e-3)
+            found.append(
+                RankSteps(
+                    rank, pacing.spans.per, spans, pacing.starved, each.device, each.threads, each.cpus,
+                    min(1.0, held), pacing.beside,
+                )
+            )  # fmt: skip
     return tuple(found)
 
 
-def timed(training: Training, ranks: dict[int, Pacing], *, at_end: bool) -> StepsTimed | None:
-    """Return where the steps of a training went, once: after a while, or where it ends; None where that was told."""
+def timed(training: Training, ranks: dict[int, Pacing], *, at_end: bool, profiles: bool = False) -> StepsTimed | None:
+    """Return where the steps of a training went, once: after a while, or where it ends; None where that was told.
+
+    Where steps are measured closely (``profiles``), that is waited for.
+    """
     if training.of(StepsTimed) or not ranks:
         return None
     steps = steps_of(training, ranks)
     if len(steps) < len(ranks) or not steps:
         return None
-    if not at_end and min(each.seconds for each in steps) < ENOUGH:
+    measures = profiles and len(training.by_rank(CallsTimed)) < len(ranks)
+    if not at_end and (measures or min(each.seconds for each in steps) < ENOUGH):
         return None
     return StepsTimed(pid=0, time=time.time(), ranks=steps)

@@ -38,6 +38,7 @@ BETWEEN = ("torch.distributed.distributed_c10d", "torch.distributed.c10d_logger"
 INNER = ("/torch/nn/modules/module.py", "/torch/autograd/", "/torch/optim/optimizer.py")
 SMALL = 1024  # numbers: a metric, a decision; what is larger is data that the training is made of
 MOST = 200  # lines that are kept
+FEWEST = 5  # steps that anything is told of
 SHOWN = 12  # of them that are told
 
 
@@ -65,6 +66,7 @@ class Calls:
     patches: list[Patch] = field(default_factory=list)
     thread: int = 0
     inside: bool = False
+    is_told: bool = False
 
     def begin(self) -> None:
         """Replace what is timed; where code was compiled nothing, since a compiler looks at what is called."""
@@ -92,14 +94,19 @@ class Calls:
         self.recorder.late += self.patches
 
     def end(self, steps: int) -> None:
-        """Put everything back, and tell what took longest."""
-        for each in reversed(self.patches):
-            each.undo()
-        if not self.patches:
+        """Put everything back, and tell what took longest, of enough steps."""
+        self.forget()
+        if self.is_told or steps < FEWEST:
             return
+        self.is_told = True
         found = [TimedCall(*key, each.count, len(each.took), each.middle(steps)) for key, each in self.lines.items()]
         calls = tuple(sorted(found, key=lambda each: each.nanoseconds, reverse=True)[:SHOWN])
         self.recorder.emit(CallsTimed, steps=steps, calls=calls, site=None)
+
+    def forget(self) -> None:
+        """Put everything back."""
+        for each in reversed(self.patches):
+            each.undo()
         self.patches = []
 
     def _timed(self, what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -131,7 +138,8 @@ class Calls:
 
     def _count(self, what: str, frame: FrameType, took: int) -> None:
         file, line = frame.f_code.co_filename, frame.f_lineno
-        if what == WAIT:
+        begins = what != WAIT
+        if not begins:
             what = self.names[file, line]
         elif what in COLLECTIVES.values():
             self.names[file, line] = what
@@ -141,7 +149,7 @@ class Calls:
             if len(self.lines) >= MOST:
                 return
             counted = self.lines[key] = Counted()
-        counted.count += 1
+        counted.count += begins
         counted.took[self.step] = counted.took.get(self.step, 0) + took
 
 

@@ -19,6 +19,7 @@ class Process(Protocol):
     late: list[Patch]
     rank: int | None
     log: Writer | None
+    last_looks: list[Callable[[], None]]
 
     @property
     def is_rank(self) -> bool:

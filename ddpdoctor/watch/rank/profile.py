@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Profiled
-from ddpdoctor.watch.rank.calls import Calls
+from ddpdoctor.watch.rank.calls import FEWEST, Calls
+from ddpdoctor.watch.rank.lines import Lines
 from ddpdoctor.watch.rank.stopwatch import now
 
 if TYPE_CHECKING:
@@ -20,11 +21,16 @@ USUAL = 100  # iterations between two that DDP measures by itself
 
 @dataclass(slots=True)
 class Profile:
-    """So many steps of the only wrapped model of a process: nanoseconds of each; ``cost`` in seconds."""
+    """So many steps of the only wrapped model of a process: nanoseconds of each; ``cost`` in seconds.
+
+    Half as many that follow have their calls timed, which makes them longer.
+    """
 
     recorder: ProcessWithModels
     steps: int
     made: int = 0
+    told: int = 0
+    unused: int = 0
     began: int = 0
     cost: float = 0.0
     counts: tuple[int, int, int] = (0, 0, 0)
@@ -32,10 +38,11 @@ class Profile:
     exposed: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
     calls: Calls = field(init=False)
+    lines: Lines = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with no call timed."""
-        self.calls = Calls(self.recorder)
+        self.calls, self.lines = Calls(self.recorder), Lines(self.recorder)
 
     def stepped(self) -> bool:
         """Take note of the end of an optimizer's step; return whether that was the last to be measured."""
@@ -48,24 +55,41 @@ class Profile:
         if self.made == WARM:
             wrapper._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - torch's documented way to its statistics
             self.counts = model.forwards, model.synced, self.recorder.stopwatch.backwards
-            self.calls.begin()
+            self.lines.begin()
+        elif self.told:
+            if self.made - self.told == max(FEWEST, self.steps // 2):
+                self.ends()
+                return True
         elif self.made > WARM + 1:  # what DDP tells is of the iteration before
             told = wrapper._get_ddp_logging_data()  # noqa: SLF001 - as above
             hidden = int(told.get("backward_compute_comm_overlap_time", 0))
             self.total.append(end - self.began)
             self.hidden.append(hidden)
+            self.unused = max(self.unused, int(told.get("unused_parameter_size", 0)))
             self.exposed.append(max(0, int(told.get("backward_comm_time", 0)) - hidden))
             if len(self.total) == self.steps:
                 wrapper._set_ddp_runtime_logging_sample_rate(USUAL)  # noqa: SLF001 - as above
-                self.calls.end(self.made - WARM)
-                self._tell(model, told)
-                return True
-        self.calls.step = self.made
+                self.lines.end(self.made - WARM)
+                self.cost += self.lines.cost
+                self._tell(model, wrapper, told)
+                self.told = self.made
+                self.calls.begin()
+                self.recorder.last_looks.append(self.ends)
+        self.calls.step = self.lines.step = self.made
         self.began = now()
         self.cost += time.perf_counter() - began
         return False
 
-    def _tell(self, model: Model, told: dict[str, Any]) -> None:
+    def ends(self) -> None:
+        """Tell the calls of the steps so far, once."""
+        self.calls.end(self.made - self.told)
+
+    def forget(self) -> None:
+        """Leave nothing behind in a child that was forked."""
+        self.calls.forget()
+        self.lines.forget()
+
+    def _tell(self, model: Model, wrapper: Any, told: dict[str, Any]) -> None:
         steps = self.made - WARM
         buckets = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
         self.recorder.emit(
@@ -79,4 +103,7 @@ class Profile:
             synced=(model.synced - self.counts[1]) / steps,
             backwards=(self.recorder.stopwatch.backwards - self.counts[2]) / steps,
             cost=self.cost / steps,
+            largest=max((each.numel() * each.element_size() for each in wrapper.parameters()), default=0),
+            searches=bool(wrapper.find_unused_parameters) and not wrapper.static_graph,
+            unused=self.unused,
         )

@@ -268,6 +268,8 @@ class Recorder:
         self.handles, self.failures, self.leaving = Handles(self), Failures(self), Leaving(self)
         self.frameworks.forget()
         self.trains = TrainingThread(self._trains_in)
+        if self.profile is not None:
+            self.profile.forget()
         self.profile = self._profile()
 
     def _profile(self) -> Profile | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.rank.model.constants import Constant, constants, other_number
-from ddpdoctor.watch.rank.model.fingerprints import is_dense
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.model.gradients import tensors_in
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MOST = 256  # communications of one step that are looked at
 RUNS = 8
 NUMBERS = 64  # that losses of one step are computed with
+LOSSES = 64  # of one step: batches that are accumulated
 DEEP = 4  # operations from the end of a loss
 LIKE = 1e-4  # relative: norms of the same numbers, added up in another order
 REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
@@ -56,6 +57,7 @@ class Window:
     seen: list[Sent] = field(default_factory=list)
     divisors: set[float] = field(default_factory=set)
     constants: list[Constant] = field(default_factory=list)
+    losses: list[Any] = field(default_factory=list)
 
     def communicated(
         self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
@@ -109,17 +111,41 @@ class Exchanges:
             window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
 
     def backward(self, given: Any) -> None:
-        """Take note of the numbers that a loss was computed with, before its gradients are computed."""
+        """Take note of a loss, on its device, and of the numbers it was computed with, before its gradients are."""
         for loss in tensors_in(given):
-            numbers, last = constants(loss), set(divisors(loss))
+            copy, numbers, last = _copied(loss), constants(loss), set(divisors(loss))
             for window in self.windows:
                 window.divisors.update(last)
                 if len(window.constants) <= NUMBERS:
                     window.constants += numbers
+                if copy is not None and len(window.losses) < LOSSES:
+                    window.losses.append(copy)
 
     def elements(self) -> int:
         """Return how many elements were sent so far."""
         return sum(elements for _, elements in self.sent.values())
+
+
+def is_captured() -> bool:
+    """Whether a CUDA graph is being made, in which nothing can be read."""
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def summed_losses(window: Window | None) -> float | None:
+    """Return the sum of the losses of a step, as backward was given them; None where there is none. This reads."""
+    import torch
+
+    if window is None or not window.losses:
+        return None
+    with torch.no_grad():
+        return float(torch.stack([each.to(window.losses[0].device) for each in window.losses]).sum())
+
+
+def _copied(loss: Any) -> Any:
+    """Return a loss in memory of its own, on its device, without waiting for it; None where it is no number."""
+    return fold(loss)[0] if is_dense(loss) and loss.numel() == 1 and not is_captured() else None
 
 
 def clock() -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Clip, Exchange, Factor, ParametersHeld, Site, Statistic, StepFingerprinted
 from ddpdoctor.watch.rank.data.described import has_subgroups
-from ddpdoctor.watch.rank.model.exchanges import Window, clock
+from ddpdoctor.watch.rank.model.exchanges import Window, clock, is_captured, summed_losses
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.held_state import Search, State
 from ddpdoctor.watch.rank.model.parameter_names import names_of
@@ -92,7 +92,7 @@ class Ledger:
         account = self._of(optimizer)
         account.steps = steps
         account.stepping = True
-        if is_sampled(account.steps) and not _is_captured():
+        if is_sampled(account.steps) and not is_captured():
             started = time.perf_counter()
             account.sampled = True
             account.sent = self.recorder.exchanges.elements()
@@ -216,7 +216,7 @@ class Ledger:
         self.recorder.safely(self._note, account(), at, parameter)
 
     def _note(self, account: Account | None, at: int, parameter: Any) -> None:
-        if account is not None and at in account.hooks and is_dense(parameter.grad) and not _is_captured():
+        if account is not None and at in account.hooks and is_dense(parameter.grad) and not is_captured():
             account.local[at] = fold(parameter.grad)
             account.added[at] = account.added.get(at, 0) + 1
             account.pending = True
@@ -280,6 +280,7 @@ class Ledger:
             cleared=account.cleared,
             clips=tuple(account.clips),
             divisors=tuple(sorted(account.window.divisors)) if account.window else (),
+            loss=summed_losses(account.window),
             used=tuple(each.told([next(rest) for _ in each.folds]) for each in account.used),
             factors=(
                 *(
@@ -337,10 +338,3 @@ def _constant(parameters: tuple[Any, ...]) -> list[bool]:
     with torch.no_grad():
         flags = {at: (each == each.reshape(-1)[:1]).all() for at, each in enumerate(parameters) if is_dense(each)}
     return [bool(flags.get(at, False)) for at in range(len(parameters))]
-
-
-def _is_captured() -> bool:
-    """Whether a CUDA graph is being made, in which nothing can be read."""
-    import torch
-
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

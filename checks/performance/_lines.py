@@ -1,0 +1,76 @@
+"""The lines of the training loop that the time goes to, as they were looked at every few milliseconds."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator
+
+from ddpdoctor.check import Evidence, LinesSampled, RankSteps, SampledLine, Training
+
+BUSY = 0.3  # of the time: a rank that waits so much for a core is not told apart by the clock alone
+
+
+def share(told: LinesSampled, line: SampledLine, rank: RankSteps) -> float:
+    """Return a line's share of the time; where the rank waits for a core, no more than its share of what it computes.
+
+    What waits for a core waits in proportion to what it computes, so that both shares are alike on a busy machine,
+    but for a line that sleeps, which then has the smaller one.
+    """
+    clock = line.nanoseconds / max(1, told.nanoseconds)
+    if rank.starved <= BUSY or not told.processor:
+        return clock
+    return min(clock, line.processor / told.processor)
+
+
+def place_text(line: SampledLine) -> str:
+    """Return where a line spends its time, innermost of the user's."""
+    return f"{line.inner_file}:{line.inner_line} in {line.inner_function}"
+
+
+def seen(rank: int, told: LinesSampled, line: SampledLine, expected: str = "") -> Evidence:
+    """Return a line of a rank's loop with its share of the time, and what it spends that in."""
+    shown = f"{line.nanoseconds / max(1, told.nanoseconds):.0%} of the time at {line.file}:{line.line}"
+    if (line.inner_file, line.inner_line) != (line.file, line.line):
+        shown += f", {line.most / max(1, told.nanoseconds):.0%} of it at {place_text(line)}".replace(" of it", "", 1)
+    text = linecache.getline(line.inner_file, line.inner_line).strip()
+    return Evidence(f"{shown}: {text}" if text else shown, expected, f"rank {rank}, {told.steps} steps")
+
+
+def more_than_others(training: Training, rank: int) -> SampledLine | None:
+    """Return the line that a rank spends more of its time in than all others do; None where none stands out."""
+    told = training.by_rank(LinesSampled)
+    if rank not in told:
+        return None
+    others = [_shares(each) for number, each in told.items() if number != rank]
+    found = [
+        (mine - max((each.get(key, 0.0) for each in others), default=0.0), key)
+        for key, mine in _shares(told[rank]).items()
+        if key[0] not in WAITS
+    ]
+    most, key = max(found, default=(0.0, ("", "", 0)))
+    lines = (each for each in told[rank].sampled if (each.kind, each.file, each.line) == key)
+    return next(lines, None) if most >= STANDS_OUT else None
+
+
+def of_kind(training: Training, kinds: tuple[str, ...]) -> Iterator[tuple[int, LinesSampled, SampledLine]]:
+    """Yield the longest line of each rank that does one of these things."""
+    for rank, told in sorted(training.by_rank(LinesSampled).items()):
+        line = next((each for each in told.sampled if each.kind in kinds), None)
+        if line is not None:
+            yield rank, told, line
+
+
+def computed(training: Training, rank: int, kind: str) -> float:
+    """Return what share of the thread's computing goes to one kind of work; 0 where that was not looked at."""
+    told = training.by_rank(LinesSampled).get(rank)
+    if told is None or not told.processor:
+        return 0.0
+    return sum(each.processor for each in told.sampled if each.kind == kind) / told.processor
+
+
+WAITS = ("backward", "collective")
+STANDS_OUT = 0.1  # of the time
+
+
+def _shares(told: LinesSampled) -> dict[tuple[str, str, int], float]:
+    return {(each.kind, each.file, each.line): each.nanoseconds / max(1, told.nanoseconds) for each in told.sampled}

@@ -1,0 +1,94 @@
+"""Each step does what once in many steps would do: a checkpoint, a copy of the model, a new pass over the loader.
+
+## What happens
+
+`torch.save` in each step waits for the disk. `copy.deepcopy(model.state_dict())` copies all weights.
+`next(iter(loader))` begins a pass over the data for one batch: the sampler draws the whole order anew, and workers are
+started for it.
+`gc.collect()` looks at each object of the program, and `torch.cuda.empty_cache()` gives memory back that the next step
+asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
+
+## How to be sure
+
+`ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is, and prints the
+lines of the loop by their share of the time. ddpdoctor finds one of these calls where it takes a fifth of the time or
+more, and 2 ms of a step, in most of the steps that were measured. Where the rank waits for a core, the share of what
+the thread computes has to be as large: what another process takes from a rank makes no finding.
+
+## How to mend it
+
+Do it once in many steps, as the finding says for each. Only what the training needs in each step belongs there.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: PyTorch Tutorials, "Performance Tuning Guide"; torch.distributed documentation,
+`all_gather_object`; Python documentation, `gc`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor.check import Ailment, Finding, Fix, Place, Profiled, Severity, StepsTimed, Training, watch
+
+from ._lines import of_kind, seen, share
+
+AILMENT = Ailment("DDP907", Severity.NOTE)
+LARGE = 0.2  # of the time
+LEAST = 0.002  # seconds of a step
+MOST_STEPS = 0.6  # of those measured
+SHOWN = 4  # ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a line does in each step: how that is said, and what is better."""
+
+    said: str
+    fix: str
+
+
+KINDS = {
+    "checkpoint written": Kind("writes a checkpoint", "write a checkpoint once in many steps, or after the epoch"),
+    "copied": Kind("copies with copy.deepcopy", "copy once in many steps, or only where the evaluation was better"),
+    "loader begun": Kind(
+        "begins a pass over a loader", "keep one iterator for the epoch: for batch in loader, or batches = "
+        "iter(loader) before the loop and next(batches) in it",
+    ),
+    "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself"),
+    "cache emptied": Kind("empties the cache of the GPU", "leave it out: the next step takes the same memory again"),
+    "objects exchanged": Kind(
+        "pickles and exchanges objects", "gather tensors (dist.all_gather), or once in many steps, in the same ones on "
+        "all ranks",
+    ),
+}  # fmt: skip
+
+
+@watch(StepsTimed)
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
+    """Look for such a line on any rank: the others wait for it."""
+    measured, ranks = training.by_rank(Profiled), {each.rank: each for each in event.ranks}
+    for name, kind in KINDS.items():
+        found = [
+            (share(told, line, ranks[rank]), rank, told, line)
+            for rank, told, line in of_kind(training, (name,))
+            if rank in ranks and rank in measured and line.steps >= MOST_STEPS * told.steps
+        ]
+        if not found:
+            continue
+        part, rank, _, line = max(found, key=lambda each: each[0])
+        total = statistics.median(measured[rank].total) / 1e9
+        if part < LARGE or part * total < LEAST:
+            continue
+        yield Finding(
+            f"{line.inner_file}:{line.inner_line} {kind.said} in each step: {1e3 * part * total:.1f} of "
+            f"{1e3 * total:.1f} ms, {part:.0%}",
+            tuple(
+                seen(number, told, each, "" if at else "once in many steps")
+                for at, (_, number, told, each) in enumerate(found[:SHOWN])
+            ),
+            Fix(f"{kind.fix}: about {1e3 * (1 - part) * total:.0f} instead of {1e3 * total:.0f} ms a step"),
+            Place(file=line.inner_file, line=line.inner_line, rank=rank if len(found) < len(ranks) else None),
+        )
