@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ddpdoctor.watch import events
-from ddpdoctor.watch.events import Clip, Event, Exchange, Sampler, Site, TimedCall, Used
+from ddpdoctor.watch.events import Clip, Event, Exchange, Sampler, ShardedGradient, Site, TimedCall, Used
 
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 
@@ -38,6 +38,8 @@ def unpacked(parts: list[Any]) -> Event:
         values["clips"] = tuple(Clip(*each) for each in values["clips"])
     if "used" in values:
         values["used"] = tuple(Used(*each) for each in values["used"])
+    if "parts" in values:
+        values["parts"] = tuple(ShardedGradient(*each) for each in values["parts"])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

@@ -59,6 +59,14 @@ class Used(NamedTuple):
     line: int
 
 
+class ShardedGradient(NamedTuple):
+    """What a rank holds of a sharded gradient: as the last backward has left it, and as the step is given it."""
+
+    name: str
+    left: tuple[float, ...]
+    given: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersHeld(Event):
     """What an optimizer holds, told before its first sampled step and again where that changed; by parameter.
@@ -94,7 +102,7 @@ class StepFingerprinted(Event):
     that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
     a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
-    there are none.
+    there are none. ``parts`` are gradients of which each rank holds a part.
     """
 
     optimizer: int
@@ -118,6 +126,7 @@ class StepFingerprinted(Event):
     clips: tuple[Clip, ...] = ()
     divisors: tuple[float, ...] = ()
     used: tuple[Used, ...] = ()
+    parts: tuple[ShardedGradient, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
