@@ -251,6 +251,10 @@ def _equal(prints: Sequence[Print | None], tolerance: float) -> bool:
 
 
 def _ratio(seen: Print | None, of: Print | None) -> float | None:
+    return multiple_of(seen, of, LIKE)
+
+
+def multiple_of(seen: Print | None, of: Print | None, tolerance: float) -> float | None:
     """Return by which factor one fingerprint is the other one; None where no factor fits."""
     if seen is None or of is None:
         return None
@@ -260,7 +264,7 @@ def _ratio(seen: Print | None, of: Print | None) -> float | None:
         return None
     factor = sum(a * b for a, b in zip(ours, theirs, strict=True)) / square
     size = max(map(abs, ours))
-    fits = all(abs(a - factor * b) <= LIKE * size for a, b in zip(ours, theirs, strict=True))
+    fits = all(abs(a - factor * b) <= tolerance * size for a, b in zip(ours, theirs, strict=True))
     return factor if fits and factor > 0 else None
 
 

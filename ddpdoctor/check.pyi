@@ -135,6 +135,7 @@ from ddpdoctor.source.lines import (
     tree_of as tree_of,
     withs_around as withs_around,
 )
+from ddpdoctor.source.reach.data import batch_condition as batch_condition, in_one_loop as in_one_loop
 from ddpdoctor.source.reach.exits import LoopLeft as LoopLeft, loop_left as loop_left
 from ddpdoctor.source.reach.guards import tests_around as tests_around
 from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around
@@ -216,6 +217,7 @@ from ddpdoctor.watch.events import (
     ScaledClipped as ScaledClipped,
     ScheduleEnded as ScheduleEnded,
     Sharded as Sharded,
+    ShardedGradient as ShardedGradient,
     ShardedTwice as ShardedTwice,
     ShardsClipped as ShardsClipped,
     Site as Site,

@@ -10,9 +10,9 @@ class Framework:
     """One framework: its ``name``, the beginnings of its modules' names, and lines to paste.
 
     ``loader`` has it share out a loader, ``model`` wrap a model, ``unused`` let DDP search for unused parameters,
-    ``call`` compute the loss through the wrapper, ``epoch`` tells the sampler the epoch; empty where it has no word of
-    its own. ``splits_streams``: it shares IterableDatasets out as well. ``shards`` is the class of its own batch
-    samplers that give a rank its share.
+    ``call`` compute the loss through the wrapper, ``epoch`` tells the sampler the epoch, ``agree`` tells all ranks
+    whether a ``{test}`` holds on one of them; empty where it has no word of its own. ``splits_streams``: it shares
+    IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share.
     """
 
     name: str
@@ -22,6 +22,7 @@ class Framework:
     unused: str
     call: str = ""
     epoch: str = ""
+    agree: str = ""
     splits_streams: bool = True
     shards: str = ""
 
@@ -44,6 +45,7 @@ FABRIC = Framework(
     unused="Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
     call="-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)\n"
     "or, for a method besides forward\n+model.mark_forward_method('training_step')",
+    agree="+flag = fabric.all_reduce(torch.tensor(float({test})), reduce_op='sum')   # called by all ranks",
     splits_streams=False,
 )
 LIGHTNING = Framework(
@@ -54,6 +56,7 @@ LIGHTNING = Framework(
     "+sampler = DistributedSampler(dataset)   # in setup(): there are ranks by then",
     model="+trainer = Trainer(strategy='ddp', ...)\n+trainer.fit(model)   # wraps the model",
     unused='Trainer(strategy="ddp_find_unused_parameters_true")',
+    agree="+flag = self.trainer.strategy.reduce_boolean_decision(bool({test}), all=False)   # called by all ranks",
     splits_streams=False,
 )
 ACCELERATE = Framework(
@@ -62,6 +65,7 @@ ACCELERATE = Framework(
     loader="+loader = accelerator.prepare(loader)",
     model="+model, optimizer = accelerator.prepare(model, optimizer)",
     unused="Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+    agree="+flag = accelerator.reduce(torch.tensor(float({test}), device=accelerator.device))   # called by all ranks",
     shards="BatchSamplerShard",
 )
 RAY = Framework(
@@ -83,6 +87,7 @@ IGNITE = Framework(
     unused="idist.auto_model(model, find_unused_parameters=True)",
     epoch="+@trainer.on(Events.EPOCH_STARTED)\n+def tell_epoch(engine):\n"
     "+    loader.sampler.set_epoch(engine.state.epoch - 1)\n trainer.run(loader, max_epochs=epochs)",
+    agree="+flag = idist.all_reduce(float({test}))   # called by all ranks",
     splits_streams=False,
 )
 DEEPSPEED = Framework(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from helpers import CHECKS, ROOT, TORCHRUN, Command, Port, Run, Script
+from helpers import CHECKS, PATIENCE, ROOT, TORCHRUN, Command, Port, Run, Script
 from hypothesis import settings
 
 from ddpdoctor.host.facts import Facts, gather
@@ -66,7 +66,7 @@ def ddpdoctor(free_port: Port) -> Run:
             text=True,
             cwd=cwd,
             env={**os.environ, "COLUMNS": "1000", "PORT": free_port(), **environ},
-            timeout=100,
+            timeout=PATIENCE,
             check=False,
         )
 

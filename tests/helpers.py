@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,8 @@ Script = Callable[[str], str]
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
 TORCHRUN = Path(sys.executable).with_name("torchrun")
+PATIENCE = float(os.environ.get("DDPDOCTOR_TEST_PATIENCE", "100"))
+"""Seconds that a command has: a night on a machine that is shared gives it more, together with ``--timeout``."""
 CHECKS = load_checks()
 LOGGED = tuple(check for check in CHECKS if check.of(Instrument.LOG))
 PREPARED = examination(CHECKS)  # once: it is what takes the time

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import Script
+from helpers import PATIENCE, Script
 
 from ddpdoctor.callbacks import needs, parts_of
 from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
@@ -147,7 +147,7 @@ def train(python: str, script: Script, tmp_path: Path) -> Train:
     def run(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         launcher = (python,) if text in {LIGHTNING, FABRIC} else COLD_TORCHRUN
         command = (*launcher, script(text), str(tmp_path / "report.json"), *arguments)
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100)
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=PATIENCE)
 
     return run
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from helpers import Command, Port, Run, Script
+from helpers import PATIENCE, Command, Port, Run, Script
 
 OF_TORCH = """
 import os, sys
@@ -191,7 +191,7 @@ def compare(ddpdoctor: Run, script: Script, tmp_path: Path, free_port: Port) -> 
         report, command = tmp_path / "report.json", (*launcher, script(text), *arguments)
         environ = {**os.environ, "PORT": free_port()}
         expected = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=folders[0], env=environ, timeout=100
+            command, capture_output=True, text=True, check=False, cwd=folders[0], env=environ, timeout=PATIENCE
         )
         watched = ddpdoctor("run", "-q", "--report", str(report), "--", *command, cwd=folders[1])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Command, Run, Script
+from helpers import PATIENCE, Command, Run, Script
 
 pytestmark = pytest.mark.nightly
 pytest.importorskip("ignite", reason="needs pytorch-ignite, of the extra 'frameworks'")
@@ -115,7 +115,9 @@ def test_the_handler_watches(torchrun: Command, script: Script, tmp_path: Path) 
 
     report = tmp_path / "report.json"
     environ = {**os.environ, "REPORT": str(report)}
-    subprocess.run([*torchrun, script(TRAINING), "handler"], env=environ, check=True, capture_output=True, timeout=100)
+    subprocess.run(
+        [*torchrun, script(TRAINING), "handler"], env=environ, check=True, capture_output=True, timeout=PATIENCE
+    )
     for _ in range(200):
         if report.exists():
             break

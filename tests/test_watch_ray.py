@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Script
+from helpers import PATIENCE, Script
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 pytest.importorskip("ray.train", reason="needs ray[train], of the extra 'frameworks'")
@@ -73,7 +73,7 @@ def watched(script: Script, tmp_path: Path) -> Watched:
         command = (sys.executable, script(TRAINING), mode, str(tmp_path))
         done = subprocess.run(
             [sys.executable, "-m", "ddpdoctor", "run", *options, "--", *command],
-            env={**os.environ, **ENVIRON}, capture_output=True, text=True, check=False, timeout=400,
+            env={**os.environ, **ENVIRON}, capture_output=True, text=True, check=False, timeout=4 * PATIENCE,
         )  # fmt: skip
         results = json.loads(report.read_text())["results"]
         assert results or done.returncode == 0, done.stderr
@@ -106,6 +106,6 @@ def test_a_training_function_is_watched(script: Script, tmp_path: Path) -> None:
     """Without ``ddpdoctor run``, as on a cluster that runs already; what is found is printed where Ray prints."""
     done = subprocess.run(
         [sys.executable, script(TRAINING), "watched", str(tmp_path)],
-        env={**os.environ, **ENVIRON}, capture_output=True, text=True, check=False, timeout=400,
+        env={**os.environ, **ENVIRON}, capture_output=True, text=True, check=False, timeout=4 * PATIENCE,
     )  # fmt: skip
     assert "DDP601 no-distributed-sampler" in done.stdout + done.stderr

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site
 
 from ._alone import called_alone
+from ._batches import behind_a_batch
 from ._hangs import first_mismatch
 from ._joins import met_in_join
 from ._one_rank import DEFAULT
@@ -79,7 +80,12 @@ def _gathered(event: PeerLost, training: Training) -> Pair | None:
 def _told(event: PeerLost, training: Training) -> bool:
     """Whether another check speaks: a rank failed of its own error, or a line in the source tells why."""
     recent = {each.rank: each.recent for each in event.progress}
-    known = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
+    known = (
+        called_alone(event)
+        or swallowed(event.progress, training)
+        or met_in_join(recent)
+        or behind_a_batch(event.progress)
+    )
     return event.first is not None or not event.gone or bool(known)
 
 

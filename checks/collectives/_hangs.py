@@ -25,6 +25,7 @@ from ddpdoctor.check import (
 )
 
 from .._store import meets_nowhere, misses_the_store
+from ._batches import behind_a_batch
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
 from ._handlers import handling
@@ -53,6 +54,7 @@ class Hang(enum.Enum):
     ROOTS = "ranks name different roots of one collective"
     ORDER = "ranks call different collectives"
     GUARDED = "a collective is called by some ranks only"
+    BATCH = "a call is behind a test that each rank's own batch decides"
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
     EXITED = "one rank has left a loop that another one is in"
     UNEVEN = "ranks have different numbers of batches"
@@ -163,6 +165,8 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
         and not in_branches(ours.site, theirs.site)
     ):
         return Hang.GUARDED
+    if behind_a_batch(event.ranks):
+        return Hang.BATCH
     if ours.operation != theirs.operation:
         return Hang.ORDER
     return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
@@ -179,6 +183,8 @@ def _unlike(event: Stalled, training: Training) -> Hang:
         return Hang.UNEVEN
     if guarded(event):
         return Hang.GUARDED
+    if behind_a_batch(event.ranks):
+        return Hang.BATCH
     left = loop_left_by(event, training)
     return Hang.EXITED if left is not None and left.loop.exits else Hang.DIVERGED
 

@@ -44,6 +44,7 @@ from ddpdoctor.check import (
 )
 
 from ._alone import called_alone
+from ._batches import behind_a_batch
 from ._exits import loop_left_before_the_end
 from ._hangs import Hang, on_hang, seen, short, table
 from ._joins import met_in_join
@@ -85,6 +86,8 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     if event.first is not None or not event.ended or not event.others or len(batches) > 1:
         return  # a rank of its own error, loaders of different lengths: told by others
     if called_alone(event) or swallowed(event.progress, training) or loop_left_before_the_end(event, training):
+        return
+    if behind_a_batch(event.progress):
         return
     if stop_of_some_ranks(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
         return

@@ -13,6 +13,7 @@ from ddpdoctor.watch.events import (
     Factor,
     SampledLine,
     Sampler,
+    ShardedGradient,
     Site,
     Statistic,
     TimedCall,
@@ -53,6 +54,8 @@ def unpacked(parts: list[Any]) -> Event:
         values["used"] = tuple(Used(*each) for each in values["used"])
         values["factors"] = tuple(Factor(*each) for each in values["factors"])
         values["statistics"] = tuple(Statistic(*each) for each in values["statistics"])
+    if "parts" in values:
+        values["parts"] = tuple(ShardedGradient(*each) for each in values["parts"])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

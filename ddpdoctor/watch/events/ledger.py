@@ -82,6 +82,14 @@ class Statistic(NamedTuple):
     print: tuple[float, ...] | None
 
 
+class ShardedGradient(NamedTuple):
+    """What a rank holds of a sharded gradient: as the last backward has left it, and as the step is given it."""
+
+    name: str
+    left: tuple[float, ...]
+    given: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParametersHeld(Event):
     """What an optimizer holds, told before its first sampled step and again where that changed; by parameter.
@@ -119,7 +127,7 @@ class StepFingerprinted(Event):
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
     there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` what was held
     right before the step's batch was drawn. ``loss`` is the sum of the losses that backward was given since then, as it
-    was given them.
+    was given them. ``parts`` are gradients of which each rank holds a part.
     """
 
     optimizer: int
@@ -146,6 +154,7 @@ class StepFingerprinted(Event):
     factors: tuple[Factor, ...] = ()
     statistics: tuple[Statistic, ...] = ()
     loss: float | None = None
+    parts: tuple[ShardedGradient, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,6 +195,8 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 stopwatch = recorder.stopwatch
                 stopwatch.backward += now() - began
                 stopwatch.backwards += 1
+            if exchanges.windows:
+                recorder.safely(recorder.ledger.backward_ended)
             if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
                 if exchanges.backwards == MANY:

@@ -20,6 +20,7 @@ from ddpdoctor.watch.rank.model.exchanges import Window, clock, is_captured, sum
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.held_state import Search, State
 from ddpdoctor.watch.rank.model.parameter_names import names_of
+from ddpdoctor.watch.rank.model.parts import Parts
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered
@@ -54,6 +55,7 @@ class Account:
     values: list[Any] = field(default_factory=list)
     state: tuple[tuple[str, int, float], ...] = ()
     used: list[Outermost] = field(default_factory=list)
+    parts: Parts = field(default_factory=Parts)
     clock: int = 0
     cleared: int = 0
     pending: bool = False
@@ -100,6 +102,7 @@ class Ledger:
             account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
             account.values = _folds(account.parameters)
             account.given = _folds([each.grad for each in account.parameters])
+            account.parts.before_step()
             account.state = remembered(optimizer, account.parameters)
             account.used = self.calls.look({id(each) for one in self.accounts.values() for each in one.parameters})
             account.clock = clock()
@@ -133,6 +136,12 @@ class Ledger:
         self.awaits_batch = False
         self.state = Search(self.recorder.models).run()
         self._cost(started)
+
+    def backward_ended(self) -> None:
+        """Look at what a backward has left of sharded gradients, which come when it ends."""
+        for account in self.accounts.values():
+            if account.window is not None and not account.stepping:
+                account.parts.after_backward()
 
     def clears(self) -> None:
         """Take note that gradients are about to be cleared: of which of these they are, they show themselves."""
@@ -191,6 +200,7 @@ class Ledger:
             account.window = Window(account.parameters, account.when, account.caller)
             self.recorder.exchanges.windows.append(account.window)
         account.window.parameters = account.parameters
+        account.parts.watch(each for group in groups for each in group["params"] if self._is_part(each))
 
     def _whole(self, groups: Iterable[dict[str, Any]]) -> tuple[Any, ...]:
         """Return the parameters of which this rank does not hold a part alone, which no rank can compare."""
@@ -210,6 +220,7 @@ class Ledger:
         for each in (account.hooks, account.local, account.added, account.given, account.values, account.clips):
             each.clear()
         account.used.clear()
+        account.parts.forget()
         account.state, account.cleared, account.pending = (), 0, False
 
     def _added(self, account: weakref.ref[Account], at: int, parameter: Any) -> None:
@@ -292,6 +303,7 @@ class Ledger:
             statistics=tuple(
                 Statistic(each.path, each.kind, each.file, each.size, next(rest)) for each in state.tensors
             ),
+            parts=account.parts.told(),
         )
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:

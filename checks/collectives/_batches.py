@@ -1,0 +1,77 @@
+"""A call in which all ranks meet, behind a test that each rank's own batch decides: not all of them make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import Doing, Position, batch_condition, in_one_loop
+
+from ._one_rank import DEFAULT, called
+from ._pairs import POINT_TO_POINT
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Communication, Progress, Site
+
+BACKWARD = "backward"
+
+
+class Behind(NamedTuple):
+    """A rank that made a call, its line, the line that stands behind the test, the test; a rank that went on without.
+
+    ``later`` says in words how that is known.
+    """
+
+    rank: int
+    call: str
+    at: Site
+    site: Site
+    test: str
+    other: int
+    later: str
+
+
+def behind_a_batch(ranks: Sequence[Position | Progress]) -> Behind | None:
+    """Find the last call of a rank that another one has gone on without, where a batch decides who makes it."""
+    return next(_behind(ranks), None)
+
+
+def _behind(ranks: Sequence[Position | Progress]) -> Iterator[Behind]:
+    for one in ranks:
+        for at, site, operation, number in _calls(one):
+            test = batch_condition(site.file, site.line)
+            if not test:
+                continue
+            for other in ranks:
+                if other is not one and (later := _goes_on(one, other, at, site, number)):
+                    yield Behind(one.rank, called(at, operation), at, site, test, other.rank, later)
+
+
+def _calls(one: Position | Progress) -> Iterator[tuple[Site, Site, str, int]]:
+    """Yield what a rank has called last: its line, the lines that led there, the operation, its number in the group."""
+    last: Communication | None = one.recent[-1] if one.recent else None
+    waits = isinstance(one, Position) and one.doing is Doing.WAITING
+    if isinstance(one, Position) and waits and one.operation == BACKWARD and one.site:
+        yield one.site, one.site, BACKWARD, 0
+    if last is None or last.site is None or last.group not in DEFAULT or last.operation in POINT_TO_POINT:
+        return
+    stack = one.stack if isinstance(one, Position) and waits and one.site == last.site else ()
+    for site in stack or (last.site,):
+        yield last.site, site, last.operation, last.number
+
+
+def _goes_on(one: Position | Progress, other: Position | Progress, at: Site, site: Site, number: int) -> str:
+    """Return in words how a rank is known to have gone on without a call; empty where it is not."""
+    since = [each for each in other.recent if each.number >= number]
+    if number and any(each.site == at for each in since):
+        return ""
+    if isinstance(other, Position) and other.site in {at, site}:
+        return ""
+    if other.forwards > one.forwards:
+        return f"is in its forward number {other.forwards}, the first one in its {one.forwards}."
+    met = next((each for each in since if each.number == number and each.group in DEFAULT), None) if number else None
+    if met is None or met.site is None or met.site.file != site.file:
+        return ""
+    if not in_one_loop(site.file, site.line, met.site.line) or batch_condition(met.site.file, met.site.line):
+        return ""
+    return f"called {met.operation} at line {met.site.line} in its place"

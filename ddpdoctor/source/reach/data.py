@@ -1,0 +1,108 @@
+"""Tests that a batch decides, so that ranks, each with a batch of its own, answer them differently."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+from ddpdoctor.source.lines import statement_at, tree_of
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.reach.bound import values
+from ddpdoctor.source.reach.guards import Guard, guards
+from ddpdoctor.source.reach.sites import passed
+from ddpdoctor.source.tree import Binding, Tree, dotted
+
+DEPTH = 6
+AGREED = re.compile(r"(?:^|\.|_)(?:all_?gather|all_?reduce|reduce|gather|broadcast|check_trigger|agree)\w*$")
+"""In the name of a function: what it returns, or was given, is the same on all ranks afterwards."""
+COUNTERS = re.compile(r"(?:^|_)(?:i|j|k|n|it|idx|index|iter\w*|step\w*|epoch\w*|round\w*|phase)$")
+BATCH = re.compile(r"^(?:batch\w*|inputs?|x|y|images?|labels?|targets?|logits|outputs?|loss\w*)$")
+"""What functions that a framework calls name the parameter in which it hands them a batch, or what came of one."""
+COUNTS = {"range", "tqdm.trange", "itertools.count"}
+
+
+@functools.cache
+def batch_condition(file: str, line: int) -> str:
+    """Return in words the innermost test around a line, in its function, that a batch decides; empty without one.
+
+    Silent where its values were exchanged between the ranks before.
+    """
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
+    if statement is None:
+        return ""
+    found = next((each for each in guards(tree, statement) if _is_decided_by_a_batch(tree, each)), None)
+    if found is None:
+        return ""
+    test = " ".join(ast.unparse(found.test).split())
+    return f"under `if {test}`" if found.holds else f"where `{test}` is false"
+
+
+@functools.cache
+def in_one_loop(file: str, one: int, other: int) -> bool:
+    """Whether two lines are in the same innermost loop of a function."""
+    tree = tree_of(file)
+    statements = [statement_at(tree, line) for line in (one, other)]
+    loops = [
+        next((up for up in (each, *tree.above(each)) if isinstance(up, (ast.For, ast.While, ast.AsyncFor))), None)
+        for each in statements
+        if each is not None
+    ]
+    return len(loops) == 2 and loops[0] is not None and loops[0] is loops[1]  # noqa: PLR2004 - both
+
+
+def _is_decided_by_a_batch(tree: Tree, guard: Guard) -> bool:
+    return not guard.is_rankish(tree) and _comes_from_a_batch(tree, guard.test, DEPTH)
+
+
+def _comes_from_a_batch(tree: Tree, node: ast.expr, depth: int) -> bool:
+    """Whether some part of an expression is made of a batch, and none was exchanged."""
+    parts = list(ast.walk(node))
+    calls = (dotted(each.func) or "" for each in parts if isinstance(each, ast.Call))
+    if any(AGREED.search(each) for each in calls):
+        return False
+    names = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute)) and dotted(each)]
+    found = [(each, values(tree, each)) for each in names]
+    if any(_is_exchanged(tree, each) for each, _ in found):
+        return False
+    return any(_is_of_a_batch(tree, dotted(each) or "", binding, depth) for each, held in found for binding in held)
+
+
+def _is_of_a_batch(tree: Tree, name: str, binding: Binding, depth: int) -> bool:
+    match binding.node:
+        case ast.For(target=target, iter=iterated) | ast.AsyncFor(target=target, iter=iterated):
+            return _is_an_item(tree, name, target, iterated)
+        case ast.arg(arg=own):
+            given = passed(tree, binding)
+            if given is None:
+                return bool(BATCH.match(own))
+            return depth > 0 and any(_comes_from_a_batch(tree, each, depth - 1) for each in given)
+    value = binding.value if binding.value is not None else getattr(binding.node, "value", None)
+    if not isinstance(value, ast.expr) or depth == 0:
+        return False
+    return _comes_from_a_batch(tree, value, depth - 1)
+
+
+def _is_an_item(tree: Tree, name: str, target: ast.expr, iterated: ast.expr) -> bool:
+    """Whether a variable of a loop is what the loop goes over, and no counter."""
+    if not isinstance(iterated, ast.Call):
+        return not COUNTERS.search(name)
+    function = resolve(tree, iterated.func) or ""
+    if function in COUNTS:
+        return False
+    if function == "enumerate" and isinstance(target, ast.Tuple) and target.elts:
+        first = target.elts[0]
+        return not (isinstance(first, ast.Name) and first.id == name)
+    return not COUNTERS.search(name)
+
+
+def _is_exchanged(tree: Tree, node: ast.expr) -> bool:
+    """Whether what a name holds is given to a function that exchanges it in place, in the same function."""
+    text = dotted(node)
+    around = tree.function(node) or tree.module
+    return any(
+        AGREED.search(dotted(each.func) or "") and each.args and dotted(each.args[0]) == text
+        for each in ast.walk(around)
+        if isinstance(each, ast.Call)
+    )
