@@ -136,6 +136,10 @@ def caller_of(exchange: Exchange, step: Sheet) -> Place:
 
 def sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     """Return a step once all ranks of the job have told it; None before, and where they hold different things."""
+    return training.once(_sheet, event)
+
+
+def _sheet(event: StepFingerprinted, training: Training) -> Sheet | None:
     since = [joined.time for joined in training.of(Joined, pid=event.pid) if joined.time <= event.time]
     if not since:
         return None

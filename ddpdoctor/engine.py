@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ddpdoctor.facets import Check, Facet, NotRun, parameters
+from ddpdoctor.facets import Check, Claim, Facet, NotRun, parameters
 from ddpdoctor.findings import Finding, Result, Status
 
 Supply = Callable[[str], Any]
 """Returns the input of this name; raises NotRun where there is nothing to give."""
 Returned = TypeVar("Returned")
+Decisions = dict[Callable[..., enum.Enum | None], enum.Enum | None]
+"""What families have decided of one set of inputs, by the function that decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +29,15 @@ class Evaluation:
     crash: str = ""
 
 
-def evaluate(check: Check, facet: Facet, supply: Supply) -> Evaluation:
+def evaluate(check: Check, facet: Facet, supply: Supply, decided: Decisions | None = None) -> Evaluation:
     """Call a facet with what its parameters name, if its family decides for it; what it raises is part of the answer.
 
-    Findings get the severity of the check, where the facet gave them none.
+    Findings get the severity of the check, where the facet gave them none. ``decided`` is shared by the facets that are
+    given the same inputs: what their families have decided by now, and then this one.
     """
+    decided = {} if decided is None else decided
     try:
-        if facet.claim and _called(facet.claim.decide, supply) not in facet.claim.members:
+        if facet.claim and _decision(facet.claim, supply, decided) not in facet.claim.members:
             return Evaluation()
         found = tuple(_called(facet.examine, supply))
         return Evaluation(tuple(replace(each, severity=each.severity or check.severity) for each in found))
@@ -42,6 +47,12 @@ def evaluate(check: Check, facet: Facet, supply: Supply) -> Evaluation:
         place = traceback.extract_tb(exc.__traceback__)[-1]
         text = " ".join(f"{type(exc).__name__}: {exc}".split())
         return Evaluation(crash=f"{text} ({place.filename}:{place.lineno})")
+
+
+def _decision(claim: Claim, supply: Supply, decided: Decisions) -> enum.Enum | None:
+    if claim.decide not in decided:
+        decided[claim.decide] = _called(claim.decide, supply)
+    return decided[claim.decide]
 
 
 def _called(function: Callable[..., Returned], supply: Supply) -> Returned:

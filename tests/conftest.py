@@ -7,7 +7,6 @@ import random
 import socket as sockets
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from helpers import CHECKS, PATIENCE, ROOT, TORCHRUN, Command, Port, Run, Script
+from helpers import CHECKS, PATIENCE, TORCHRUN, Command, Port, Run, Script
 from hypothesis import settings
+from processes import PREFIX, WarmProcesses, starts_warm, warm_processes
 
 from ddpdoctor.host.facts import Facts, gather
 from ddpdoctor.pytest import MARK as RANKS, pool_of
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.jobs.pool import Jobs
 
-# Machines are noisy: a slow example is no failure. A night can have more: --hypothesis-profile=thorough
-settings.register_profile("here", deadline=None, max_examples=50)
+# Machines are noisy: a slow example is no failure. A night can have more: --hypothesis-profile=thorough. A test that
+# needs more examples than others takes a multiple of the profile's.
+settings.register_profile("here", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("here")
 
@@ -52,51 +53,40 @@ def checks() -> dict[str, Check]:
     return {check.slug: check for check in CHECKS}
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmProcesses]:
+    """Yield what starts processes that have imported already what they need."""
+    with warm_processes() as processes:
+        yield processes
+
+
 @pytest.fixture
-def ddpdoctor(free_port: Port) -> Run:
+def ddpdoctor(free_port: Port, warm: WarmProcesses) -> Run:
     """Return a function that runs the command line in a process of its own; what it says is not wrapped.
 
     PORT is for ranks that meet there.
     """
 
-    def run(*args: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, cwd: Path | None = None, **given: str) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, "COLUMNS": "1000", "PORT": free_port(), **given}
+        if starts_warm(given):
+            if args[:1] in {("check",), ("selftest",)}:
+                warm.import_torch()  # for their jobs
+            done = warm.ddpdoctor(*args, cwd=cwd, environ=environ, timeout=PATIENCE)
+            return subprocess.CompletedProcess(args, *done)
+        command = [sys.executable, "-m", "ddpdoctor", *args]
         return subprocess.run(
-            [sys.executable, "-m", "ddpdoctor", *args],
-            capture_output=True,
-            text=True,
-            cwd=cwd,
-            env={**os.environ, "COLUMNS": "1000", "PORT": free_port(), **environ},
-            timeout=PATIENCE,
-            check=False,
+            command, capture_output=True, text=True, cwd=cwd, env=environ, timeout=PATIENCE, check=False
         )
 
     return run
 
 
-WARM = f"warm-{os.getpid()}-"  # stands in the command of each process that this one's warm server has started
-PYTHON = """\
-#!/bin/sh
-[ "$1" = -u ] && shift
-case "$1" in
-    -*) exec {python} "$@" ;;  # a module, or code: cold
-    *) exec {python} -S {warm} {socket} "$@" ;;
-esac
-"""
-
-
 @pytest.fixture(scope="session")
-def python() -> Iterator[str]:
-    """Yield a program that runs a script as Python does, in a process that has imported torch: see ``warm.py``."""
-    with tempfile.TemporaryDirectory(prefix=WARM) as folder:
-        warm, socket, program = ROOT / "tests" / "warm.py", f"{folder}/socket", Path(folder, "python")
-        program.write_text(PYTHON.format(python=sys.executable, warm=warm, socket=socket))
-        program.chmod(0o755)
-        environ = {**os.environ, "OMP_NUM_THREADS": "1", "ROOM": "x" * 16_384}
-        command = (sys.executable, warm, socket)
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"ready\n"
-            yield str(program)
+def python(warm: WarmProcesses) -> str:
+    """Return a program that runs a script as Python does, in a process that has imported torch: see ``warm.py``."""
+    warm.import_torch()
+    return str(warm.folder / "python")
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +104,7 @@ def left_behind(mark: str) -> list[str]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            is_warm = WARM in " ".join(process.cmdline()) and process.ppid() != os.getpid()
+            is_warm = PREFIX in " ".join(process.cmdline()) and process.ppid() != os.getpid()
             if process.pid != os.getpid() and (is_warm or process.environ().get(MARK) == mark):
                 found.append(process)
     _, alive = psutil.wait_procs(found, timeout=3)

@@ -25,6 +25,7 @@ COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.MULTILINE)
 NEXT = "=== the next command ==="
 INHERITED = ("HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
 DEADLINE = 100.0
+BESIDE = Path(sys.executable).parent
 
 
 def run_again(page: str) -> str:
@@ -32,28 +33,29 @@ def run_again(page: str) -> str:
     return RECORDED.sub(lambda recording: made_anew(recording[0]), page)
 
 
-def made_anew(recording: str) -> str:
-    """Return a recording with the output that its commands have now."""
+def made_anew(recording: str, programs: Path = BESIDE) -> str:
+    """Return a recording with the output that its commands have now; ``programs`` holds ddpdoctor and torchrun."""
     folder = Path(tempfile.mkdtemp(prefix="", dir="/tmp"))
     try:
         shutil.copytree(DEMO, folder, dirs_exist_ok=True)
-        return BLOCK.sub(lambda block: _block(block, folder), recording)
+        return BLOCK.sub(lambda block: _block(block, folder, programs), recording)
     finally:
         shutil.rmtree(folder)
 
 
-def _block(block: re.Match[str], folder: Path) -> str:
+def _block(block: re.Match[str], folder: Path, programs: Path) -> str:
     commands = COMMAND.findall(block["text"])
-    shown = zip(commands, _outputs(commands, block["keep"], folder), strict=True)
+    shown = zip(commands, _outputs(commands, block["keep"], folder, programs), strict=True)
     text = "".join(f"$ {command}\n{output}" for command, output in shown)
     return block[0].replace(block["text"], text)
 
 
-def _outputs(commands: list[str], keep: str | None, folder: Path) -> Iterator[str]:
+def _outputs(commands: list[str], keep: str | None, folder: Path, programs: Path) -> Iterator[str]:
     """Run commands in one shell, so that ``echo $?`` is what it says, and yield what each prints."""
     script = "".join(f'status=$?; echo "{NEXT}"; (exit $status)\n{command}\n' for command in commands)
     environ = {name: value for name, value in os.environ.items() if name in INHERITED}
-    environ |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+    path = f"{programs}:{BESIDE}:{os.environ['PATH']}"
+    environ |= {"PATH": path, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,

@@ -24,7 +24,7 @@ from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
 from ddpdoctor.facets import BadTarget
 
 MAGIC = 0x1950A86A20F9469CFC6C
-FAST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def saved(path: Path, value: Any, *, legacy: bool = False) -> CheckpointFile:
@@ -476,7 +476,7 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     return [*files, len(header).to_bytes(8, "little") + header + b"\0" * 4]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FAST, max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_mutated_files_never_escape(tmp_path: Path, originals: list[bytes], data: st.DataObject) -> None:
     """Any bytes give a description: no exception, no long wait."""
@@ -491,7 +491,7 @@ def test_mutated_files_never_escape(tmp_path: Path, originals: list[bytes], data
     assert time.monotonic() - started < 5
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(FAST, max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_mutated_pickles_never_escape(tmp_path: Path, originals: list[bytes], data: st.DataObject) -> None:
     """A pickle of any bytes, with a CRC that is right, gives a description: no exception, no long wait."""

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from ddpdoctor.cli.hosts import Opening, Session
 from ddpdoctor.cluster.cluster import Cluster
@@ -423,7 +423,6 @@ def coming(port: int) -> Iterator[None]:
             pass
 
 
-@settings(max_examples=30)
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=4))
 def test_a_babbling_stranger_does_not_keep_a_host_away(chunks: list[bytes]) -> None:
     """Whatever it sends; it is dropped, and the host that comes after it is heard."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from documents import ROOT, between, files, shell
+from helpers import Command
 
 CONTRIBUTING = (ROOT / ".github/CONTRIBUTING.md").read_text()
 ADDING = between(CONTRIBUTING, "Add a check", "Checks in a package of your own")
@@ -173,12 +174,13 @@ class TestAPlugin:
         assert answer["first"]["code"].startswith("DDP5")
         assert [fault for fault in answer["faults"] if "ACME002 always-crashes crashed: ZeroDivisionError" in fault]
 
-    @pytest.mark.parametrize(("script", "status", "code"), [("bypass.py", 0, "DDP560"), ("train.py", 1, "DDP501")])
+    @pytest.mark.parametrize("trained", [("bypass.py", 0, "DDP560"), ("train.py", 1, "DDP501")])
     def test_that_crashes_ends_neither_monitor_nor_training(
-        self, crashing: str, tmp_path: Path, script: str, status: int, code: str
+        self, crashing: str, torchrun: Command, tmp_path: Path, trained: tuple[str, int, str]
     ) -> None:
         """The training comes to its own end, what it does wrong is found, and the crash is told once."""
-        command = f"ddpdoctor run --report report.json -- torchrun --standalone --nproc-per-node=2 {DEMO / script}"
+        script, status, code = trained
+        command = f"ddpdoctor run --report report.json -- {' '.join(torchrun)} {DEMO / script}"
         finished = run(command, tmp_path, PYTHONPATH=crashing, COLUMNS="1000")
         report = json.loads((tmp_path / "report.json").read_text())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -16,6 +17,9 @@ from ddpdoctor.docs import pages
 from ddpdoctor.facets import INPUTS, Check, Role
 from ddpdoctor.findings import Severity
 from ddpdoctor.registry import load_checks
+
+if TYPE_CHECKING:
+    from processes import WarmProcesses
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,9 +36,11 @@ USED = "train.py last.pt last.ckpt other.pt train.log model.safetensors runs/1 d
 
 
 @pytest.mark.parametrize("run", SHOWN_RUNS)
-def test_a_recorded_run_is_what_happens_today(run: str) -> None:
+def test_a_recorded_run_is_what_happens_today(run: str, warm: WarmProcesses) -> None:
     """Run again, it prints what the page shows; `python tests/recorded.py` writes it anew."""
-    assert alike(made_anew(run)) == alike(run)
+    warm.import_commands()
+    warm.import_torch()
+    assert alike(made_anew(run, warm.folder)) == alike(run)
 
 
 def use(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

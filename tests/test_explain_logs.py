@@ -178,7 +178,7 @@ SEVERAL = [
 ]
 
 
-@settings(max_examples=80)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.sampled_from(SEVERAL), st.randoms(use_true_random=False))
 def test_ranks_that_write_at_once_change_nothing(path: Path, chance: random.Random) -> None:
     """Each rank's lines stay in order; how they mix is left to chance."""
@@ -278,7 +278,6 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
 @given(st.lists(PIECES | st.binary(max_size=40), max_size=40), st.integers(1, 5000))
 def test_no_log_fails(pieces: list[bytes], size: int) -> None:
     """Whatever is printed, in whatever pieces, there is an answer."""

@@ -164,7 +164,7 @@ def test_a_misspelt_name_is_mended_in_a_launch_script_and_nothing_else_changes(d
 PIECES = ["torchrun ", "--nnodes=2 ", "$X ", *"\"'()\n\\`}&;é", "<<E", "#SBATCH -N 2\n", "${", "if "]
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.sampled_from(PIECES), max_size=20), st.sampled_from(["run.sh", "Dockerfile", "job.yaml"]))
 def test_nothing_that_looks_like_a_launch_script_crashes(pieces: list[str], name: str) -> None:
     """Quotes that nothing closes, documents that do not end, keys of nothing."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -17,18 +18,11 @@ ROOT = Path(__file__).parents[1]
 
 def test_the_wheel_holds_every_file_of_the_tree(tmp_path: Path) -> None:
     """No area, check, broken case, schema or C source is missing from what users install; pages for readers are."""
-    command = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+    built = Path(os.environ.get("DDPDOCTOR_WHEELS", tmp_path))  # .ci/run has built it already
+    if built == tmp_path:
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+        subprocess.run(command, check=True, capture_output=True)
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         packed = set(wheel.namelist())
     tree = {
         str(path.relative_to(ROOT)) if folder == "ddpdoctor" else f"ddpdoctor/{path.relative_to(ROOT)}"

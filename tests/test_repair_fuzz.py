@@ -25,7 +25,7 @@ from ddpdoctor import BadTarget, checkpoint
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 FUZZ = settings(
-    max_examples=80,
+    max_examples=2 * settings().max_examples,
     deadline=None,
     derandomize=True,  # so that a failure comes back
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -333,7 +333,7 @@ def test_mutated_files_in_little_memory(tmp_path: Path, originals: Originals) ->
     assert told["repaired"] > 100
 
 
-@settings(FUZZ, max_examples=150)
+@settings(FUZZ, max_examples=3 * settings().max_examples)
 @given(data=st.data(), mutations=MUTATIONS, rules=st.sampled_from(RULES))
 def test_mutated_files(
     place: Callable[[], Path],
@@ -475,7 +475,7 @@ def opcodes(data: bytes) -> Iterator[bytes]:
     yield from (data[place:end] for (name, place), end in zip(places, ends, strict=True) if name != "FRAME")
 
 
-@settings(FUZZ, max_examples=250)
+@settings(FUZZ, max_examples=4 * settings().max_examples)
 @given(data=st.data(), edits=EDITS, rules=st.sampled_from(RULES))
 def test_edited_pickles(
     place: Callable[[], Path],
@@ -650,7 +650,7 @@ def archived(pickled: bytes) -> bytes:
     return buffer.getvalue()
 
 
-@settings(FUZZ, max_examples=200)
+@settings(FUZZ, max_examples=4 * settings().max_examples)
 @given(data=st.data(), value=CHECKPOINTS, rules=st.sampled_from(RULES))
 def test_pickles_that_no_pickler_writes(
     place: Callable[[], Path], data: st.DataObject, value: Any, rules: dict[str, Any]

@@ -18,7 +18,7 @@ from ddpdoctor import BadTarget
 from ddpdoctor.checkpoint import inspect, repair, undo
 from ddpdoctor.checkpoint.keys import WRAPPERS
 
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
     lambda name: "." not in name and name not in WRAPPERS
 )

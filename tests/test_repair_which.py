@@ -22,7 +22,7 @@ from ddpdoctor.cli import cli
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("UserWarning", "FutureWarning", "DeprecationWarning")
 ]
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 Location = tuple[str | int, ...]
 
 

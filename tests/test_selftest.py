@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from helpers import CHECKS, PREPARED
 
 from ddpdoctor.facets import Check, Instrument
+from ddpdoctor.findings import Status
 from ddpdoctor.selftest.logs import try_logs
 from ddpdoctor.selftest.probes import try_check
 from ddpdoctor.selftest.result import takes_long
-from ddpdoctor.selftest.trainings import try_watch
+from ddpdoctor.selftest.trainings import ended_and_found, of_healthy, try_watch
 
 if TYPE_CHECKING:
     from ddpdoctor.host.facts import Facts
@@ -49,6 +51,18 @@ def test_the_watch_finds_the_patient_and_leaves_the_control_in_peace(check: Chec
         assert finding.fix.summary
         assert finding.place.file
         assert finding.place.line
+
+
+def test_a_healthy_case_that_hangs_is_wrong(jobs: Jobs, checks: dict[str, Check], tmp_path: Path) -> None:
+    """That nothing was found until its time was over does not count for it."""
+    (tmp_path / "healthy.py").write_text("import time\ntime.sleep(600)\n")
+    check = checks["unused-parameters"]
+    ended = ended_and_found(tmp_path / "healthy.py", (), jobs, deadline=1.0)
+
+    said = of_healthy(check, *ended)
+
+    assert said.status is Status.CRASHED
+    assert "healthy.py:2" in said.reason
 
 
 @pytest.mark.parametrize("check", SIGNED, ids=lambda check: check.slug)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import pty
 import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -22,7 +23,11 @@ from helpers import CHECKS
 
 from ddpdoctor.cli import COMMANDS, cli
 
+if TYPE_CHECKING:
+    from processes import WarmProcesses
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Seen = Callable[..., tuple[int, str]]
 LIMIT = 60.0
 SPEAKS_OF_TERMINALS = re.compile(
     "NO_COLOR|FORCE_COLOR|COLUMNS|LINES|TERM|TMUX|STY|SSH_CONNECTION|.*(_WINDOW_ID|_VERSION|_SESSION|_SESSION_ID|_PANE)"
@@ -48,13 +53,13 @@ SCREENS = (
 )
 
 
-def seen(columns: int, *args: str, **environ: str) -> tuple[int, str]:
+def run_in_terminal(program: Path, columns: int, *args: str, **environ: str) -> tuple[int, str]:
     """Run the command line in a terminal of so many columns; return its status and what the terminal got."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if not SPEAKS_OF_TERMINALS.fullmatch(name)}
     with subprocess.Popen(
-        [sys.executable, "-m", "ddpdoctor", *args],
+        [program, *args],
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -74,13 +79,20 @@ def seen(columns: int, *args: str, **environ: str) -> tuple[int, str]:
     return process.returncode, output.decode().replace("\r\n", "\n")
 
 
+@pytest.fixture
+def seen(warm: WarmProcesses) -> Seen:
+    """Return a function that runs the command line in a terminal of so many columns."""
+    warm.import_commands()
+    return functools.partial(run_in_terminal, warm.folder / "ddpdoctor")
+
+
 def lines(output: str) -> list[str]:
     """Return the lines that stay on the screen, without colours and links."""
     return [ESCAPES.sub("", line.rpartition("\r")[2]) for line in output.rstrip("\n").split("\n")]
 
 
 @pytest.mark.parametrize("screen", SCREENS, ids=" ".join)
-def test_every_screen_fits_every_width(screen: tuple[str, ...]) -> None:
+def test_every_screen_fits_every_width(seen: Seen, screen: tuple[str, ...]) -> None:
     """No line is wider than the terminal, but for a word that is too long by itself, and what is to be pasted."""
     for width in WIDTHS:
         status, output = seen(width, *screen, **MISSPELT)
@@ -89,7 +101,7 @@ def test_every_screen_fits_every_width(screen: tuple[str, ...]) -> None:
         assert_fits(lines(output), width)
 
 
-def test_a_checkpoint_fits_every_width(tmp_path: Path) -> None:
+def test_a_checkpoint_fits_every_width(seen: Seen, tmp_path: Path) -> None:
     """What it imports wraps; the command to paste does not."""
     import torch
 
@@ -123,7 +135,7 @@ def assert_fits(shown: list[str], width: int) -> None:
         assert len(line) <= width or is_pasted or long, (width, line)
 
 
-def test_no_summary_is_cut_and_the_first_commands_stand_first() -> None:
+def test_no_summary_is_cut_and_the_first_commands_stand_first(seen: Seen) -> None:
     """A newcomer sees check, run, explain, stuck and lint first, each with a whole sentence in one line."""
     _, output = seen(80, "--help")
     commands = [line for line in lines(output.partition("\nCommands:")[2]) if line.startswith("  ")]
@@ -132,7 +144,7 @@ def test_no_summary_is_cut_and_the_first_commands_stand_first() -> None:
     assert all(line.endswith(".") and "..." not in line for line in commands)
 
 
-def test_the_verdict_is_seen_without_scrolling() -> None:
+def test_the_verdict_is_seen_without_scrolling(seen: Seen) -> None:
     """It begins the block at the end, which has room on the smallest screen, below what was found."""
     status, output = seen(80, "check", "--only", "DDP101,model,data,checkpoint", **MISSPELT)
     blocks = "\n".join(lines(output)).strip().split("\n\n")
@@ -144,7 +156,7 @@ def test_the_verdict_is_seen_without_scrolling() -> None:
     assert "because" not in output
 
 
-def test_where_nothing_is_wrong_very_little_is_said() -> None:
+def test_where_nothing_is_wrong_very_little_is_said(seen: Seen) -> None:
     """The verdict, and how much was looked at."""
     status, output = seen(80, "check", "--only", "DDP101")
 
@@ -152,7 +164,7 @@ def test_where_nothing_is_wrong_very_little_is_said() -> None:
     assert len(lines(output)) == 2
 
 
-def test_a_terminal_shows_what_is_going_on() -> None:
+def test_a_terminal_shows_what_is_going_on(seen: Seen) -> None:
     """A line for each check, which is gone in the end; a quiet run has none."""
     _, loud = seen(80, *FINDS)
     _, quiet = seen(80, *FINDS, "-q")
@@ -175,7 +187,7 @@ def test_a_terminal_shows_what_is_going_on() -> None:
     ],
     ids=str,
 )
-def test_colour_on_a_terminal(screen: tuple[str, ...], environ: dict[str, str], *, coloured: bool) -> None:
+def test_colour_on_a_terminal(seen: Seen, screen: tuple[str, ...], environ: dict[str, str], *, coloured: bool) -> None:
     """One rule for all commands; a dumb terminal gets no escape sequence at all."""
     _, output = seen(80, *screen, **MISSPELT, **environ)
 
@@ -220,7 +232,7 @@ def test_a_file_is_never_coloured(ddpdoctor: Run, tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_line_of_a_file_can_be_clicked_where_the_terminal_is_known_to_have_links(
-    tmp_path: Path, environ: dict[str, str], address: str | None
+    seen: Seen, tmp_path: Path, environ: dict[str, str], address: str | None
 ) -> None:
     """What is shown is the same; a file that is not there is no link."""
     script, log = tmp_path / "train.py", tmp_path / "train.log"
@@ -246,7 +258,7 @@ def test_a_list_in_a_pipe_has_a_whole_line_for_each_check(ddpdoctor: Run) -> Non
         assert any(line.startswith(check.code) and line.rstrip().endswith(check.title) for line in shown), check.code
 
 
-def test_headings_of_a_page_are_bold_where_there_is_colour() -> None:
+def test_headings_of_a_page_are_bold_where_there_is_colour(seen: Seen) -> None:
     """The four sections, as headings, with their text below."""
     coloured, plain = (seen(80, "explain", "DDP501", **environ)[1] for environ in ({}, {"NO_COLOR": "1"}))
 

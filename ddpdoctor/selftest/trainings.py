@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import NotRun
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.jobs.outcome import Raised
+from ddpdoctor.jobs.outcome import Raised, Stuck
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 from ddpdoctor.watch.pooled import Launch, watch_in_pool
 
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddpdoctor.facets import Check
+    from ddpdoctor.jobs.outcome import Outcome
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.watch.dispatcher import Found
 
 HANG_AFTER = 2.0  # for broken cases; a healthy script that a busy machine holds up for so long is not blamed
 NEVER = 100.0
+DEADLINE = 20.0  # seconds of a script
 NOT_SHOWN = "not shown: "
 """Begins the message of a broken script's exception where the fault does not come about, and says why."""
 
@@ -26,36 +28,51 @@ NOT_SHOWN = "not shown: "
 def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> SelfTestResult:
     """Watch both scripts with all checks there are."""
     try:
-        broken = [
-            found for found in watched(fixture(check, "broken.py"), checks, jobs, until=check) if found.check is check
-        ]
-        healthy = watched(fixture(check, "healthy.py"), checks, jobs)
+        found = watched(fixture(check, "broken.py"), checks, jobs, until=check)
+        outcomes, healthy = ended_and_found(fixture(check, "healthy.py"), checks, jobs)
     except NotRun as exc:
         absent = _result(check, Status.NOT_RUN, [], str(exc))
         return SelfTestResult(check, absent, absent, "watch")
-    others = ", ".join(found.check.slug for found in healthy)
+    broken = [each for each in found if each.check is check]
     return SelfTestResult(
-        check,
-        _result(check, Status.FAILED if broken else Status.PASSED, broken),
-        _result(check, Status.FAILED if healthy else Status.PASSED, healthy, others),
+        check, _result(check, Status.FAILED if broken else Status.PASSED, broken), of_healthy(check, outcomes, healthy),
         "watch",
-    )
+    )  # fmt: skip
+
+
+def of_healthy(check: Check, outcomes: tuple[Outcome, ...], found: list[Found]) -> Result:
+    """Return what is said of a healthy script; one that hangs shows nothing, whatever was found by then."""
+    stuck = [each for each in outcomes if isinstance(each, Stuck)]
+    if stuck:
+        at = "".join(f" at {frame.file}:{frame.line}" for frame in stuck[0].stack[:1])
+        return _result(check, Status.CRASHED, found, f"rank {stuck[0].rank} did not come to its end, but stood{at}")
+    others = ", ".join(each.check.slug for each in found)
+    return _result(check, Status.FAILED if found else Status.PASSED, found, others)
 
 
 def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | None = None) -> list[Found]:
-    """Run a script on two ranks of the pool, and give what the watch finds; end it once ``until`` has found something.
+    """Return what the watch finds, as ``ended_and_found`` does."""
+    return ended_and_found(script, checks, jobs, until)[1]
+
+
+def ended_and_found(
+    script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | None = None, deadline: float = DEADLINE
+) -> tuple[tuple[Outcome, ...], list[Found]]:
+    """Run a script on two ranks of the pool; give how they ended, and what the watch finds.
+
+    They are killed once ``until`` has found something, or after ``deadline`` seconds.
 
     Raises:
         NotRun: the pool cannot run anything, or the script says that its fault does not come about here.
     """
     if problem := jobs.problem():
         raise NotRun(f"torch cannot be imported: {problem.strip().splitlines()[-1]}")
-    launch = Launch(script=script, hang_after=HANG_AFTER if until else NEVER)
+    launch = Launch(script=script, deadline=deadline, hang_after=HANG_AFTER if until else NEVER)
     outcomes, found = watch_in_pool(launch, checks, jobs, lambda found: any(each.check is until for each in found))
     for each in outcomes:
         if isinstance(each, Raised) and each.message.startswith(NOT_SHOWN):
             raise NotRun(each.message.removeprefix(NOT_SHOWN))
-    return found
+    return outcomes, found
 
 
 def _result(check: Check, status: Status, found: list[Found], reason: str = "") -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.engine import evaluate, result
+from ddpdoctor.engine import Decisions, evaluate, result
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Result, Status
 from ddpdoctor.watch.trainings import Trainings
@@ -54,10 +54,10 @@ class Dispatcher:
 
     def ask(self, event: Event, training: Training) -> Iterator[Found]:
         """Yield what checks find in an event of a training, found before or not."""
-        inputs = {"event": event, "training": training}
+        inputs, decided = {"event": event, "training": training}, Decisions()
         for pair in [each for each in self._facets if each[1].subject is type(event)]:
             check, facet = pair
-            said = evaluate(check, facet, inputs.__getitem__)
+            said = evaluate(check, facet, inputs.__getitem__, decided)
             if said.crash:
                 self._facets.remove(pair)
                 if check.code not in {each.code for each in self.crashes}:

@@ -130,8 +130,8 @@ class Reader:
     def blocks(self) -> list[Block]:
         """Return the blocks of steps that were written since the last call and are still there, oldest first."""
         pulse = self._pulse()
-        slots = (Block(*BLOCK.unpack_from(pulse, FIRST_BLOCK + place * BLOCK.size)) for place in range(BLOCKS))
-        found = sorted(each for each in slots if each.number > self._block)
+        slots = BLOCK.iter_unpack(memoryview(pulse)[FIRST_BLOCK:])
+        found = sorted(Block(*each) for each in slots if each[0] > self._block)
         self._block = found[-1].number if found else self._block
         return found
 

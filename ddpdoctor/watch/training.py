@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ from ddpdoctor.frameworks import FRAMEWORK_WORDS, Framework
 from ddpdoctor.watch.events import Event, FrameworkSeen, Joined, Joining
 
 AnyEvent = TypeVar("AnyEvent", bound=Event)
+Concluded = TypeVar("Concluded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,24 @@ class Training:
 
     _events: dict[type[Event], list[Event]] = field(default_factory=lambda: defaultdict(list))
     rivals: list[Joining] = field(default_factory=list)
+    _concluded: dict[tuple[object, int], tuple[Event, Any]] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Take up one more event."""
+        self._concluded.clear()
         self._events[type(event)].append(event)
+
+    def once(self, conclude: Callable[[AnyEvent, Training], Concluded], event: AnyEvent) -> Concluded:
+        """Return what is concluded of an event, which many checks ask for: anew only where more has been told since."""
+        key = (conclude, id(event))  # the event is kept, so that no other one gets its place
+        if key not in self._concluded:
+            self._concluded[key] = (event, conclude(event, self))
+        found: Concluded = self._concluded[key][1]
+        return found
 
     def hand_over(self, pid: int, other: Training) -> None:
         """Hand all events of a process over to another training: it has turned out to be one of its ranks."""
+        self._concluded.clear()
         for kind, events in self._events.items():
             for event in [each for each in events if each.pid == pid]:
                 other.add(event)
@@ -37,8 +49,10 @@ class Training:
 
     def of(self, kind: type[AnyEvent], **having: Any) -> list[AnyEvent]:
         """List the events of a type, in the order in which they were read, that have these values."""
-        found: list[Any] = self._events.get(kind, [])
-        return [event for event in found if all(getattr(event, name) == value for name, value in having.items())]
+        found: list[Any] = self._events.get(kind, [])[:]
+        for name, value in having.items():
+            found = [event for event in found if getattr(event, name) == value]
+        return found
 
     def by_rank(self, kind: type[AnyEvent], **having: Any) -> dict[int, AnyEvent]:
         """Return each rank's last event of a type that has these values, by rank."""

@@ -20,6 +20,17 @@ from ddpdoctor.watch.events import (
     Used,
 )
 
+PARTS = {
+    "exchanges": Exchange,
+    "calls": TimedCall,
+    "sampled": SampledLine,
+    "clips": Clip,
+    "used": Used,
+    "factors": Factor,
+    "statistics": Statistic,
+    "parts": ShardedGradient,
+}
+"""By the name of an event's field what its tuple is made of."""
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}
 
 
@@ -42,20 +53,9 @@ def unpacked(parts: list[Any]) -> Event:
     for name in ("site", "reader", "sharded"):
         if values.get(name) is not None:
             values[name] = Site(*values[name])
-    if "exchanges" in values:
-        values["exchanges"] = tuple(Exchange(*each) for each in values["exchanges"])
-    if "calls" in values:
-        values["calls"] = tuple(TimedCall(*each) for each in values["calls"])
-    if "sampled" in values:
-        values["sampled"] = tuple(SampledLine(*each) for each in values["sampled"])
-    if "clips" in values:
-        values["clips"] = tuple(Clip(*each) for each in values["clips"])
-    if "used" in values:
-        values["used"] = tuple(Used(*each) for each in values["used"])
-        values["factors"] = tuple(Factor(*each) for each in values["factors"])
-        values["statistics"] = tuple(Statistic(*each) for each in values["statistics"])
-    if "parts" in values:
-        values["parts"] = tuple(ShardedGradient(*each) for each in values["parts"])
+    for name, part in PARTS.items():
+        if name in values:
+            values[name] = tuple(part(*each) for each in values[name])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

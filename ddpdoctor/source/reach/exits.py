@@ -6,8 +6,12 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from ddpdoctor.source.syntax import parsed
+from ddpdoctor.source.lines import tree_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.source.tree import Tree
 
 Line = tuple[str, int, str]
 """File, line and function, as a stack has them."""
@@ -95,10 +99,9 @@ def loop_left(
 def _frame(ours: Line, theirs: Line | None) -> _Frame | None:
     """Read a frame; None where the source does not fit, or the other rank is not past the loops."""
     file, line, function = ours
-    tree = parsed(file)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    tree = tree_of(file)
     at = _statement(tree, line)
-    whole = list(_around(at, parents)) if at else []
+    whole = list(tree.above(at)) if at else []
     if at is None or (function != "<module>" and not any(getattr(each, "name", "") == function for each in whole)):
         return None
     around = whole[: _scope(whole)]
@@ -106,7 +109,7 @@ def _frame(ours: Line, theirs: Line | None) -> _Frame | None:
     loops = [node for node in here if theirs is None or not _holds(node, theirs[1])]
     if theirs is not None and not _is_past(loops, here, theirs[1]):
         return None
-    return _Frame(file, at, loops, around, _comes_to(loops[-1] if loops else at, parents))
+    return _Frame(file, at, loops, around, _comes_to(loops[-1] if loops else at, tree))
 
 
 def _apart(inside: list[Line], outside: list[Line]) -> Iterator[tuple[Line, Line | None]]:
@@ -124,20 +127,14 @@ def _apart(inside: list[Line], outside: list[Line]) -> Iterator[tuple[Line, Line
             yield ours, theirs
 
 
-def _statement(tree: ast.Module, line: int) -> ast.stmt | None:
+def _statement(tree: Tree, line: int) -> ast.stmt | None:
     """Return the innermost statement that covers a line."""
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _holds(node, line)]
+    found = [node for node in tree.nodes if isinstance(node, ast.stmt) and _holds(node, line)]
     return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
 
 
 def _holds(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
-
-
-def _around(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> Iterator[ast.AST]:
-    while node in parents:
-        node = parents[node]
-        yield node
 
 
 def _scope(around: list[ast.AST]) -> int:
@@ -152,9 +149,9 @@ def _is_past(loops: list[Loop], here: list[Loop], line: int) -> bool:
     return line > (loops[-1].end_lineno or 0) or (line < loops[-1].lineno and len(here) > len(loops))
 
 
-def _comes_to(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+def _comes_to(node: ast.AST, tree: Tree) -> bool:
     """Whether whoever runs the function comes to a statement: it is under no condition."""
-    for each in _around(node, parents):
+    for each in tree.above(node):
         if isinstance(each, SCOPES):
             return isinstance(each, CLOSED)
         if isinstance(each, ast.If) and "__name__" not in ast.unparse(each.test):

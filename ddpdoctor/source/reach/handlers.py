@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ddpdoctor.source.syntax import parsed
+from ddpdoctor.source.lines import tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,9 @@ class Handler:
 def handler_around(file: str, line: int) -> Handler | None:
     """Return the innermost handler that a line is in; None where it is in none."""
     found = None
-    for node in ast.walk(parsed(file)):  # outer statements come first
-        if isinstance(node, ast.Try):
-            for each in node.handlers:
-                if each.body[0].lineno <= line <= (each.body[-1].end_lineno or 0):
-                    said = f"except {ast.unparse(each.type)}" if each.type else "except"
-                    found = Handler(said, each.lineno, node.body[0].lineno, node.body[-1].end_lineno or 0)
+    for node in tree_of(file).of(ast.Try):  # outer statements come first
+        for each in node.handlers:
+            if each.body[0].lineno <= line <= (each.body[-1].end_lineno or 0):
+                said = f"except {ast.unparse(each.type)}" if each.type else "except"
+                found = Handler(said, each.lineno, node.body[0].lineno, node.body[-1].end_lineno or 0)
     return found

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import multiprocessing.synchronize  # noqa: F401 - as the hooks and torch's error handler: see above
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-import torch.distributed.elastic.multiprocessing.errors  # noqa: F401, TID253 - ranks import this module alone
+import torch.distributed.elastic.multiprocessing.errors  # noqa: TID253 - ranks import this module alone
+import torch.utils.file_baton  # noqa: TID253 - as above
 
 from ddpdoctor.registry import import_built_in
 from ddpdoctor.watch.rank.hooks import every  # noqa: F401
 from ddpdoctor.watch.rank.install import attach
 
+with suppress(ImportError):  # not in every torch; where it is, the first step imports it
+    import torch.profiler._cupti_monitor  # noqa: F401 - as above
 import_built_in()  # a rank that fails asks them why
 
 
