@@ -78,6 +78,10 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
+HOLDERS = re.compile(r"Sequential|List|Dict|Encoder$|Decoder$|Parallel")
+"""Modules of torch that are made of others, which can be on a GPU."""
+
+
 def _stays_on_cpu(script: Script, built: ast.Call) -> bool:
     """Whether what is built is a module whose class, or function, and all beside it name no device."""
     path = script.resolve(built.func) or ""
@@ -85,8 +89,12 @@ def _stays_on_cpu(script: Script, built: ast.Call) -> bool:
         built, "device"
     ):
         return False
-    if path.startswith(("torchvision.models.", "torch.nn.")):
+    if path.startswith("torchvision.models."):
         return True
+    if re.fullmatch(r"torch\.nn\.[A-Z]\w*", path):
+        return not HOLDERS.search(path) or all(
+            isinstance(each, ast.Call) and _stays_on_cpu(script, each) for each in built.args
+        )
     if (own := script.names_class(built.func)) is not None:
         bases = [script.resolve(each) for each in own.bases]
         return bases == ["torch.nn.Module"] and not _names_a_device(own)

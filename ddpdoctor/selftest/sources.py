@@ -19,12 +19,15 @@ from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Result, Severity, Status
 from ddpdoctor.lint.run import LIKELY, Wanted, lint
 from ddpdoctor.selftest.result import SelfTestResult, fixture
+from ddpdoctor.source.project import UP
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.examine import Found
 
 HERE = "# here"
+DEEP = ("down",) * (UP + 1)
+"""Folders below that for temporary files: what others left there is not of the program's project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ def linted(program: Program, checks: tuple[Check, ...]) -> tuple[list[Found], st
     with tempfile.TemporaryDirectory(prefix="ddpdoctor-") as folder:
         paths = []
         for name, text in program.files:
-            paths.append(Path(folder, name))
-            paths[-1].parent.mkdir(exist_ok=True)
+            paths.append(Path(folder, *DEEP, name))
+            paths[-1].parent.mkdir(parents=True, exist_ok=True)
             paths[-1].write_text(text, encoding="utf-8")
         done = lint(paths, Wanted(tuple(each for each in checks if each.of(Instrument.LINT)), confidence=LIKELY))
     return [*done.found], "; ".join((*done.faults, *done.crashes))
