@@ -15,10 +15,9 @@ collectives on the rank that waits least, of the rest on the rank that takes lon
 make by themselves count, outside the forward of a module, the backward and an optimizer's step, and of collectives
 those of at most 1,024 numbers: a metric or a decision, not data that the training is made of. Before the calls are
 timed, it is looked every few milliseconds where the thread is; of many calls in a step the line's share of that counts
-where it is larger: timing makes calls longer. Where ranks wait for a core, it alone counts, and of collectives nothing is said. On a GPU
-ddpdoctor shows the times, and does not judge them: Python waits there for kernels that have to be computed anyway.
-Where
-torch.compile has compiled something, nothing is timed.
+where it is larger: timing makes calls longer. Where ranks wait for a core, it alone counts, and of collectives nothing
+is said. On a GPU ddpdoctor shows the times, and does not judge them: Python waits there for kernels that have to be
+computed anyway. Where torch.compile has compiled something, nothing is timed.
 
 ## How to mend it
 
