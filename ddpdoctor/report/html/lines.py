@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ddpdoctor.report.markup import add_table, add_text
+from ddpdoctor.report.html.markup import add_table, add_text
 from ddpdoctor.report.steps import LINE
 
 FEW = 8  # ranks that have a column each
