@@ -9,8 +9,8 @@ import pytest
 
 from ddpdoctor.bench import settings
 from ddpdoctor.bench.combined import combinations, pasted
-from ddpdoctor.bench.setting import ALONE, DDP, SETTINGS, TOGETHER, Setting
-from ddpdoctor.bench.settings import Tried, Tuned, tune
+from ddpdoctor.bench.setting import ALONE, DDP, SETTINGS, TOGETHER, Setting, Tried
+from ddpdoctor.bench.settings import Tuned, tune
 from ddpdoctor.bench.spread import Spread, is_faster, is_slower, ratios, slowest
 from ddpdoctor.examine.target import Target
 from ddpdoctor.facets import NotRun

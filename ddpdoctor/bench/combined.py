@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from ddpdoctor.bench.setting import Setting
-
-if TYPE_CHECKING:
-    from ddpdoctor.bench.settings import Tried
+from ddpdoctor.bench.setting import Setting, Tried
 
 
 def combinations(tried: Sequence[Tried]) -> tuple[Setting, ...]:
