@@ -57,6 +57,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     steady = sum(each > MUCH / 2 * total for each in waits) >= STEADY * len(waits)
     if starved or not steady or middle < LEAST or middle / total < MUCH:
         return
+    then = total - middle * (1 - 1 / BATCHES)
     yield Finding(
         f"after the backward has computed, it waits {1e3 * middle:.0f} ms for communication: {middle / total:.0%} of a "
         f"step of {1e3 * total:.0f} ms",
@@ -71,8 +72,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         ),
         Fix(
             "send gradients less often: a larger batch on each rank, or several batches a step within no_sync() (with "
-            f"{BATCHES} a batch takes about {1e3 * (total - middle * (1 - 1 / BATCHES)):.0f} instead of {1e3 * total:.0f} "
-            "ms, or less); what other settings give here:",
+            f"{BATCHES} a batch takes about {1e3 * then:.0f} instead of {1e3 * total:.0f} ms, or less); what other settings give here:",
             command="ddpdoctor bench --model train.py:build_model --batch train.py:example_batch",
         ),
     )
