@@ -72,7 +72,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         ),
         Fix(
             "send gradients less often: a larger batch on each rank, or several batches a step within no_sync() (with "
-            f"{BATCHES} a batch takes about {1e3 * then:.0f} instead of {1e3 * total:.0f} ms, or less); what other settings give here:",
+            f"{BATCHES} a batch takes about {1e3 * then:.0f} instead of {1e3 * total:.0f} ms, or less); "
+            "what other settings give here:",
             command="ddpdoctor bench --model train.py:build_model --batch train.py:example_batch",
         ),
     )
