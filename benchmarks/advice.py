@@ -21,7 +21,7 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 SCRIPT = """
-import contextlib, logging, sys, time
+import contextlib, copy, logging, sys, time
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -43,7 +43,7 @@ class Samples(Dataset):
 
 def link(_, bucket):
     def arrived(future):
-        time.sleep(0.015)
+        time.sleep(0.002 if fault == "bucket-size-unfit" else 0.015)
         return future.value()[0]
 
     averaged = bucket.buffer().div_(dist.get_world_size())
@@ -70,7 +70,10 @@ def train():
     data = Samples()
     sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=3 if "start" in fault else 1, sampler=sampler, **options)
-    model = DistributedDataParallel(nn.Linear(64, 64))
+    layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(24 if fault == "bucket-size-unfit" else 1)))
+    model = DistributedDataParallel(layers, **({"bucket_cap_mb": 0.01} if layers[1:] and not mended else {}))
+    if layers[1:]:
+        model.register_comm_hook(None, link)
     accumulates = fault == "accumulation-reduces-every-step"
     if accumulates:
         model.register_comm_hook(None, link)
@@ -89,6 +92,8 @@ def train():
                     loss.backward()
             optimizer.step()
             step += 1
+            if fault == "needless-work-in-step" and (not mended or step % 100 == 0):
+                copy.deepcopy({number: [number] for number in range(4000)})
             if fault == "blocking-calls-in-step":
                 if not mended or step % 100 == 0:
                     log.info("loss %f", loss.item())
@@ -100,7 +105,7 @@ dist.destroy_process_group()
 """
 FAULTS = (
     "waiting-for-data", "workers-start-each-epoch", "one-rank-is-slow", "accumulation-reduces-every-step",
-    "blocking-calls-in-step",
+    "blocking-calls-in-step", "needless-work-in-step", "bucket-size-unfit",
 )  # fmt: skip
 
 

@@ -14,11 +14,10 @@ line that takes a tenth of the step or more in the median step, and 2 ms or more
 collectives on the rank that waits least, of the rest on the rank that takes longest. Only calls that your own lines
 make by themselves count, outside the forward of a module, the backward and an optimizer's step, and of collectives
 those of at most 1,024 numbers: a metric or a decision, not data that the training is made of. Before the calls are
-timed, it is looked every few milliseconds where the thread is, and the line's share of that counts where it is larger:
-timing makes calls longer. Where ranks wait for a core, it alone counts, and of collectives nothing is said. On a GPU
-ddpdoctor shows the times, and does not judge them: Python waits there for kernels that have to be computed anyway.
-Where
-torch.compile has compiled something, nothing is timed.
+timed, it is looked every few milliseconds where the thread is; of many calls in a step the line's share of that counts
+where it is larger: timing makes calls longer. Where ranks wait for a core, it alone counts, and of collectives nothing
+is said. On a GPU ddpdoctor shows the times, and does not judge them: Python waits there for kernels that have to be
+computed anyway. Where torch.compile has compiled something, nothing is timed.
 
 ## How to mend it
 
@@ -101,16 +100,17 @@ def _share(training: Training, rank: RankSteps, call: TimedCall) -> tuple[float,
     """Return the share of its time that a rank spends for a call, before the calls were timed, and in which line.
 
     Of a function that the loop calls for many of them (a meter, a metric) the whole time counts: the loop can leave it
-    out.
+    out. A single call in a line is not blamed for what else the line does.
     """
     told = training.by_rank(LinesSampled).get(rank.rank)
+    if told is None or call.times < MANY * call.steps:
+        return 0.0, ""
     found = [(0.0, "")]
-    for line in told.sampled if told else ():
-        part = share(told, line, rank) if told else 0.0
+    for line in told.sampled:
+        part = share(told, line, rank) if line.kind in {"", "logging"} else 0.0
         if (line.inner_file, line.inner_line) == (call.file, call.line):
             found.append((part * line.most / max(1, line.nanoseconds), ""))
-        many = call.times >= MANY * max(1, call.steps) and line.function != call.function
-        if many and (line.inner_file, line.inner_function) == (call.file, call.function):
+        if (line.inner_file, line.inner_function) == (call.file, call.function) and line.function != call.function:
             found.append((part, f"{line.file}:{line.line}"))
     return max(found)
 

@@ -89,6 +89,6 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
                 seen(number, told, each, "" if at else "once in many steps")
                 for at, (_, number, told, each) in enumerate(found[:SHOWN])
             ),
-            Fix(f"{kind.fix}: about {1e3 * (1 - part) * total:.0f} instead of {1e3 * total:.0f} ms a step"),
+            Fix(f"{kind.fix}: about {1e3 * (1 - part) * total:.0f} instead of {1e3 * total:.0f} ms a step, or less"),
             Place(file=line.inner_file, line=line.inner_line, rank=rank if len(found) < len(ranks) else None),
         )

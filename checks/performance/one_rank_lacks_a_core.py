@@ -63,7 +63,7 @@ def while_training(event: StepsTimed) -> Iterator[Finding]:
     yield Finding(
         f"rank {late.rank} is kept from its cores {share:.0%} of the time, and the others wait for it: {why}",
         tuple(_seen(each, "as the others" if at == 0 else "") for at, each in enumerate((late, *others[: SHOWN - 1]))),
-        Fix(f"{fix}: a step of {total:.0f} ms is about {(1 - share) * total:.0f} ms where it computes as the others"),
+        Fix(f"{fix}: a step of {total:.0f} ms is {(1 - share) * total:.0f} ms at best where it computes as the others"),
         Place(rank=late.rank),
     )
 

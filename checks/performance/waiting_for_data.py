@@ -39,6 +39,7 @@ from ._steps import LEAST, STEADY, middle, on_cpu, seen, share
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
 MUCH = 0.3  # of a step
+BUSY = 0.3  # of the time: workers would wait for a core as the ranks do
 SHOWN = 4  # ranks
 
 
@@ -81,6 +82,8 @@ def _fix(event: StepsTimed, last: EpochStarted) -> Fix:
     then = max(training, loading / wanted)
     promise = f"about {1e3 * then:.0f} instead of {1e3 * (waiting + training):.0f} ms a step, where {wanted} cores "
     alone = f"{promise}a rank are free" if wanted > 1 else f"{promise.removesuffix('cores ')}core a rank is free"
+    if rank.starved > BUSY:
+        alone = "it helps where a core a rank is free; on this machine the ranks wait for one now"
     if last.iterable:
         return Fix(f"let {wanted} workers load, each its own part of the IterableDataset (get_worker_info): {alone}")
     return Fix(

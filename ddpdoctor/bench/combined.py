@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from ddpdoctor.bench.setting import Setting
-
-if TYPE_CHECKING:
-    from ddpdoctor.bench.settings import Tried
+from ddpdoctor.bench.setting import Setting, Tried
 
 
 def combinations(tried: Sequence[Tried]) -> tuple[Setting, ...]:
     """Return what is tried together: of the settings that were measured those that can go together.
 
     First what asks nothing of the training loop, with the bucket size that was fastest by itself; then that with each
-    of the others, and with all of them. What was not measured, since it is refused here, is in none.
+    of the others, and with all of them but static_graph. What was not measured, since it is refused here, is in none.
     """
     there = {each.setting.name: each.setting for each in tried if each.seconds is not None}
     times = {each.setting.name: each.seconds.middle for each in tried if each.seconds is not None}
@@ -26,7 +22,8 @@ def combinations(tried: Sequence[Tried]) -> tuple[Setting, ...]:
         for name in ("static_graph=True", "bf16_compress_hook", "no_sync, 4 batches a step")
         if name in there
     ]
-    sets = [free, *([*free, each] for each in asking), [*free, *asking]]
+    most = [each for each in asking if each.name != "static_graph=True"]  # which takes no step within no_sync
+    sets = [free, *([*free, each] for each in asking), [*free, *most]]
     searched = [there[name] for name in ("find_unused_parameters=True", "static_graph=True") if name in there]
     found = [together(each) for each in (*sets, searched) if len(each) > 1]
     return tuple({each.name: each for each in found}.values())

@@ -1,9 +1,12 @@
-"""One way to wrap a model, and to step."""
+"""One way to wrap a model and to step, and what it gave."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddpdoctor.bench.spread import Spread
 
 ALONE, TOGETHER, DDP = "one rank, without DDP", "all ranks, without DDP", "DDP"
 DATA_PARALLEL = "DataParallel"
@@ -20,6 +23,16 @@ class Setting:
     given: tuple[tuple[str, Any], ...] = ()
     ranks: int | None = None
     is_free: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a setting gave: ``seconds`` of a batch, their ratio to DDP's of the same round; or why it gave nothing."""
+
+    setting: Setting
+    seconds: Spread | None = None
+    ratio: Spread | None = None
+    why_not: str = ""
 
 
 SETTINGS = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.bench.combined import combinations
 from ddpdoctor.bench.in_rank import steps
 from ddpdoctor.bench.links import values
-from ddpdoctor.bench.setting import ALONE, DATA_PARALLEL, DDP, ON_GPUS, SETTINGS, TOGETHER, Setting
+from ddpdoctor.bench.setting import ALONE, DATA_PARALLEL, DDP, ON_GPUS, SETTINGS, TOGETHER, Setting, Tried
 from ddpdoctor.bench.spread import Spread, is_faster, ratios, spread
 from ddpdoctor.facets import NotRun
 
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 SECONDS = 0.4  # of steps with one setting in a round
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What a setting gave: ``seconds`` of a batch, their ratio to DDP's of the same round; or why it gave nothing."""
-
-    setting: Setting
-    seconds: Spread | None = None
-    ratio: Spread | None = None
-    why_not: str = ""
 
 
 NO_DATA_PARALLEL = Tried(

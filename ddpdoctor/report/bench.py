@@ -15,7 +15,8 @@ from ddpdoctor.report.text import printable
 if TYPE_CHECKING:
     from ddpdoctor.bench.links import Links
     from ddpdoctor.bench.pairs import Pairs
-    from ddpdoctor.bench.settings import Tried, Tuned
+    from ddpdoctor.bench.setting import Tried
+    from ddpdoctor.bench.settings import Tuned
     from ddpdoctor.bench.spread import Spread
 
 GIGA = 1e9

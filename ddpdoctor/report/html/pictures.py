@@ -13,7 +13,7 @@ from ddpdoctor.report.steps import MEANING, ON_GPU, PARTS, ordered, share
 
 ROWS = 32  # of a picture; more ranks are put together
 COLUMNS = 120  # of the course of a rank
-LEFT, WIDTH, ROW, GAP = 110, 800, 20, 6  # in units of the picture
+LEFT, WIDTH, ROW, GAP = 150, 800, 20, 6  # in units of the picture
 SMALL = 0.08  # of a bar: no text fits
 
 
@@ -42,7 +42,7 @@ def rows(steps: Mapping[str, Any]) -> list[Row]:
         part = ranks[at : at + group]
         (first, _), (last, _) = part[0], part[-1]
         number, slowest = max(part, key=lambda each: _own(each[1]))
-        name = f"rank {first}" if first == last else f"ranks {first} to {last}: {number}"
+        name = f"rank {first}" if first == last else f"rank {number} of {first} to {last}"
         found.append(Row(name, slowest))
     return found
 

@@ -90,13 +90,15 @@ class SampledLine(NamedTuple):
 class LinesSampled(Event):
     """Where the thread that trains was in so many steps, looked at every few milliseconds: the longest lines first.
 
-    ``nanoseconds`` and ``processor`` are of all samples together, by the clock and of the processor.
+    ``nanoseconds`` and ``processor`` are of all samples together, by the clock and of the processor; ``waited`` are the
+    nanoseconds of them in which the thread waited for a core.
     """
 
     steps: int
     nanoseconds: int
     processor: int
     sampled: tuple[SampledLine, ...]
+    waited: int = 0
 
 
 class RankSteps(NamedTuple):

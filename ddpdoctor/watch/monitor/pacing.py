@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.blocks import Spans
-from ddpdoctor.watch.events import CallsTimed, Equipped, RankSteps, StepsTimed
+from ddpdoctor.watch.events import CallsTimed, Equipped, LinesSampled, RankSteps, StepsTimed
 from ddpdoctor.watch.monitor.cores import Ran, allowed, running, throttled
 
 if TYPE_CHECKING:
@@ -84,7 +84,12 @@ class Pacing:
 
     @property
     def starved(self) -> float:
-        """The share of the time in which the rank waited for a core."""
+        """The share of the time in which the rank waited for a core; all of it where this process never got one.
+
+        Who has no two looks at a second of steps and more has been kept from looking.
+        """
+        if self.looked <= self.since and sum(each.total for each in self.spans.spans.values()) > NANOSECONDS:
+            return 1.0
         return min(1.0, self.waited / max(self.looked - self.since, 1e-3)) if self.looked > self.since else 0.0
 
 
@@ -119,11 +124,13 @@ def steps_of(training: Training, ranks: dict[int, Pacing]) -> tuple[RankSteps, .
     for rank, pacing in sorted(ranks.items()):
         spans = pacing.spans.complete()
         if len(spans) >= FEWEST and rank in told:
+            sampled = training.by_rank(LinesSampled).get(rank)
+            closely = sampled.waited / max(1, sampled.nanoseconds) if sampled else 0.0
             each = told[rank]
             held = pacing.throttled / max(pacing.looked - pacing.since, 1e-3)
             found.append(
                 RankSteps(
-                    rank, pacing.spans.per, spans, pacing.starved, each.device, each.threads, each.cpus,
+                    rank, pacing.spans.per, spans, max(pacing.starved, closely), each.device, each.threads, each.cpus,
                     min(1.0, held), pacing.beside,
                 )
             )  # fmt: skip
