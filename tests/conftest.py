@@ -133,9 +133,12 @@ def script(tmp_path: Path) -> Script:
     return write
 
 
-STARTERS = {"jobs", "pool", "python", "torchrun", "no_process_left"}
-"""Fixtures of tests that start ranks, or processes that import torch."""
-LONG = ("test_explain_real", "test_repair_", "test_watch_callbacks", "test_watch_notebook")
+STARTERS = {"hosts", "jobs", "pool", "python", "torchrun", "no_process_left"}
+"""Fixtures of tests that start ranks, or processes that import torch, or work on several hosts."""
+LONG = (
+    "test_contributing", "test_explain_real", "test_jobs", "test_repair_", "test_slurm", "test_watch_callbacks",
+    "test_watch_notebook", "test_watch_stacks",
+)  # fmt: skip
 """Files whose tests do so by themselves, or take their time otherwise."""
 
 
