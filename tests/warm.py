@@ -109,6 +109,8 @@ def become(request: tuple[dict[str, object], list[int]]) -> list[str]:
 
 def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
     """Become what the client is, with torch as one has it that has just imported it; return its arguments."""
+    from multiprocessing import spawn
+
     import torch
     from torch._C._distributed_c10d import set_debug_level_from_env
     from torch.distributed import distributed_c10d
@@ -120,6 +122,7 @@ def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
     if seconds := os.environ.get("WARM_TIMEOUT"):
         distributed_c10d.default_pg_timeout = timedelta(seconds=float(seconds))
     sys.executable = str(Path(sys.argv[1]).with_name("python"))
+    spawn.set_executable(sys.executable)
     return argv
 
 
