@@ -70,7 +70,7 @@ def ddpdoctor(free_port: Port, warm: WarmProcesses) -> Run:
     def run(*args: str, cwd: Path | None = None, **given: str) -> subprocess.CompletedProcess[str]:
         environ = {**os.environ, "COLUMNS": "1000", "PORT": free_port(), **given}
         if starts_warm(given):
-            if args[:1] in {("check",), ("selftest",)}:
+            if args[:1] in {("bench",), ("check",), ("selftest",)}:
                 warm.import_torch()  # for their jobs
             return subprocess.CompletedProcess(args, *warm.ddpdoctor(*args, cwd=cwd, environ=environ, timeout=100))
         command = [sys.executable, "-m", "ddpdoctor", *args]
