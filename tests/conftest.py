@@ -70,7 +70,7 @@ def ddpdoctor(free_port: Port, warm: WarmProcesses) -> Run:
     def run(*args: str, cwd: Path | None = None, **given: str) -> subprocess.CompletedProcess[str]:
         environ = {**os.environ, "COLUMNS": "1000", "PORT": free_port(), **given}
         if starts_warm(given):
-            if args[:1] in {("check",), ("selftest",)}:
+            if args[:1] in {("bench",), ("check",), ("selftest",)}:
                 warm.import_torch()  # for their jobs
             done = warm.ddpdoctor(*args, cwd=cwd, environ=environ, timeout=PATIENCE)
             return subprocess.CompletedProcess(args, *done)
@@ -136,9 +136,12 @@ def script(tmp_path: Path) -> Script:
     return write
 
 
-STARTERS = {"jobs", "pool", "python", "torchrun", "no_process_left"}
-"""Fixtures of tests that start ranks, or processes that import torch."""
-LONG = ("test_explain_real", "test_repair_", "test_watch_callbacks", "test_watch_notebook")
+STARTERS = {"hosts", "jobs", "pool", "python", "torchrun", "no_process_left"}
+"""Fixtures of tests that start ranks, or processes that import torch, or work on several hosts."""
+LONG = (
+    "test_contributing", "test_explain_real", "test_jobs", "test_repair_", "test_slurm", "test_watch_callbacks",
+    "test_watch_notebook", "test_watch_stacks",
+)  # fmt: skip
 """Files whose tests do so by themselves, or take their time otherwise."""
 
 

@@ -501,6 +501,7 @@ def test_nothing_is_said_of_a_healthy_loader(jobs: Jobs, tmp_path: Path, text: s
 
 
 PROBING = [check for check in CHECKS if check.area == "data" and check.of(Instrument.PROBE)]
+UNWATCHED = [check for check in PROBING if not check.of(Instrument.WATCH)]
 
 
 @pytest.fixture(scope="module", params=PROBING, ids=lambda check: check.slug)
@@ -519,8 +520,12 @@ def test_a_control_is_healthy_in_every_respect(jobs: Jobs, check: Check) -> None
 
 
 @pytest.mark.parametrize("name", ["healthy", "broken"])
+@pytest.mark.parametrize("check", UNWATCHED, ids=lambda check: check.slug)
 def test_patients_and_controls_are_scripts_that_torchrun_can_start(jobs: Jobs, check: Check, name: str) -> None:
-    """Controls train to the end; broken cases too, but for those whose ailment is to crash or to hang."""
+    """Controls train to the end; broken cases too, but for those whose ailment is to crash or to hang.
+
+    Those of a check that watches trainings are run as scripts by its self-test.
+    """
     outcomes = jobs.run_script(fixture(check, f"{name}.py"), deadline=8)
     ends = all(isinstance(outcome, Returned) for outcome in outcomes)
     assert ends is not (name == "broken" and check.slug in FATAL)

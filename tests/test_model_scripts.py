@@ -39,6 +39,7 @@ SILENT = (
     "batchnorm_batch_too_small",
     "unregistered_parameters",
 )
+WATCHED = ("parameters_differ", "unused_parameters", "unused_parameters_differ")
 ALONE = ("batch_smaller_than_gpus", "dataparallel_scalar_loss")  # DataParallel: one process
 
 
@@ -55,9 +56,9 @@ def test_a_patient_fails_with_the_message_of_its_page(jobs: Jobs, slug: str) -> 
     assert any(isinstance(outcome, Raised) and FAILING[slug] in outcome.message for outcome in outcomes), outcomes
 
 
-@pytest.mark.parametrize("slug", [*FAILING, *SILENT])
+@pytest.mark.parametrize("slug", [slug for slug in (*FAILING, *SILENT) if slug not in WATCHED])
 def test_a_control_trains(jobs: Jobs, slug: str) -> None:
-    """Every rank takes all steps, and the loss is printed."""
+    """Every rank takes all steps, and the loss is printed; those that the self-test watches train there."""
     outcomes = run(jobs, slug, "healthy")
 
     assert all(isinstance(outcome, Returned) for outcome in outcomes), outcomes

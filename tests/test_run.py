@@ -261,7 +261,7 @@ class TestInstall:
         inside = "def train():\n    import ddpdoctor\n    ddpdoctor.install()\n"
         text = NO_SET_EPOCH.replace("def train():\n", inside) if late else INSTALLED + NO_SET_EPOCH
         done = subprocess.run(
-            [*alone(sys.executable, script(text))] if late else [sys.executable, *TORCHRUN, script(text)],
+            [*alone(script(text))] if late else [sys.executable, *TORCHRUN, script(text)],
             capture_output=True,
             text=True,
             timeout=100,
@@ -339,9 +339,7 @@ assert state()[1] == before[1]
 class TestRehearsal:
     """ddpdoctor check -- COMMAND."""
 
-    def test_a_forgotten_set_epoch_is_found_and_no_file_is_left(
-        self, python: str, ddpdoctor: Run, script: Script
-    ) -> None:
+    def test_a_forgotten_set_epoch_is_found_and_no_file_is_left(self, ddpdoctor: Run, script: Script) -> None:
         """A hundred epochs are cut to a few short ones, and nothing that it saves is left."""
         text = (
             NO_SET_EPOCH.replace("range(3)", "range(100)")
@@ -358,51 +356,51 @@ class TestRehearsal:
         folder = Path(path).parent
         for name in ("latest.pt", "best.pt"):
             (folder / name).write_bytes(b"the user's")
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(python, path), cwd=folder)
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path), cwd=folder)
 
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
         assert (folder / "latest.pt").read_bytes() == (folder / "best.pt").read_bytes() == b"the user's"
         assert sorted(each.name for each in folder.iterdir()) == ["best.pt", "latest.pt", "train.py"]
 
-    def test_an_unused_parameter_hides_no_other_fault(self, python: str, ddpdoctor: Run, script: Script) -> None:
+    def test_an_unused_parameter_hides_no_other_fault(self, ddpdoctor: Run, script: Script) -> None:
         """It ends a training at its second step; a rehearsal goes on, and finds the forgotten set_epoch, too."""
-        done = ddpdoctor("check", "--", *alone(python, script(with_spare(NO_SET_EPOCH))))
+        done = ddpdoctor("check", "--", *alone(script(with_spare(NO_SET_EPOCH))))
         found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
 
         assert done.returncode == 1
         assert "spare.weight, spare.bias" in done.stdout
         assert found == {"DDP501", "DDP604"}
 
-    def test_an_unused_parameter_of_one_rank_is_found(self, python: str, ddpdoctor: Run, script: Script) -> None:
+    def test_an_unused_parameter_of_one_rank_is_found(self, ddpdoctor: Run, script: Script) -> None:
         """The other rank waits for its gradient and cannot go on with it: that is told, and nothing else."""
         text = with_spare(NO_SET_EPOCH)
         text = text.replace("self.used(x)", "self.used(x) + (self.spare(x) if dist.get_rank() else 0)")
-        done = ddpdoctor("check", "--", *alone(python, script(text)))
+        done = ddpdoctor("check", "--", *alone(script(text)))
         found = set(re.findall(r"(?:error|warning) (DDP\d+)", done.stdout))
 
         assert found == {"DDP501"}
 
-    def test_a_pass_that_needs_all_of_its_batches_gets_them(self, python: str, ddpdoctor: Run, script: Script) -> None:
+    def test_a_pass_that_needs_all_of_its_batches_gets_them(self, ddpdoctor: Run, script: Script) -> None:
         """A pass that counts, before the training and between its epochs, is not cut short; the training still is."""
         count = "assert sum(len(inputs) for (inputs,) in batches) == 32"
         text = NO_SET_EPOCH.replace("    for epoch in", f"    {count}\n    for epoch in").replace(
             "    os.write(1", f"    {count}\n    os.write(1"
         )
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(python, script(text)))
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)))
 
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
 
     def test_a_healthy_training_passes(self, ddpdoctor: Run, script: Script) -> None:
-        """Nothing is found, the status is 0, and the report says how far it came and what looked: of a cold Python."""
+        """Nothing is found, the status is 0, and the report says how far the rehearsal came and what looked at it."""
         path = script(HEALTHY.replace("range(3)", "range(100)"))
-        done = ddpdoctor("check", "--only", "DDP604,DDP501", "--", *alone(sys.executable, path))
+        done = ddpdoctor("check", "--only", "DDP604,DDP501", "--", *alone(path))
         verdict, rehearsal, scope, *_ = done.stdout.splitlines()
 
         assert done.returncode == 0, done.stdout + done.stderr
         assert verdict == "Nothing wrong was found."
-        assert f"The rehearsal of {sys.executable} {path} went well: 2 ranks, 3 epochs, 12 steps of each" in rehearsal
+        assert f"The rehearsal of {' '.join(alone(path))} went well: 2 ranks, 3 epochs, 12 steps of each" in rehearsal
         assert scope.startswith("1 of 2 checks ran")
 
     @pytest.mark.parametrize(
@@ -416,8 +414,7 @@ class TestRehearsal:
         """What does not end in --timeout is called that, with how far it came; it is no success."""
         slow = HEALTHY.replace("            step(", "            step(model, optimizer, inputs); time.sleep(60); step(")
         path = script(slow.replace("import torch\n", f"{early}\nimport torch\n", 1))
-        command = ("--format", "json", "--", *alone(sys.executable, path))
-        done = ddpdoctor("check", "--only", "DDP604", "--timeout", str(timeout), *command)
+        done = ddpdoctor("check", "--only", "DDP604", "--timeout", str(timeout), "--format", "json", "--", *alone(path))
         report = json.loads(done.stdout)
 
         assert done.returncode == 2, done.stdout + done.stderr
@@ -428,26 +425,26 @@ class TestRehearsal:
         assert (report["rehearsed"] is None) is (seen is None)
 
     def test_nccl_is_rehearsed_over_gloo_where_there_is_no_gpu(
-        self, python: str, ddpdoctor: Run, script: Script, facts: Facts
+        self, ddpdoctor: Run, script: Script, facts: Facts
     ) -> None:
         """The script's mistake is found all the same, and a line says what was done otherwise."""
         if facts.gpus.devices:
             pytest.skip("this machine has a GPU")
         path = script(NO_SET_EPOCH.replace('init_process_group("gloo"', 'init_process_group("nccl"'))
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(python, path))
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(path))
 
         assert done.returncode == 1, done.stdout + done.stderr
         assert "DDP604 set-epoch-not-called" in done.stdout
         assert "ran over gloo, where the script says nccl" in done.stdout
 
     def test_a_script_that_needs_a_gpu_is_not_rehearsed_without_one(
-        self, python: str, ddpdoctor: Run, script: Script, facts: Facts
+        self, ddpdoctor: Run, script: Script, facts: Facts
     ) -> None:
         """One line says so, with the script's own; nothing else is concluded from its failure."""
         if facts.gpus.devices:
             pytest.skip("this machine has a GPU")
         text = HEALTHY.replace("nn.Linear(8, 2)", "nn.Linear(8, 2).cuda()")
-        done = ddpdoctor("check", "--only", "DDP604,cpu-only-torch", "--", *alone(python, path := script(text)))
+        done = ddpdoctor("check", "--only", "DDP604,cpu-only-torch", "--", *alone(path := script(text)))
 
         assert done.returncode == 2, done.stdout + done.stderr
         assert "is not rehearsed: it needs a GPU, and this machine has none" in done.stdout
@@ -462,10 +459,10 @@ class TestRehearsal:
         ],
     )
     def test_a_command_that_shows_nothing_is_said_to(
-        self, python: str, ddpdoctor: Run, script: Script, text: str, said: str
+        self, ddpdoctor: Run, script: Script, text: str, said: str
     ) -> None:
         """It is not passed: status 2, with the reason."""
-        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(python, script(text)))
+        done = ddpdoctor("check", "--only", "DDP604", "--", *alone(script(text)))
 
         assert done.returncode == 2
         assert said in done.stdout
@@ -483,9 +480,9 @@ def with_spare(text: str) -> str:
     )
 
 
-def alone(python: str, path: str) -> tuple[str, str]:
+def alone(path: str) -> tuple[str, str]:
     """Return the command of a script that forks its two ranks: torch is imported once."""
-    return python, path
+    return sys.executable, path
 
 
 def sessions() -> list[str]:

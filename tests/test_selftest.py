@@ -53,16 +53,19 @@ def test_the_watch_finds_the_patient_and_leaves_the_control_in_peace(check: Chec
         assert finding.place.line
 
 
-def test_a_healthy_case_that_hangs_is_wrong(jobs: Jobs, checks: dict[str, Check], tmp_path: Path) -> None:
-    """That nothing was found until its time was over does not count for it."""
-    (tmp_path / "healthy.py").write_text("import time\ntime.sleep(600)\n")
+@pytest.mark.parametrize(("ends", "said"), [("time.sleep(600)", "healthy.py:2"), ("[][1]", "IndexError")])
+def test_a_healthy_case_that_does_not_come_to_its_end_is_wrong(
+    jobs: Jobs, checks: dict[str, Check], tmp_path: Path, ends: str, said: str
+) -> None:
+    """That nothing was found until then does not count for it."""
+    (tmp_path / "healthy.py").write_text(f"import time\n{ends}\n")
     check = checks["unused-parameters"]
     ended = ended_and_found(tmp_path / "healthy.py", (), jobs, deadline=1.0)
 
-    said = of_healthy(check, *ended)
+    result = of_healthy(check, *ended)
 
-    assert said.status is Status.CRASHED
-    assert "healthy.py:2" in said.reason
+    assert result.status is Status.CRASHED
+    assert said in result.reason
 
 
 @pytest.mark.parametrize("check", SIGNED, ids=lambda check: check.slug)

@@ -22,7 +22,7 @@ from ddpdoctor.watch.monitor.stacks import stacks
 from ddpdoctor.watch.settings import STACK_SIGNAL
 from ddpdoctor.watch.training import Training
 
-SOME, MANY = 500, 100_000
+SOME, MANY = 150, 100_000
 ANSWERS = """
 import ctypes, os, pathlib, random, sys, threading
 from ddpdoctor.watch.rank.answers import Answers

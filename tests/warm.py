@@ -70,21 +70,23 @@ def supervise(client: socket.socket) -> tuple[dict[str, object], list[int]] | No
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     data, streams, _, _ = socket.recv_fds(client, 1 << 20, MOST)
     if (process := os.fork()) == 0:
+        os.setpgid(0, 0)
         client.close()
         return json.loads(data), streams
     for stream in streams:
         os.close(stream)
     threading.Thread(target=end_with, args=(client, process), daemon=True).start()
-    client.sendall(f"{process}\n".encode())
-    client.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n".encode())
+    with suppress(BrokenPipeError):  # the client was killed
+        client.sendall(f"{process}\n".encode())
+        client.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n".encode())
     return None
 
 
 def end_with(client: socket.socket, process: int) -> None:
-    """Kill the process when its client is gone."""
+    """Kill the process, and what it has forked, when its client is gone: whoever started that has killed its group."""
     client.recv(1)
     with suppress(ProcessLookupError):
-        os.kill(process, signal.SIGKILL)
+        os.killpg(process, signal.SIGKILL)
 
 
 def become(request: tuple[dict[str, object], list[int]]) -> list[str]:
@@ -107,6 +109,8 @@ def become(request: tuple[dict[str, object], list[int]]) -> list[str]:
 
 def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
     """Become what the client is, with torch as one has it that has just imported it; return its arguments."""
+    from multiprocessing import spawn
+
     import torch
     from torch._C._distributed_c10d import set_debug_level_from_env
     from torch.distributed import distributed_c10d
@@ -118,6 +122,7 @@ def begin(request: tuple[dict[str, object], list[int]]) -> list[str]:
     if seconds := os.environ.get("WARM_TIMEOUT"):
         distributed_c10d.default_pg_timeout = timedelta(seconds=float(seconds))
     sys.executable = str(Path(sys.argv[1]).with_name("python"))
+    spawn.set_executable(sys.executable)
     return argv
 
 

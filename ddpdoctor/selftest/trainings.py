@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import NotRun
 from ddpdoctor.findings import Result, Status
-from ddpdoctor.jobs.outcome import Raised, Stuck
+from ddpdoctor.jobs.outcome import Raised, Returned, Stuck
 from ddpdoctor.selftest.result import SelfTestResult, fixture
 from ddpdoctor.watch.pooled import Launch, watch_in_pool
 
@@ -41,13 +41,21 @@ def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> SelfTestRe
 
 
 def of_healthy(check: Check, outcomes: tuple[Outcome, ...], found: list[Found]) -> Result:
-    """Return what is said of a healthy script; one that hangs shows nothing, whatever was found by then."""
-    stuck = [each for each in outcomes if isinstance(each, Stuck)]
-    if stuck:
-        at = "".join(f" at {frame.file}:{frame.line}" for frame in stuck[0].stack[:1])
-        return _result(check, Status.CRASHED, found, f"rank {stuck[0].rank} did not come to its end, but stood{at}")
+    """Return what is said of a healthy script; one that does not come to its end shows nothing, whatever was found."""
+    for each in outcomes:
+        if not isinstance(each, Returned):
+            return _result(check, Status.CRASHED, found, f"rank {each.rank} did not come to its end: {_how(each)}")
     others = ", ".join(each.check.slug for each in found)
     return _result(check, Status.FAILED if found else Status.PASSED, found, others)
+
+
+def _how(outcome: Outcome) -> str:
+    match outcome:
+        case Raised(kind=kind, message=message):
+            return f"{kind}: {message}"
+        case Stuck(stack=(frame, *_)):
+            return f"it stood at {frame.file}:{frame.line}"
+    return type(outcome).__name__.lower()
 
 
 def watched(script: Path, checks: tuple[Check, ...], jobs: Jobs, until: Check | None = None) -> list[Found]:
