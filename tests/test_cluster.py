@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -31,7 +32,7 @@ from ddpdoctor.cluster.wire.protocol import Lines, Seal, seals
 from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
 from ddpdoctor.findings import Hosts, Result, Status, Table
 from ddpdoctor.host.connections import peers
-from ddpdoctor.host.facts import gather
+from ddpdoctor.host.facts import Facts, gather
 from ddpdoctor.jobs.pool import Jobs
 from ddpdoctor.report.hosts import alike, hosts_text
 from ddpdoctor.report.style import PLAIN
@@ -302,6 +303,12 @@ def test_findings_of_others_are_findings_or_refused(data: object) -> None:
         assert with_reported((), {"b": data}) == ()
 
 
+@functools.cache
+def this_host() -> Facts:
+    """Return the facts of this host, gathered once."""
+    return gather({})
+
+
 @given(JSON)
 def test_a_report_that_is_none_ends_no_other(data: object) -> None:
     """The host where all meet says who sent it, and keeps what the others found."""
@@ -311,9 +318,9 @@ def test_a_report_that_is_none_ends_no_other(data: object) -> None:
         "code": "DDP301", "message": "m", "severity": "error", "variable": "",
         "evidence": [["seen", "right", "there"]], "fix": ["f", "", ""],
     }  # fmt: skip
-    facts, launch = gather({}), Launch()
+    launch = Launch()
     opening = Opening(launch, (), 0.0, lambda: Jobs(2, {}, 0.0), joint=False)
-    session = Session(Meeting(Cluster(hosts, 3), 0), launch, facts, opening)
+    session = Session(Meeting(Cluster(hosts, 3), 0), launch, this_host(), opening)
     (found,), broken = session.added((result,), {1: [{"code": 7}], 2: [said]})
     session.added((result,), {1: data})
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -19,7 +21,7 @@ from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.connections import Peer
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.iterations import loop_counters
-from ddpdoctor.stuck import examine, flight, jobs as jobs_module, self_told, spy
+from ddpdoctor.stuck import examine, flight, jobs as jobs_module, look, self_told, spy
 from ddpdoctor.stuck.identity import Identity, identity
 from ddpdoctor.stuck.look import Seen
 from ddpdoctor.stuck.own_launcher import with_children
@@ -264,6 +266,18 @@ class TestPySpy:
         moved = replace(unknown, others=(("trainer", Frame("/work/train.py", 4, "train")),))
         assert not Seen(7, None, looks=[unknown, unknown]).moves
         assert Seen(7, None, looks=[unknown, moved]).moves
+
+    def test_a_process_that_was_seen_once_is_looked_at_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On a busy host looks fail: one alone tells of no rank that it stands."""
+        thread = spy.parse(json.dumps([THREAD]), 7)
+        assert thread is not None
+        answers = iter([{7: thread}, {}, {}, {}, {7: thread}])
+        seconds = itertools.count()
+        monkeypatch.setattr(look, "stacks", lambda _: spy.Stacks(next(answers, {})))
+        monkeypatch.setattr(look, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None))
+        found, _ = look.look([7], 2.0)
+        assert len(found[7].looks) == 2
+        assert Seen(7, None, looks=[thread]).moves
 
     @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda each: st.lists(each) | st.dictionaries(
         st.sampled_from(["pid", "frames", "os_thread_id", "locals", "name"]), each)))  # fmt: skip

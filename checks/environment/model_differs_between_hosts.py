@@ -29,14 +29,15 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import LAYOUT, MODEL_STEP, Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Cluster, Joint
+    from ddpdoctor.check import Cluster, Jobs, Joint
 
 AILMENT = Ailment("DDP141", Severity.ERROR)
 
 
 @probe
-def built_on_each(cluster: Cluster) -> Iterator[Finding]:
-    """Compare what each host has built, and who could take a step with it."""
+def built_on_each(cluster: Cluster, jobs: Jobs) -> Iterator[Finding]:
+    """Compare what each host has built, and who could take a step with it, in the job that was run from its pool."""
+    del jobs
     told = [each for each in cluster.joint if each.step in (LAYOUT, MODEL_STEP) and each.problem]
     if not cluster.joint:
         raise NotRun("several hosts build the model where --model and --batch name it, and all reach each other")

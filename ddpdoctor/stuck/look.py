@@ -14,6 +14,7 @@ from ddpdoctor.watch.monitor.activity import Activity, follow
 from ddpdoctor.watch.monitor.usage import usages
 
 EACH = 1.0  # seconds from look to look
+LONGER = 4  # times as long, where a look has failed and one alone says nothing
 LEAST = 2.0  # seconds for a job all of whose ranks move
 
 
@@ -40,8 +41,11 @@ class Seen:
 
     @property
     def moves(self) -> bool:
-        """Whether it was not always at the same line with the same counters; or the threads whose end it waits for."""
-        if any(each != self.looks[0] for each in self.looks):
+        """Whether it was not always at the same line with the same counters; or the threads whose end it waits for.
+
+        One that was seen once can be anywhere by now: on a busy host most looks come too late.
+        """
+        if len(self.looks) == 1 or any(each != self.looks[0] for each in self.looks):
             return True
         return self.stack.joins and any(each.others != self.looks[0].others for each in self.looks)
 
@@ -74,9 +78,11 @@ def look(pids: Iterable[int], seconds: float) -> tuple[dict[int, Seen], Stacks]:
             each.looks += [said.read[pid]] if pid in said.read else []
             each.state, each.rested = _state(pid), rested(pid)
         passed = time.monotonic() - began
-        if passed >= seconds or (passed >= LEAST and all(each.moves for each in found.values())):
+        again = passed < LONGER * seconds and any(len(each.looks) == 1 for each in found.values())
+        all_move = all(len(each.looks) > 1 and each.moves for each in found.values())
+        if (passed >= seconds and not again) or (passed >= LEAST and all_move):
             return found, said
-        time.sleep(min(EACH, seconds - passed))
+        time.sleep(min(EACH, max(0.0, seconds - passed)))
         _account(found)
 
 

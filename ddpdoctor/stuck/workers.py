@@ -36,4 +36,5 @@ def workers(pid: int) -> tuple[Worker, ...]:
 
 def _site(stack: Stack) -> Site | None:
     own = itertools.takewhile(lambda frame: frame.function not in LOOP, stack.frames)
-    return next((Site(each.file, each.line, each.function) for each in own if is_users(each.file)), None)
+    users = (each for each in own if is_users(each.file) and not each.file.startswith("<"))  # python -c: a helper's
+    return next((Site(each.file, each.line, each.function) for each in users), None)
