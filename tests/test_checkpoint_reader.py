@@ -624,5 +624,5 @@ def test_what_is_only_looked_at_is_described_alike(tmp_path: Path, tree: Any) ->
     looked, changed = opened(tmp_path / "a.pt", change=False), opened(tmp_path / "a.pt")
 
     assert looked.file == changed.file
-    assert looked.inside is None
-    assert changed.inside is not None
+    assert looked.inside.data == b""
+    assert changed.inside.data
