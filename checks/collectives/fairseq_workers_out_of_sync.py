@@ -20,7 +20,7 @@ models that use a parameter more than once, or leave some out, want.
 
 ## Versions and sources
 
-Holds for fairseq 0.9 to 0.12. Source: fairseq/distributed/utils.py, `all_gather_list`; fairseq/trainer.py,
+Holds for fairseq 0.9 to 0.12, whatever the torch. Source: fairseq/distributed/utils.py, `all_gather_list`; fairseq/trainer.py,
 `_check_grad_norms`.
 """
 
