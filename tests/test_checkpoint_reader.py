@@ -14,6 +14,7 @@ import time
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
+from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats.torchfile import Pickled
+from ddpdoctor.checkpoint.pickles.values import DamagedError
+from ddpdoctor.checkpoint.reader import opened
 from ddpdoctor.facets import BadTarget
 
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -575,3 +580,51 @@ def test_the_shortcut_is_taken(tmp_path: Path) -> None:
 
     assert machine.quick
     assert machine.skipped
+
+
+@FAST
+@given(
+    names=st.lists(st.text("ab/é", min_size=1, max_size=4), min_size=1, max_size=6, unique=True),
+    damages=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 45), st.integers(0, 255)), max_size=2),
+)
+def test_a_directory_is_read_at_once_as_one_by_one(
+    tmp_path: Path, names: list[str], damages: list[tuple[int, int, int]]
+) -> None:
+    """Sizes, places and refusals are those of each record by itself, whatever the directory says; names are found."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        for number, name in enumerate(names):
+            made.writestr(name, b"x" * number)
+    with (tmp_path / "a.zip").open("rb") as file:
+        whole = archive.directory(file, (tmp_path / "a.zip").stat().st_size)
+    data = bytearray(whole.data)
+    for which, at, value in damages:
+        data[whole.positions[which % len(names)] + at] = value
+
+    def told(read: Callable[[], Any]) -> Any:
+        try:
+            return list(map(tuple, read()))
+        except DamagedError as exc:
+            return str(exc)
+
+    described = partial(archive._described, bytes(data), whole.positions, whole.start)
+    each = (archive._seen(bytes(data), at, whole.start) for at in whole.positions)
+    assert told(described) == told(lambda: zip(*each, strict=True))
+    assert list(whole.names()) == names
+    assert [whole.record(name).size for name in names] == list(range(len(names)))
+    assert not any(name + "a/b/a/b" in whole for name in names)
+
+
+@FAST
+@given(tree=TREES)
+def test_what_is_only_looked_at_is_described_alike(tmp_path: Path, tree: Any) -> None:
+    """Without the places of names, which a change needs, a file is described as with them."""
+    import torch
+
+    torch.save([grown(tree), {f"layer.{index}": torch.zeros(index % 3, 2) for index in range(20)}], tmp_path / "a.pt")
+
+    looked, changed = opened(tmp_path / "a.pt", change=False), opened(tmp_path / "a.pt")
+
+    assert looked.file == changed.file
+    assert isinstance(looked.inside, Pickled)
+    assert isinstance(changed.inside, Pickled)
+    assert len(looked.inside.data) < len(changed.inside.data)

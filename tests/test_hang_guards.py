@@ -167,6 +167,7 @@ def test_a_rank_that_a_signal_has_stopped_is_told_on_its_host(script: str) -> No
             "rank 0 sends to rank 1 with tag 0 at train.py:4, and rank 1 waits for tag 2",
         ),
         ("[4] to 1, tag 3", "[4] from 0, tag 3", "no message is on its way"),
+        ("[4] to 1", "[4] from -1", "rank 1 waits for a message of rank -1, and the last rank of this job is 1"),
     ],
 )
 def test_a_message_that_nobody_gets_is_explained(script: str, sent: str, received: str, said: str) -> None:
@@ -180,6 +181,17 @@ def test_a_message_that_nobody_gets_is_explained(script: str, sent: str, receive
 
     assert slug == "receive-deadlock"
     assert message.startswith(said)
+
+
+def test_a_handle_that_is_waited_for_names_the_line_that_began_it(script: str) -> None:
+    """The wait and the call are told, and by the call who is at fault."""
+    begun = Communication(1, 1.0, "recv", "0", "[4] from 0", Site(script, OPEN, "f"))
+    ranks = [waits(script, rank, "Work.wait of recv", GUARDED, recent=(begun,)) for rank in (0, 1)]
+
+    [(slug, message, _)] = asked(*ranks)
+
+    assert slug == "receive-deadlock"
+    assert "rank 0 waits in Work.wait of recv from 0 at train.py" in message
 
 
 def joining(file: str, pid: int, rank: int, size: int, launched: int | None = None) -> Joining:

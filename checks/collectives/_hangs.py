@@ -36,6 +36,7 @@ from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._threads import ended_thread
 
+BY_HANDLE = "Work.wait"
 RECENT = 4  # communications of a rank that a report shows
 JOINING = "init_process_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
@@ -259,10 +260,16 @@ def where(position: Position) -> str:
     """Return in words what a rank does."""
     at = f" at {short(position.site)}" if position.site else ""
     if position.doing is Doing.WAITING:
-        return f"waits in {position.operation}{at}"
+        return f"waits in {position.operation}{at}{_begun(position)}"
     own = f" in {position.site.function}" if position.site and position.site.function != "<module>" else ""
     inside = f", inside {position.function}" if position.function else ""
     return f"{position.doing.value}{own}{at}{inside}"
+
+
+def _begun(position: Position) -> str:
+    """Return where the communication was begun that a rank waits for by its handle."""
+    last = position.recent[-1].site if position.operation.startswith(BY_HANDLE) and position.recent else None
+    return f", begun at {short(last)}" if last is not None and last != position.site else ""
 
 
 def short(site: Site | None) -> str:

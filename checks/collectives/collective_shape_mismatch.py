@@ -160,6 +160,23 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     )
 
 
+@log_pattern(r"gloo/alltoallv?\.cc:\d+\] inLengthPerRank\[myRank\] == outLengthPerRank\[myRank\]")
+def of_the_split_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo compares what a rank sends itself with what it expects of itself."""
+    yield Finding(
+        "the split sizes of all_to_all_single do not match: this rank sends itself another number of rows than it "
+        "expects of itself",
+        (record.proof(match, "input_split_sizes[rank] == output_split_sizes[rank]"),),
+        Fix(
+            "exchange the numbers of rows first: what rank i sends to rank j is what rank j expects of rank i",
+            diff="+dist.all_to_all_single(output_splits, input_splits)   # tensors of one number for each rank\n"
+            "+output = input.new_empty(int(output_splits.sum()), *input.shape[1:])\n"
+            " dist.all_to_all_single(output, input, output_splits.tolist(), input_splits.tolist())",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 def in_logs_of_gloo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Gloo gets more bytes than it made room for."""

@@ -20,8 +20,8 @@ models that use a parameter more than once, or leave some out, want.
 
 ## Versions and sources
 
-Holds for fairseq 0.9 to 0.12. Source: fairseq/distributed/utils.py, `all_gather_list`; fairseq/trainer.py,
-`_check_grad_norms`.
+Holds for fairseq 0.9 to 0.12, whatever the torch. Source: fairseq/distributed/utils.py, `all_gather_list`;
+fairseq/trainer.py, `_check_grad_norms`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Restart the kernel, and make the Accelerator in the function that notebook_launc
 
 ## Versions and sources
 
-Holds for Accelerate 0.5 to 1.x. Source: accelerate/launchers.py, `notebook_launcher`.
+Holds for Accelerate 0.5 to 1.x, whatever the torch. Source: accelerate/launchers.py, `notebook_launcher`.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def read_zip(
 ) -> tuple[CheckpointFile, Pickled | None]:
     """Read a zip archive; ``blank`` is what is known already, ``places`` where the state dicts are, if that is.
 
-    Its pickle is kept for a ``change`` alone.
+    The bytes of its pickle, and where its names stand in them, are kept for a ``change`` alone.
     """
     blank = replace(blank, format=Format.TORCH)
     try:
@@ -62,8 +62,8 @@ def read_zip(
         record = directory.record(f"{folder}data.pkl")
         data = archive.read(file, record)
         root, machine = interpret(data, placed=change)
-        pickled = Pickled(data, 0, machine, directory, record) if change else None
-        del data
+        pickled = Pickled(data if change else b"", 0, machine, directory, record)
+        del data  # megabytes that only a change asks for again
         known = described(blank, machine, root, places)
         _check_notes(file, directory, folder)
         _check_storages(machine, directory, folder)

@@ -22,7 +22,7 @@ def verify(path: str, before: CheckpointFile, plan: tuple[Renamed, ...]) -> None
     Raises:
         BadTarget: it is not.
     """
-    after = opened(path, [each.location for each in before.state_dicts])
+    after = opened(path, [each.location for each in before.state_dicts], change=False)
     file = after.file
     if file.damage or file.opaque:
         raise BadTarget(f"{path}: what was written is not what was meant: {file.damage or file.opaque}")

@@ -21,6 +21,7 @@ LINES = b"SV"  # strings that end with their line
 LENGTHS = {ord("T"): "<i", ord("U"): "<B", ord("X"): "<I", 0x8C: "<B", 0x8D: "<Q"}
 GETS = {ord("h"): 2, ord("j"): 5}
 FRAME_SIZE = 9
+USUAL = ord("X")
 
 
 def wanted(file: CheckpointFile, plan: tuple[Renamed, ...]) -> dict[int, str]:
@@ -89,14 +90,17 @@ def rewritten(data: bytes, start: int, stop: int, machine: Machine, strings: Map
 
 def _pieces(data: bytes, start: int, stop: int, edits: Mapping[int, str], frames: Iterable[int]) -> Iterator[bytes]:
     at = start
-    left_out = dict.fromkeys(frames)  # their lengths would not hold, and they are optional
+    left_out = frozenset(frames)  # their lengths would not hold, and they are optional
     for position in sorted((*edits, *left_out)):
         yield data[at:position]
         if position in left_out:
             at = position + FRAME_SIZE
+            continue
+        text = edits[position].encode("utf-8", "surrogatepass")
+        yield b"X" + len(text).to_bytes(4, "little") + text
+        if data[position] == USUAL:  # nearly all are of this kind
+            at = position + 5 + int.from_bytes(data[position + 1 : position + 5], "little")
         else:
-            text = edits[position].encode("utf-8", "surrogatepass")
-            yield b"X" + struct.pack("<I", len(text)) + text
             at = _end(data, position)
     yield data[at:stop]
 
