@@ -24,7 +24,6 @@ from ddpdoctor.checkpoint.keys import (
     possible_strips as possible_strips,
     wrappers_in as wrappers_in,
 )
-from ddpdoctor.cluster.client import OTHER_JOB as OTHER_JOB, Try as Try
 from ddpdoctor.cluster.cluster import (
     DDP_STEP as DDP_STEP,
     GRADIENTS as GRADIENTS,
@@ -36,8 +35,9 @@ from ddpdoctor.cluster.cluster import (
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from
 from ddpdoctor.cluster.launch import several_hosts as several_hosts
 from ddpdoctor.cluster.matrix import Link as Link
-from ddpdoctor.cluster.protocol import WRONG_TOKEN as WRONG_TOKEN
 from ddpdoctor.cluster.suspects import Fault as Fault, Suspect as Suspect, suspects as suspects
+from ddpdoctor.cluster.wire.client import OTHER_JOB as OTHER_JOB, Try as Try
+from ddpdoctor.cluster.wire.protocol import WRONG_TOKEN as WRONG_TOKEN
 from ddpdoctor.examine.blame import own_frames as own_frames
 from ddpdoctor.examine.loader.exam import LoaderExam as LoaderExam
 from ddpdoctor.examine.loader.facts import (

@@ -15,17 +15,17 @@ from contextlib import contextmanager, suppress
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from ddpdoctor.cluster.client import OTHER_JOB, Client, find
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.command import launch_of
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import LAUNCHERS, Launch, first_host, read_launch
 from ddpdoctor.cluster.matrix import Link, row_data, row_from
 from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
-from ddpdoctor.cluster.protocol import Lines, Seal, seals
 from ddpdoctor.cluster.reported import with_reported
-from ddpdoctor.cluster.server import STRANGERS, Server, listening
 from ddpdoctor.cluster.suspects import Fault, suspects
+from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
+from ddpdoctor.cluster.wire.protocol import Lines, Seal, seals
+from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
 from ddpdoctor.findings import Hosts, Table
 from ddpdoctor.report.hosts import alike, hosts_text
 from ddpdoctor.report.style import PLAIN

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ddpdoctor.findings import Report
-from ddpdoctor.report.curves import LINE, MOST, add_curves
-from ddpdoctor.report.page import as_page
-from ddpdoctor.report.pictures import COLUMNS, LEFT, ROWS, WIDTH, add_pictures, rows
+from ddpdoctor.report.html.curves import LINE, MOST, add_curves
+from ddpdoctor.report.html.page import as_page
+from ddpdoctor.report.html.pictures import COLUMNS, LEFT, ROWS, WIDTH, add_pictures, rows
 from ddpdoctor.report.steps import PARTS
 from ddpdoctor.watch.anatomy import steps_data
 from ddpdoctor.watch.blocks import Block

@@ -14,7 +14,7 @@ from documents import BLOCK, ROOT
 from helpers import Run
 
 from ddpdoctor.cli import cli
-from ddpdoctor.cli.settings import find_settings
+from ddpdoctor.cli.options.settings import find_settings
 from ddpdoctor.facets import BadTarget
 
 WRITTEN = {"output", "report"}

@@ -16,7 +16,7 @@ import pytest
 from helpers import PATIENCE, Script
 
 from ddpdoctor.callbacks import needs, parts_of
-from ddpdoctor.watch.rank.frameworks import Frameworks
+from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
 
 MODEL = """
 import sys, torch

@@ -14,9 +14,9 @@ import click
 
 from ddpdoctor.bench.pairs import MOST
 from ddpdoctor.cli.interrupt import ending_on_signals
-from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.options.required import require_torch
+from ddpdoctor.cli.options.values import TARGET
 from ddpdoctor.cli.terminal import progress, say
-from ddpdoctor.cli.values import TARGET
 from ddpdoctor.facets import NotRun
 from ddpdoctor.report.whole_file import write_whole
 
@@ -109,7 +109,7 @@ def _measured(
     from ddpdoctor.bench.settings import tune
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.report.bench import bench_data, links_text, tuned_text
-    from ddpdoctor.report.bench_page import bench_page
+    from ddpdoctor.report.html.bench_page import bench_page
     from ddpdoctor.report.pairs import pairs_text
 
     started, load = time.monotonic(), os.getloadavg()[0]
@@ -141,7 +141,7 @@ def _launched(backend: str, form: str) -> str:
     """Return what was measured, on rank 0; nothing on the others."""
     from ddpdoctor.bench.launched import measure_launched
     from ddpdoctor.report.bench import bench_data
-    from ddpdoctor.report.bench_page import bench_page
+    from ddpdoctor.report.html.bench_page import bench_page
     from ddpdoctor.report.pairs import pairs_text
 
     try:

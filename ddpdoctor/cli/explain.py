@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from ddpdoctor.cli.pages import is_log, is_sighting, said_of
+from ddpdoctor.cli.explaining.pages import is_log, is_sighting, said_of
+from ddpdoctor.cli.options.values import completed
 from ddpdoctor.cli.terminal import say, style
-from ddpdoctor.cli.values import completed
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.registry import find, load_checks
 
@@ -80,7 +80,7 @@ def explain(  # noqa: PLR0913 - its options
 
 def _read(examined: Examination, names: tuple[str, ...], form: str) -> None:
     """Read all that is named; standard input, passed on, where nothing is."""
-    from ddpdoctor.cli.logs import piped
+    from ddpdoctor.cli.explaining.logs import piped
     from ddpdoctor.logs.flight.dumps import dump_at
     from ddpdoctor.logs.read.sources import blocks
 
@@ -118,7 +118,7 @@ def _sources(examined: Examination, names: list[str]) -> list[Source]:
 
 
 def _follow(examined: Examination, names: tuple[str, ...], answer_now: Callable[[], None], rank: int | None) -> None:
-    from ddpdoctor.cli.follow import follow
+    from ddpdoctor.cli.explaining.follow import follow
 
     if not names or "-" in names:
         raise click.UsageError("--follow needs a file or a folder")

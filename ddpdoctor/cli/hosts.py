@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpdoctor.cluster import agent_store
-from ddpdoctor.cluster.agent_store import KEY
 from ddpdoctor.cluster.code import hashes
 from ddpdoctor.cluster.command import launch_of
 from ddpdoctor.cluster.folders import leave_mark, saves_sharded, sizes, take_mark
 from ddpdoctor.cluster.host import describe, host_line
 from ddpdoctor.cluster.joint import DEADLINE, free_port, small_jobs
 from ddpdoctor.cluster.launch import Launch, read_launch
-from ddpdoctor.cluster.meet import meet
-from ddpdoctor.cluster.meeting import Board, Invitation, Meeting
+from ddpdoctor.cluster.meet import agent_store
+from ddpdoctor.cluster.meet.agent_store import KEY
+from ddpdoctor.cluster.meet.meet import meet
+from ddpdoctor.cluster.meet.meeting import Board, Invitation, Meeting
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
-from ddpdoctor.cluster.server import listening
+from ddpdoctor.cluster.wire.server import listening
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Hosts, Report, Severity, Table
 from ddpdoctor.jobs.outcome import Raised, Returned

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ddpdoctor.cli.options.values import CHECKPOINT
 from ddpdoctor.cli.terminal import say, style
-from ddpdoctor.cli.values import CHECKPOINT
 from ddpdoctor.facets import BadTarget
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.options.required import require_torch
+from ddpdoctor.cli.options.values import CHECKPOINT, TARGET
 from ddpdoctor.cli.terminal import style
-from ddpdoctor.cli.values import CHECKPOINT, TARGET
 from ddpdoctor.facets import BadTarget
 
 MODEL_TIME = 120.0  # seconds for the user's factory

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ddpdoctor.cli.configured import Configured
-from ddpdoctor.cli.required import require_command
+from ddpdoctor.cli.options.configured import Configured
+from ddpdoctor.cli.options.required import require_command
 from ddpdoctor.cli.terminal import say, style
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.registry import load_checks

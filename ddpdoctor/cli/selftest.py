@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpdoctor.cli.interrupt import ending_on_signals
-from ddpdoctor.cli.required import require_torch
+from ddpdoctor.cli.options.required import require_torch
+from ddpdoctor.cli.options.values import CHECKS
 from ddpdoctor.cli.terminal import say, style
-from ddpdoctor.cli.values import CHECKS
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Result, Status
 from ddpdoctor.registry import load_checks

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.cli.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.report.data import as_json
+from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.junit import as_junit
-from ddpdoctor.report.page import as_page
 from ddpdoctor.report.redact import redacted
 from ddpdoctor.report.style import PLAIN
 from ddpdoctor.report.text import result_text

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddpdoctor.cluster.client import Try
     from ddpdoctor.cluster.host import Host
     from ddpdoctor.cluster.matrix import Link
-    from ddpdoctor.cluster.server import Stranger
+    from ddpdoctor.cluster.wire.client import Try
+    from ddpdoctor.cluster.wire.server import Stranger
 
 
 DDP_STEP, LAYOUT, MODEL_STEP, GRADIENTS = "DDP", "layout", "a step of the model", "gradients"

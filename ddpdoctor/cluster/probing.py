@@ -16,8 +16,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ddpdoctor.cluster.client import ending
-from ddpdoctor.cluster.protocol import MSS
+from ddpdoctor.cluster.wire.client import ending
+from ddpdoctor.cluster.wire.protocol import MSS
 
 OK, LARGE_LOST, LOST, LOOPBACK, UNTRIED = "ok", "large packets lost", "data lost", "its own loopback", "not tried"
 CONNECT = 4.0  # seconds: the first packet is sent at once, after one, and after three

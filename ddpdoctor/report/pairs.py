@@ -1,4 +1,4 @@
-"""What each pair of ranks or hosts carries, as text, as data and as a picture."""
+"""What each pair of ranks or hosts carries, as text and as data."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.pairs import FACTOR, suspects
-from ddpdoctor.report.heat import BY_FACTORS, Cell, add_heat, levels
 from ddpdoctor.report.style import table_text
 from ddpdoctor.report.text import printable
 
 if TYPE_CHECKING:
-    from xml.etree import ElementTree as ET
-
     from ddpdoctor.bench.pairs import Link, Pairs
     from ddpdoctor.bench.spread import Spread
 
@@ -40,7 +37,7 @@ def pairs_text(pairs: Pairs) -> str:
         lines.append(table_text(["", *(f"to {name}" for name in names)], rows))
     else:
         slowest = sorted(pairs.links, key=lambda each: each.bandwidth.middle)[:WORST]
-        rows = [[names[each.a], names[each.b], rate_text(each.bandwidth), _micro(each)] for each in slowest]
+        rows = [[names[each.a], names[each.b], rate_text(each.bandwidth), micro_text(each)] for each in slowest]
         lines.append(
             table_text(["from", "to", f"the {len(rows)} slowest of {len(pairs.links)}", "there and back"], rows)
         )
@@ -83,10 +80,11 @@ def _of_two(pairs: Pairs) -> Iterator[str]:
 def _short(link: Link | None) -> str:
     if link is None:
         return "-"
-    return f"{rate_text(link.bandwidth).partition(' (')[0]}, {_micro(link)}"
+    return f"{rate_text(link.bandwidth).partition(' (')[0]}, {micro_text(link)}"
 
 
-def _micro(link: Link) -> str:
+def micro_text(link: Link) -> str:
+    """Return how long a small message goes there and back, in microseconds."""
     return f"{1e6 * link.latency.middle:.0f} us"
 
 
@@ -103,20 +101,3 @@ def pairs_data(pairs: Pairs) -> dict[str, Any]:
     found = suspects(pairs) if pairs.hosts else []
     slow = [{"name": pairs.names[each.member], "what": each.what} for each in found]
     return {"names": list(pairs.names), "hosts": pairs.hosts, "links": links, "slow": slow}
-
-
-def add_pairs(parent: ET.Element, pairs: Pairs) -> None:
-    """Add a picture of the bandwidth and one of the latency."""
-    what = "host" if pairs.hosts else "rank"
-    names = [printable(each) for each in pairs.names]
-    told = (
-        " ".join(suspect_lines(pairs)) or "Ranks of one host share its cores: a slow cell tells of the machine's load."
-    )
-    for title, high_is_good in ((f"Bandwidth, {what} by {what}", True), (f"Latency, {what} by {what}", False)):
-        values = [each.bandwidth.middle if high_is_good else each.latency.middle for each in pairs.links]
-        cells = [[Cell("") for _ in names] for _ in names]
-        for link, level in zip(pairs.links, levels(values, high_is_good=high_is_good), strict=True):
-            text = rate_text(link.bandwidth) if high_is_good else f"{_micro(link)} there and back"
-            cells[link.a][link.b] = Cell(text, level)
-        said = told if high_is_good else "Of a small message, there and back."
-        add_heat(parent, title, names, cells, said, BY_FACTORS)

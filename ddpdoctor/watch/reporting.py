@@ -11,7 +11,7 @@ from ddpdoctor.engine import result
 from ddpdoctor.facets import Instrument
 from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.report.data import as_json
-from ddpdoctor.report.page import as_page
+from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.steps import steps_lines
 from ddpdoctor.report.style import PLAIN, Style

@@ -12,8 +12,8 @@ from ddpdoctor.checkpoint.lines import one_line
 from ddpdoctor.checkpoint.pickles.values import UnreadableError
 from ddpdoctor.checkpoint.reader import SUFFIXES, Opened, Shards, index_of, stamp
 from ddpdoctor.checkpoint.rename import guard, journal
-from ddpdoctor.checkpoint.rename.convert import fill_from, refuse_conversion
-from ddpdoctor.checkpoint.rename.edits import changes, files_of
+from ddpdoctor.checkpoint.rename.edit.convert import fill_from, refuse_conversion
+from ddpdoctor.checkpoint.rename.edit.edits import changes, files_of
 from ddpdoctor.checkpoint.rename.files import copied, unchanged, write, write_folder
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 from ddpdoctor.checkpoint.rename.verify import verify

@@ -22,10 +22,11 @@ from ddpdoctor.watch.rank.async_work import Handles
 from ddpdoctor.watch.rank.data.draws import Draws
 from ddpdoctor.watch.rank.data.numberings import Numberings
 from ddpdoctor.watch.rank.data.passes import Feed
+from ddpdoctor.watch.rank.end.failures import Failures, FindOut
+from ddpdoctor.watch.rank.end.leaving import Leaving
+from ddpdoctor.watch.rank.end.traceback_format import comes_from_a_handler
 from ddpdoctor.watch.rank.evaluations import Evaluations
-from ddpdoctor.watch.rank.failures import Failures, FindOut
-from ddpdoctor.watch.rank.frameworks import Frameworks
-from ddpdoctor.watch.rank.leaving import Leaving
+from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
 from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
@@ -34,7 +35,6 @@ from ddpdoctor.watch.rank.profile import Profile
 from ddpdoctor.watch.rank.reads import Reads
 from ddpdoctor.watch.rank.session import launched, with_monitor
 from ddpdoctor.watch.rank.stopwatch import Stopwatch
-from ddpdoctor.watch.rank.traceback_format import comes_from_a_handler
 from ddpdoctor.watch.rank.training_thread import TrainingThread
 from ddpdoctor.watch.rehearsal.in_ranks import RehearsalOver
 from ddpdoctor.watch.settings import ENDED

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.rank.ending import last_words
+from ddpdoctor.watch.rank.end.ending import last_words
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.user_frames import user_site
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import ThreadFailed
+from ddpdoctor.watch.rank.end.traceback_format import first_line, qualified, raised_at
 from ddpdoctor.watch.rank.patch import Patch, patch
-from ddpdoctor.watch.rank.traceback_format import first_line, qualified, raised_at
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder

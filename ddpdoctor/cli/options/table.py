@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ddpdoctor.cli.configured import accepted, setting
-from ddpdoctor.cli.settings import find_settings
+from ddpdoctor.cli.options.configured import accepted, setting
+from ddpdoctor.cli.options.settings import find_settings
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import did_you_mean
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.cluster.client import NO_STORE, Try
-from ddpdoctor.cluster.coming import closed, come, places, unmet
-from ddpdoctor.cluster.server import Server
-from ddpdoctor.cluster.serving import serve
+from ddpdoctor.cluster.meet.coming import closed, come, places, unmet
+from ddpdoctor.cluster.meet.serving import serve
+from ddpdoctor.cluster.wire.client import NO_STORE, Try
+from ddpdoctor.cluster.wire.server import Server
 from ddpdoctor.host.network import is_loopback
 
 if TYPE_CHECKING:
-    from ddpdoctor.cluster.meeting import Board, Invitation, Meeting
+    from ddpdoctor.cluster.meet.meeting import Board, Invitation, Meeting
 
 ALONE = 10.0  # seconds after which a rank 0 that does not own the master's address serves itself: a NAT leads to it
 

@@ -19,8 +19,8 @@ from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed
 from ddpdoctor.watch.failure_explainer import MARK, Explainer, note
-from ddpdoctor.watch.rank.ending import last_words
-from ddpdoctor.watch.rank.traceback_format import chain, first_line, hide_watch, printed, qualified, raised_at
+from ddpdoctor.watch.rank.end.ending import last_words
+from ddpdoctor.watch.rank.end.traceback_format import chain, first_line, hide_watch, printed, qualified, raised_at
 from ddpdoctor.watch.settings import ENDED
 
 if TYPE_CHECKING:

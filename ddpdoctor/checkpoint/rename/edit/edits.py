@@ -12,8 +12,8 @@ from ddpdoctor.checkpoint.formats.safetensors import PREFIX, Header
 from ddpdoctor.checkpoint.formats.torchfile import Pickled
 from ddpdoctor.checkpoint.pickles.values import Text, UnreadableError
 from ddpdoctor.checkpoint.reader import Opened, Shards
-from ddpdoctor.checkpoint.rename import pickles, zips
-from ddpdoctor.checkpoint.rename.headers import annotated, packed
+from ddpdoctor.checkpoint.rename.edit import pickles, zips
+from ddpdoctor.checkpoint.rename.edit.headers import annotated, packed
 from ddpdoctor.checkpoint.rename.plan import Renamed
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 

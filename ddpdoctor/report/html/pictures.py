@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ddpdoctor.report.markup import add_figures, add_key, add_picture, add_text
+from ddpdoctor.report.html.markup import add_figures, add_key, add_picture, add_text
 from ddpdoctor.report.steps import MEANING, ON_GPU, PARTS, ordered, share
 
 ROWS = 32  # of a picture; more ranks are put together

@@ -17,8 +17,8 @@ from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError
 from ddpdoctor.cluster.probing import OK
 
 if TYPE_CHECKING:
-    from ddpdoctor.cluster.client import Client
-    from ddpdoctor.cluster.server import Guest, Server
+    from ddpdoctor.cluster.wire.client import Client
+    from ddpdoctor.cluster.wire.server import Guest, Server
     from ddpdoctor.host.network import Network
 
 ROW = 30.0  # seconds for all tries of a host

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpdoctor.cluster.host import ProtocolError
-from ddpdoctor.cluster.protocol import REFUSED, Lines, Seal, greeting, new_nonce, seals, small_segments
+from ddpdoctor.cluster.wire.protocol import REFUSED, Lines, Seal, greeting, new_nonce, seals, small_segments
 
 PATIENCE = 10.0  # seconds that a connection has for its first line
 STRANGERS = 64  # connections that have not shown a token, at the same time

@@ -10,13 +10,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch.events import INTERRUPTED, Left, Site
+from ddpdoctor.watch.rank.end.traceback_format import raised_at
 from ddpdoctor.watch.rank.process import Process
-from ddpdoctor.watch.rank.traceback_format import raised_at
 from ddpdoctor.watch.user_frames import is_users, site_of
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Failed
-    from ddpdoctor.watch.rank.failures import Failures
+    from ddpdoctor.watch.rank.end.failures import Failures
 
 CALLER = 3  # frames from here: this module's function, Recorder.safely, what stands in for sys.exit
 OF_A_CALL = re.compile(r"exit\(\s*[\w.]+\(")

@@ -12,11 +12,11 @@ from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.folders import marks_from, marks_seen
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.matrix import row, row_from
-from ddpdoctor.cluster.meeting import ROW, Meeting, still
+from ddpdoctor.cluster.meet.meeting import ROW, Meeting, still
 
 if TYPE_CHECKING:
-    from ddpdoctor.cluster.meeting import Invitation
-    from ddpdoctor.cluster.server import Guest, Server
+    from ddpdoctor.cluster.meet.meeting import Invitation
+    from ddpdoctor.cluster.wire.server import Guest, Server
 
 EVERY = 10.0  # seconds between two lines that say who is absent
 LATECOMERS = 2.0  # seconds

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from ddpdoctor.report.markup import add_figures, add_key, add_picture, add_text
+from ddpdoctor.report.html.markup import add_figures, add_key, add_picture, add_text
 
 ROWS = 48  # of a picture; more members are put together
 WIDEST = 26  # units of a cell

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ddpdoctor.report.markup import add_figures, add_picture, add_text
+from ddpdoctor.report.html.markup import add_figures, add_picture, add_text
 
 Curve = Sequence[Any]
 """A figure for each step that was compared; None, or a text such as "nan", where there is none to draw."""

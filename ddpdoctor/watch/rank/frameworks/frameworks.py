@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.frameworks import ACCELERATE, LIGHTNING, Framework, by_module
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import AccumulationUnused, BackwardBypassed, FrameworkSeen, ShardedTwice, SteppedUnsynced
-from ddpdoctor.watch.rank.accelerated import Accelerated
-from ddpdoctor.watch.rank.metrics import Metrics
+from ddpdoctor.watch.rank.frameworks.accelerated import Accelerated
+from ddpdoctor.watch.rank.frameworks.metrics import Metrics
+from ddpdoctor.watch.rank.frameworks.stops import Stops
+from ddpdoctor.watch.rank.frameworks.synced import Synced
 from ddpdoctor.watch.rank.patch import patch
-from ddpdoctor.watch.rank.stops import Stops
-from ddpdoctor.watch.rank.synced import Synced
 from ddpdoctor.watch.user_frames import frames, is_users
 
 if TYPE_CHECKING:

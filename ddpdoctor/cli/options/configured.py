@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ddpdoctor.cli.settings import find_settings
-from ddpdoctor.cli.values import CheckNames, CheckpointPath, TargetName
+from ddpdoctor.cli.options.settings import find_settings
+from ddpdoctor.cli.options.values import CheckNames, CheckpointPath, TargetName
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from ddpdoctor.cli.settings import Settings
+    from ddpdoctor.cli.options.settings import Settings
 
 COMMANDS = ("check", "run")
 TABLES = ("lint",)

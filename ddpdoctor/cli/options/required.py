@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddpdoctor.cli.values import known_names
+from ddpdoctor.cli.options.values import known_names
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.versions import TORCH_ADVICE, has_torch
 from ddpdoctor.suggest import did_you_mean, why_no_file

@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ddpdoctor.cluster.client import (
+from ddpdoctor.cluster.cluster import Cluster
+from ddpdoctor.cluster.folders import marks_seen
+from ddpdoctor.cluster.host import ProtocolError, as_data, host_from
+from ddpdoctor.cluster.launch import DEFAULT_PORT
+from ddpdoctor.cluster.matrix import row, row_data
+from ddpdoctor.cluster.meet.meeting import ROW, Meeting
+from ddpdoctor.cluster.wire.client import (
     CONNECT,
     LOST_AGAIN,
     OTHER_JOB,
@@ -18,18 +24,12 @@ from ddpdoctor.cluster.client import (
     Try,
     find,
 )
-from ddpdoctor.cluster.cluster import Cluster
-from ddpdoctor.cluster.folders import marks_seen
-from ddpdoctor.cluster.host import ProtocolError, as_data, host_from
-from ddpdoctor.cluster.launch import DEFAULT_PORT
-from ddpdoctor.cluster.matrix import row, row_data
-from ddpdoctor.cluster.meeting import ROW, Meeting
 from ddpdoctor.host.network import try_connect
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from ddpdoctor.cluster.meeting import Invitation
+    from ddpdoctor.cluster.meet.meeting import Invitation
 
 EVERY = 10.0  # seconds between two lines that say what is waited for
 HOPELESS = 20.0  # seconds of the same answer that only a fault gives

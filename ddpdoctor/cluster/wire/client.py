@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ddpdoctor.cluster.protocol import (
+from ddpdoctor.cluster.wire.protocol import (
     GREETING,
     LONGEST_GREETING,
     REFUSED as REFUSAL,

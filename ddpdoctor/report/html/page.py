@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from ddpdoctor.findings import Report, Result, Status
-from ddpdoctor.report.curves import add_curves
-from ddpdoctor.report.heat import LEVELS, Cell, add_heat
 from ddpdoctor.report.hosts import GOOD
-from ddpdoctor.report.markup import add_table, add_text
-from ddpdoctor.report.pictures import add_pictures
+from ddpdoctor.report.html.curves import add_curves
+from ddpdoctor.report.html.heat import LEVELS, Cell, add_heat
+from ddpdoctor.report.html.markup import add_table, add_text
+from ddpdoctor.report.html.pictures import add_pictures
 from ddpdoctor.report.text import printable
 from ddpdoctor.report.verdict import number_of, verdict
 
@@ -51,7 +51,7 @@ def empty_page(title: str) -> tuple[ET.Element, ET.Element, ET.Element]:
     ET.SubElement(head, "meta", {"http-equiv": "Content-Security-Policy", "content": POLICY})
     ET.SubElement(head, "meta", name="viewport", content="width=device-width, initial-scale=1")
     add_text(head, "title", title)
-    add_text(head, "style", (resources.files("ddpdoctor.report") / "page.css").read_text(encoding="utf-8"))
+    add_text(head, "style", (resources.files("ddpdoctor.report.html") / "page.css").read_text(encoding="utf-8"))
     body = ET.SubElement(root, "body")
     return root, ET.SubElement(body, "header"), ET.SubElement(body, "main")
 

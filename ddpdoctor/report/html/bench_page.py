@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from ddpdoctor.report.bench import links_text, tuned_text
-from ddpdoctor.report.page import empty_page, rendered
-from ddpdoctor.report.pairs import add_pairs
+from ddpdoctor.report.html.page import empty_page, rendered
+from ddpdoctor.report.html.pairs import add_pairs
 
 if TYPE_CHECKING:
     from ddpdoctor.bench.links import Links

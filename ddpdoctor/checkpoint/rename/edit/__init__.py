@@ -1,0 +1,1 @@
+"""Changes of a file's bytes, each format in its own way."""

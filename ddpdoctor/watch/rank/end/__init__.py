@@ -1,0 +1,1 @@
+"""How a rank ends: by an exception, by an exit, or by Ctrl-C."""
