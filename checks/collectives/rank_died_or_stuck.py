@@ -267,8 +267,8 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     """Yield which rank is gone without a word, where the others fail for want of it."""
     recent = {each.rank: each.recent for each in event.progress}
     by_source = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
-    by_source = by_source or behind_a_batch(event.progress) or synced_by_some(event.progress, training)
-    told = by_source or mismatch(event, training) or gone_on(event, training)
+    by_framework = behind_a_batch(event.progress) or synced_by_some(event.progress, training)
+    told = by_source or by_framework or mismatch(event, training) or gone_on(event, training)
     if event.first is None and event.gone and event.others and not told:
         lost = event.others[0]
         who, one = named(list(event.gone)[:8]), len(event.gone) == 1
