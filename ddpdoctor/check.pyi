@@ -135,7 +135,11 @@ from ddpdoctor.source.lines import (
     tree_of as tree_of,
     withs_around as withs_around,
 )
-from ddpdoctor.source.reach.data import batch_condition as batch_condition, in_one_loop as in_one_loop
+from ddpdoctor.source.reach.data import (
+    batch_condition as batch_condition,
+    in_one_loop as in_one_loop,
+    is_head_of_loop_around as is_head_of_loop_around,
+)
 from ddpdoctor.source.reach.exits import LoopLeft as LoopLeft, loop_left as loop_left
 from ddpdoctor.source.reach.guards import tests_around as tests_around
 from ddpdoctor.source.reach.handlers import Handler as Handler, handler_around as handler_around
@@ -199,6 +203,7 @@ from ddpdoctor.watch.events import (
     LinesSampled as LinesSampled,
     Loaded as Loaded,
     ManualReduction as ManualReduction,
+    MetricSynced as MetricSynced,
     Monitored as Monitored,
     NeverStepped as NeverStepped,
     Numbered as Numbered,

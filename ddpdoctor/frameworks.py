@@ -65,6 +65,8 @@ ACCELERATE = Framework(
     loader="+loader = accelerator.prepare(loader)",
     model="+model, optimizer = accelerator.prepare(model, optimizer)",
     unused="Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+    call="-hidden = accelerator.unwrap_model(model).encoder(inputs)\n"
+    "+hidden = model(inputs)   # what is trained is computed in its forward",
     agree="+flag = accelerator.reduce(torch.tensor(float({test}), device=accelerator.device))   # called by all ranks",
     shards="BatchSamplerShard",
 )

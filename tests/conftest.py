@@ -95,6 +95,10 @@ def torchrun(python: str) -> Command:
     return (python, str(TORCHRUN), "--standalone", "--nproc_per_node=2")
 
 
+ENDING = 30
+"""Seconds that processes have which were killed or told to end: three hand that on, one after another."""
+
+
 def left_behind(mark: str) -> list[str]:
     """End the running processes that inherited a variable with this value, or that the warm server has started.
 
@@ -107,7 +111,7 @@ def left_behind(mark: str) -> list[str]:
             is_warm = PREFIX in " ".join(process.cmdline()) and process.ppid() != os.getpid()
             if process.pid != os.getpid() and (is_warm or process.environ().get(MARK) == mark):
                 found.append(process)
-    _, alive = psutil.wait_procs(found, timeout=3)
+    _, alive = psutil.wait_procs(found, timeout=ENDING)
     commands = []
     for process in alive:
         with suppress(psutil.Error):

@@ -16,6 +16,7 @@ from ._joins import met_in_join
 from ._one_rank import DEFAULT
 from ._pairs import POINT_TO_POINT
 from ._swallowed import swallowed
+from ._synced import synced_by_some
 
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Progress, Training
@@ -85,6 +86,7 @@ def _told(event: PeerLost, training: Training) -> bool:
         or swallowed(event.progress, training)
         or met_in_join(recent)
         or behind_a_batch(event.progress)
+        or synced_by_some(event.progress, training)
     )
     return event.first is not None or not event.gone or bool(known)
 

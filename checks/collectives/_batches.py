@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Doing, Position, batch_condition, in_one_loop
+from ddpdoctor.check import Doing, Position, batch_condition, in_one_loop, is_head_of_loop_around
 
 from ._one_rank import DEFAULT, called
 from ._pairs import POINT_TO_POINT
@@ -63,13 +63,20 @@ def _calls(one: Position | Progress) -> Iterator[tuple[Site, Site, str, int]]:
 def _goes_on(one: Position | Progress, other: Position | Progress, at: Site, site: Site, number: int) -> str:
     """Return in words how a rank is known to have gone on without a call; empty where it is not."""
     since = [each for each in other.recent if each.number >= number]
-    if number and any(each.site == at for each in since):
-        return ""
-    if isinstance(other, Position) and other.site in {at, site}:
+    lines = {(each.file, each.line) for each in (other.stack if isinstance(other, Position) else ())}
+    if (number and any(each.site == at for each in since)) or lines & {(at.file, at.line), (site.file, site.line)}:
         return ""
     if other.forwards > one.forwards:
-        return f"is in its forward number {other.forwards}, the first one in its {one.forwards}."
-    met = next((each for each in since if each.number == number and each.group in DEFAULT), None) if number else None
+        return f"has begun {other.forwards} forwards, rank {one.rank} {one.forwards}"
+    heads = {line for file, line in lines if file == at.file}
+    if other.forwards == one.forwards and any(is_head_of_loop_around(at.file, head, at.line) for head in heads):
+        return "is at the head of the loop again, after as many forwards"
+    return _in_its_place(since, site, number) if number else ""
+
+
+def _in_its_place(since: Sequence[Communication], site: Site, number: int) -> str:
+    """Return in words what a rank called at the turn of a call, in the same loop, and behind no such test."""
+    met = next((each for each in since if each.number == number and each.group in DEFAULT), None)
     if met is None or met.site is None or met.site.file != site.file:
         return ""
     if not in_one_loop(site.file, site.line, met.site.line) or batch_condition(met.site.file, met.site.line):

@@ -34,6 +34,7 @@ from ._one_rank import DEFAULT, alone
 from ._pairs import MESSAGES, POINT_TO_POINT, in_branches, root_of
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
+from ._synced import synced_by_some
 from ._threads import ended_thread
 
 BY_HANDLE = "Work.wait"
@@ -55,6 +56,7 @@ class Hang(enum.Enum):
     ROOTS = "ranks name different roots of one collective"
     ORDER = "ranks call different collectives"
     GUARDED = "a collective is called by some ranks only"
+    METRICS = "a metric is synchronised by some ranks only"
     BATCH = "a call is behind a test that each rank's own batch decides"
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
     EXITED = "one rank has left a loop that another one is in"
@@ -146,13 +148,20 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
         return Hang.CUT
     if len(event.ranks) == event.world_size and operations <= MESSAGES:
         return Hang.RECEIVES
-    if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
-        return apart
-    if alone(event) or crossed(event):
-        return Hang.GUARDED
+    if known := _of_some(event, training):
+        return known
     if mismatch := first_mismatch(event.ranks):
         return _mismatched(event, *(call for _, call in mismatch))
     return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
+
+
+def _of_some(event: Stalled, training: Training) -> Hang | None:
+    """Decide where the source tells why some ranks alone came to a line, or have left one out."""
+    if synced_by_some(event.ranks, training):
+        return Hang.METRICS
+    if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
+        return apart
+    return Hang.GUARDED if alone(event) or crossed(event) else None
 
 
 def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> Hang:

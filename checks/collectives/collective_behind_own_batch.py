@@ -53,6 +53,7 @@ from ._batches import BACKWARD, Behind, behind_a_batch
 from ._hangs import Hang, on_hang, seen, short, table
 from ._joins import met_in_join
 from ._swallowed import swallowed
+from ._synced import synced_by_some
 
 AILMENT = Ailment("DDP782", Severity.ERROR)
 AGREE = (
@@ -73,7 +74,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     """Report it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
     if event.first is not None or called_alone(event) or swallowed(event.progress, training):
         return
-    if met_in_join({each.rank: each.recent for each in event.progress}):
+    if synced_by_some(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
         return
     if found := behind_a_batch(event.progress):
         proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])

@@ -62,6 +62,7 @@ from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang, seen, short, table, where
 from ._joins import met_in_join
 from ._swallowed import swallowed
+from ._synced import synced_by_some
 from ._watchdog import Timeout, named, on_timeout, story_of
 
 AILMENT = Ailment("DDP720", Severity.ERROR)
@@ -271,7 +272,8 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     """Yield which rank is gone without a word, where the others fail for want of it."""
     recent = {each.rank: each.recent for each in event.progress}
     by_source = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
-    told = by_source or behind_a_batch(event.progress) or mismatch(event, training) or gone_on(event, training)
+    by_framework = behind_a_batch(event.progress) or synced_by_some(event.progress, training)
+    told = by_source or by_framework or mismatch(event, training) or gone_on(event, training)
     crashed = {each.rank for each in training.of(Crashed)}
     if event.first is None and event.gone and event.others and not told and crashed.isdisjoint(event.gone):
         lost = event.others[0]

@@ -1,11 +1,11 @@
-"""One rank alone tells Lightning, or the transformers Trainer, to end the training.
+"""One rank alone tells Lightning, the transformers Trainer or Ignite to end the training.
 
 ## What happens
 
-`trainer.should_stop = True` (Lightning) and `control.should_training_stop = True` (transformers) are read on each rank
-for itself. Where a callback sets them under `if trainer.is_global_zero`, or by what only this rank knows (its own loss,
-its clock, a file on its host), that rank leaves the loop; the others begin the next step and wait for it: "Connection
-closed by peer" over gloo, a time-out over NCCL.
+`trainer.should_stop = True` (Lightning), `control.should_training_stop = True` (transformers) and `engine.terminate()`
+(Ignite) hold for the rank that says so. Where a callback does it under `if trainer.is_global_zero`, or by what only
+this rank knows (its own loss, its clock, a file on its host), that rank leaves the loop; the others begin the next step
+and wait for it: "Connection closed by peer" over gloo, a time-out over NCCL.
 
 ## How to be sure
 
@@ -24,10 +24,15 @@ transformers:
     torch.distributed.all_reduce(stop)
     control.should_training_stop = bool(stop.item())
 
+Ignite:
+
+    if idist.all_reduce(float(stop)) > 0:
+        engine.terminate()
+
 ## Versions and sources
 
-Source: lightning/pytorch/loops/fit_loop.py and callbacks/early_stopping.py; transformers/trainer_callback.py. Seen with
-lightning 2.6, transformers 5.23 and torch 2.13 CPU.
+Source: lightning/pytorch/loops/fit_loop.py and callbacks/early_stopping.py; transformers/trainer_callback.py;
+ignite/engine/engine.py. Seen with lightning 2.6, transformers 5.23, ignite 0.5 and torch 2.13 CPU.
 """
 
 from __future__ import annotations
@@ -35,7 +40,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
-    LIGHTNING,
     Ailment,
     Evidence,
     Finding,
@@ -67,6 +71,16 @@ FIXES = {
         "+torch.distributed.all_reduce(stop)   # called by all ranks\n"
         "+control.should_training_stop = bool(stop.item())",
     ),
+    "terminate": Fix(
+        "decide together, and end it on all ranks",
+        diff="-if stop:\n-    engine.terminate()\n"
+        "+if idist.all_reduce(float(stop)) > 0:   # called by all ranks\n+    engine.terminate()",
+    ),
+}
+SETS = {
+    "should_stop": "sets trainer.should_stop",
+    "should_training_stop": "sets control.should_training_stop",
+    "terminate": "calls terminate()",
 }
 
 
@@ -86,16 +100,13 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
 
 def _finding(found: StopOfSome, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
     asked = found.asked
-    owner = "trainer" if asked.framework == LIGHTNING.name else "control"
     guard = one_rank_only(asked.site.file, asked.site.line) if asked.site else ""
     return Finding(
-        f"rank {found.rank} alone sets {owner}.{asked.flag} at {short(asked.site)}{guard and f', {guard}'}: "
+        f"rank {found.rank} alone {SETS[asked.flag]} at {short(asked.site)}{guard and f', {guard}'}: "
         f"{asked.framework} ends the training there, and rank {found.other} goes on and waits for it",
         (
-            Evidence(
-                f"{owner}.{asked.flag} = True after {asked.steps} steps", "the same on all ranks", f"rank {found.rank}"
-            ),
-            Evidence("never set, and further by at least one forward", "", f"rank {found.other}"),
+            Evidence(f"{SETS[asked.flag]} after {asked.steps} steps", "the same on all ranks", f"rank {found.rank}"),
+            Evidence("has not, and is further by at least one forward", "", f"rank {found.other}"),
             *proof,
         ),
         FIXES[asked.flag],

@@ -15,7 +15,9 @@ from ddpdoctor.source.tree import Binding, Tree, dotted
 
 DEPTH = 6
 AGREED = re.compile(r"(?:^|\.|_)(?:all_?gather|all_?reduce|reduce|gather|broadcast|check_trigger|agree)\w*$")
-"""In the name of a function: what it returns, or was given, is the same on all ranks afterwards."""
+"""In the name of a function: what it returns is the same on all ranks."""
+IN_PLACE = re.compile(r"(?:^|\.)(?:all_reduce|broadcast|broadcast_object_list)$")
+"""Functions that exchange what they are given."""
 COUNTERS = re.compile(r"(?:^|_)(?:i|j|k|n|it|idx|index|iter\w*|step\w*|epoch\w*|round\w*|phase)$")
 BATCH = re.compile(r"^(?:batch\w*|inputs?|x|y|images?|labels?|targets?|logits|outputs?|loss\w*)$")
 """What functions that a framework calls name the parameter in which it hands them a batch, or what came of one."""
@@ -50,6 +52,17 @@ def in_one_loop(file: str, one: int, other: int) -> bool:
         if each is not None
     ]
     return len(loops) == 2 and loops[0] is not None and loops[0] is loops[1]  # noqa: PLR2004 - both
+
+
+@functools.cache
+def is_head_of_loop_around(file: str, head: int, line: int) -> bool:
+    """Whether a line is the head of a loop that another line is in."""
+    tree = tree_of(file)
+    statement = statement_at(tree, line)
+    loops = (
+        [up for up in tree.above(statement) if isinstance(up, (ast.For, ast.While))] if statement is not None else []
+    )
+    return any(each.lineno == head for each in loops)
 
 
 def _is_decided_by_a_batch(tree: Tree, guard: Guard) -> bool:
@@ -98,11 +111,14 @@ def _is_an_item(tree: Tree, name: str, target: ast.expr, iterated: ast.expr) -> 
 
 
 def _is_exchanged(tree: Tree, node: ast.expr) -> bool:
-    """Whether what a name holds is given to a function that exchanges it in place, in the same function."""
+    """Whether what a name holds is given before to a function that exchanges it in place, in the same function."""
     text = dotted(node)
     around = tree.function(node) or tree.module
     return any(
-        AGREED.search(dotted(each.func) or "") and each.args and dotted(each.args[0]) == text
+        IN_PLACE.search(dotted(each.func) or "")
+        and each.lineno < node.lineno
+        and each.args
+        and dotted(each.args[0]) == text
         for each in ast.walk(around)
         if isinstance(each, ast.Call)
     )

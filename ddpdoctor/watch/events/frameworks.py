@@ -58,6 +58,13 @@ class Monitored(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSynced(Event):
+    """A rank is about to log a metric of this name for the first time, with ``sync_dist=True``, at ``site``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PaddingGathered(Event):
     """An evaluation gathered the last batch of all ranks, ``rows``, of which the first ``kept`` are new.
 

@@ -14,6 +14,7 @@ from ddpdoctor.watch.events import AccumulationUnused, BackwardBypassed, Framewo
 from ddpdoctor.watch.rank.frameworks.accelerated import Accelerated
 from ddpdoctor.watch.rank.frameworks.metrics import Metrics
 from ddpdoctor.watch.rank.frameworks.stops import Stops
+from ddpdoctor.watch.rank.frameworks.synced import Synced
 from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.user_frames import frames, is_users
 
@@ -37,12 +38,14 @@ class Frameworks:
     metrics: Metrics = field(init=False)
     accelerated: Accelerated = field(init=False)
     stops: Stops = field(init=False)
+    synced: Synced = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with nothing told."""
         self.metrics = Metrics(self.recorder)
         self.accelerated = Accelerated(self.recorder)
         self.stops = Stops(self.recorder)
+        self.synced = Synced(self.recorder)
 
     def forget(self) -> None:
         """Begin anew in a child that was forked; what is hooked is so there as well."""
@@ -51,6 +54,7 @@ class Frameworks:
         self.metrics.told.clear()
         self.accelerated.forget()
         self.stops.told = 0
+        self.synced.told.clear()
 
     def seen(self, *, wraps: bool) -> None:
         """Take note of who makes a process group, or wraps a model, right now."""
@@ -106,6 +110,7 @@ class Frameworks:
             *self.metrics.hooks(),
             *self.accelerated.hooks(),
             *self.stops.hooks(),
+            *self.synced.hooks(),
         ):
             path, _, method = name.rpartition(".")
             module, _, kind = path.rpartition(".")

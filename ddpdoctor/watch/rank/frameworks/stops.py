@@ -1,4 +1,4 @@
-"""Flags by which Lightning and the transformers Trainer are told to end the training: who sets them, and where."""
+"""How Lightning, the transformers Trainer and Ignite are told to end the training: who does so, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.frameworks import LIGHTNING, TRAINER
+from ddpdoctor.frameworks import IGNITE, LIGHTNING, TRAINER
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import StopAsked
 from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, site_of
@@ -14,8 +14,9 @@ from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, site_of
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.process import Process
 
-FLAGS = {"should_stop": LIGHTNING.name, "should_training_stop": TRAINER.name}
+FLAGS = {"should_stop": LIGHTNING.name, "should_training_stop": TRAINER.name, "terminate": IGNITE.name}
 CONTROL = "transformers.trainer_callback.TrainerControl"
+TERMINATE = "ignite.engine.engine.Engine.terminate"
 MOST = 8  # that are told
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -31,7 +32,15 @@ class Stops:
     def hooks(self) -> list[tuple[str, Wrap]]:
         """Return what is to be hooked, by its full name."""
         owners = (*(f"{each}.trainer.trainer.Trainer" for each in LIGHTNING.modules), CONTROL)
-        return [(f"{owner}.__setattr__", self._setting) for owner in owners]
+        return [*((f"{owner}.__setattr__", self._setting) for owner in owners), (TERMINATE, self._terminating)]
+
+    def _terminating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def terminate(*args: Any, **kwargs: Any) -> Any:
+            if self.recorder.is_rank and self.told < MOST:
+                self.recorder.safely(self._tell, "terminate")
+            return original(*args, **kwargs)
+
+        return terminate
 
     def _setting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __setattr__(owner: Any, name: str, value: Any) -> None:  # noqa: N807 - it stands in for one

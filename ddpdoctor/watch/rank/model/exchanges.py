@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.rank.model.constants import Constant, constants, other_number
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
-from ddpdoctor.watch.rank.model.gradients import tensors_in
+from ddpdoctor.watch.rank.model.gradients import elements_of, tensors_in
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
@@ -106,7 +106,7 @@ class Exchanges:
         tensors = list(tensors_in(args[0])) if args else []
         counts = self.sent.setdefault(operation, [0, 0])
         counts[0] += 1
-        counts[1] += sum(each.numel() for each in tensors)
+        counts[1] += elements_of(tensors)
         for window in self.windows:
             window.communicated(operation, args, tensors, site, in_backward=self.in_backward)
 

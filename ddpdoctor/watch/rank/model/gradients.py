@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
 
 TENSORS = 64  # of one communication, whose sizes are added up one by one
+RANDOM_STATE = 5056  # bytes that torch.get_rng_state() has
 
 
 @dataclass(slots=True)
@@ -32,6 +33,13 @@ def tensors_in(given: Any) -> Iterator[Any]:
             yield from tensors_in(each)
     elif hasattr(given, "numel"):
         yield given
+
+
+def elements_of(tensors: Iterable[Any]) -> int:
+    """Count the elements of tensors; the state of a generator, which Accelerate sends, is none of a model."""
+    import torch
+
+    return sum(each.numel() for each in tensors if each.dtype != torch.uint8 or each.numel() != RANDOM_STATE)
 
 
 def norms(tensors: Sequence[Any]) -> list[float | None]:

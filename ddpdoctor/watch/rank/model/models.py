@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EvaluationBegan, SyncSkipped, Wrapped
-from ddpdoctor.watch.rank.model.gradients import norms, tensors_in
+from ddpdoctor.watch.rank.model.gradients import elements_of, norms, tensors_in
 from ddpdoctor.watch.rank.model.shards import Shards
 from ddpdoctor.watch.rank.model.wrapped_model import Model
 from ddpdoctor.watch.rank.process import Process
@@ -162,7 +162,7 @@ class Models:
         if not self.known or not args:
             return
         tensors = list(tensors_in(args[0]))
-        self.sent += sum(tensor.numel() for tensor in tensors)
+        self.sent += elements_of(tensors)
         if early and self.looks <= LOOKS and operation == "all_reduce" and tensors:
             for model in self.alive():
                 model.reduces(operation, {tensor.data_ptr() for tensor in tensors})
