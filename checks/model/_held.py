@@ -73,11 +73,12 @@ class Attribute:
 
     def is_exchanged(self) -> bool:
         """Whether its class communicates, or something is communicated, or kept in step, that bears its name."""
-        calls = [(node, True) for _, kind in self.classes for node in ast.walk(kind) if isinstance(node, ast.Call)]
-        calls += [
-            (node, False) for tree in self.trees.values() for node in ast.walk(tree) if isinstance(node, ast.Call)
-        ]
-        return any(EXCHANGES.search(_last(node.func)) and (is_own or self._is_named(node)) for node, is_own in calls)
+        own = [each for _, kind in self.classes for each in _calls(kind)]
+        for tree in self.trees.values():
+            own += [each for each in _calls(tree) if self._is_named(each)]
+            through = [node for node in ast.walk(tree) if isinstance(node, ast.For) and self._is_named(node.iter)]
+            own += [each for loop in through for each in _calls(loop)]
+        return any(EXCHANGES.search(_last(each.func)) for each in own)
 
     def _is_named(self, node: ast.AST) -> bool:
         names = {_last(each) for each in ast.walk(node)}
@@ -112,6 +113,10 @@ class Attribute:
         if not isinstance(node, ast.Attribute) or node.attr != self.name:
             return False
         return _last(node.value) in {"self", self.owner}
+
+
+def _calls(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def _calls(tree: ast.AST) -> list[ast.Call]:

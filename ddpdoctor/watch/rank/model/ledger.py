@@ -200,8 +200,10 @@ class Ledger:
         return is_dtensor(parameter) or self.recorder.models.shards.is_flat(parameter)
 
     def _disarm(self, account: Account) -> None:
-        for hook in account.hooks.values():
+        for at, hook in account.hooks.items():
             hook.remove()
+            if at < len(account.parameters):
+                _forget_hooks(account.parameters[at])
         if account.window in self.recorder.exchanges.windows:
             self.recorder.exchanges.windows.remove(account.window)
         account.window = None
@@ -303,6 +305,12 @@ class Ledger:
                 if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
                     found.append(name or type(module).__name__)
         return tuple(found[:GROUPS])
+
+
+def _forget_hooks(parameter: Any) -> None:
+    """Take away the empty table that a removed hook leaves: torch would ask it, in Python, in each backward."""
+    if not parameter._post_accumulate_grad_hooks:  # noqa: SLF001 - torch's own, which has no other way
+        parameter._post_accumulate_grad_hooks = None  # noqa: SLF001 - as above
 
 
 def _folds(tensors: Iterable[Any]) -> list[Any]:
