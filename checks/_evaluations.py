@@ -184,6 +184,9 @@ def _curved(value: ast.expr, around: ast.AST, site: Site, depth: int) -> str:
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and CURVED.search(name := ast.unparse(node.func).rpartition(".")[2].lower()):
             return name
+        match node:
+            case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=0.5)):
+                return "sqrt"
     names = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
     if not depth or len(set(names) - {"torch", "device", "self"}) != 1:
         return ""

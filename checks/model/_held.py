@@ -46,15 +46,24 @@ class Attribute:
         return updated, replaced
 
     def assigned(self) -> tuple[str, int] | None:
-        """Return the first line that gives it a value, anywhere in the files but where the object is built."""
+        """Return the last line that gives it a value, anywhere in the files but where the object is built."""
+        found = None
         for file, tree in self.trees.items():
             built = {id(each) for node in ast.walk(tree) if isinstance(node, Function) and node.name in BUILDS
                      for each in ast.walk(node)}  # fmt: skip
-            for node in ast.walk(tree):
-                targets = _targets(node)
-                if id(node) not in built and any(_last(each) == self.name.partition("[")[0] for each in targets):
-                    return file, getattr(node, "lineno", 0)
-        return None
+            lines = [node.lineno for node in self._assignments(tree) if id(node) not in built]
+            found = found or ((file, max(lines)) if lines else None)
+        return found
+
+    def computed(self) -> tuple[str, int] | None:
+        """Return the first line of its class that gives it a value."""
+        lines = [(file, node.lineno) for file, kind in self.classes for node in self._assignments(kind)]
+        return min(lines, default=None)
+
+    def _assignments(self, tree: ast.AST) -> list[ast.stmt]:
+        name = self.name.partition("[")[0]
+        statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))]
+        return [node for node in statements if any(_last(each) == name for each in _targets(node))]
 
     def meets_samples(self) -> bool:
         """Whether an expression computes something else with it, which is neither kept in the object nor printed."""
@@ -158,7 +167,8 @@ def _chain(node: ast.expr) -> Iterator[ast.expr]:
 
 def _targets(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
-        return [_bare(each) for each in node.targets]
+        several = [each.elts if isinstance(each, ast.Tuple) else [each] for each in node.targets]
+        return [_bare(each) for those in several for each in those]
     return [_bare(node.target)] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
 
 
