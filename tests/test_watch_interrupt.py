@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 from helpers import Command, Script
 
+from ddpdoctor.watch.event_log import Reader
+from ddpdoctor.watch.events import Doing
+from ddpdoctor.watch.monitor.followed import Followed
+from ddpdoctor.watch.monitor.positions import Rank
 from ddpdoctor.watch.run import PATIENCE
+from ddpdoctor.watch.training import Training
 
 HANGS = """
 import os, time
@@ -62,6 +67,19 @@ def test_ctrl_c(torchrun: Command, script: Script, text: str, printed: str) -> N
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(SOON) != 0
         assert process.stdout.read() == printed
+
+
+def test_what_ends_a_hang_is_no_fault_of_its_own(tmp_path: Path) -> None:
+    """A launcher that is told to end kills the ranks, is seen without them, and fails: that follows from the hang."""
+    ranks = [Rank(Reader(tmp_path / f"{pid}.events"), rank, None, since=1.0) for rank, pid in enumerate((7, 8))]
+    followed = Followed(Training(), ranks, stands=((0, Doing.WAITING, "barrier"), (1, Doing.WAITING, "all_reduce")))
+    followed.hung_at = 2.0
+    followed.look(3.0)
+
+    assert not followed.hung
+    assert followed.hung_until_now
+    ranks[1].since = 3.0  # it has trained on since
+    assert not followed.hung_until_now
 
 
 @pytest.mark.usefixtures("no_process_left")

@@ -35,7 +35,7 @@ file lacks nothing else and has no `_metadata`, torch fills it up. Source: PyTor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -46,11 +46,9 @@ from ddpdoctor.check import (
     Fix,
     KeyDifference,
     Log,
-    ModelEntry,
     Place,
     Record,
     Severity,
-    Table,
     closest_difference,
     is_flat,
     log_pattern,
@@ -58,15 +56,15 @@ from ddpdoctor.check import (
     shifted,
 )
 
-from ._look import MOST_ROWS, few, load_lines, named, quoted, state_dicts
+from ._look import few, named, state_dicts
 from ._reason import OTHER_NETWORK, Reason, are_placeholders, on_refusal
 from ._refusal import HEAD, PARTS, SHAPE, Shape, refusal
+from ._unlike import counts, evidence_of, first_key, fix_of, part_of_another, table_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import CheckpointFile, ModelExam
 
 AILMENT = Ailment("DDP806", Severity.ERROR)
-PLACEHOLDERS = {(0,), (1,)}
 
 
 @probe
@@ -80,14 +78,14 @@ def beside_the_model(checkpoint: CheckpointFile, model: ModelExam) -> Iterator[F
         return  # the check of sharded weights tells of the former; torch itself mends the latter
     prefix, own_prefix = shifted(found)
     if prefix or own_prefix:
-        yield _part(checkpoint, found, prefix, own_prefix)
+        yield part_of_another(checkpoint, found, prefix, own_prefix)
         return
     yield Finding(
-        f"{named(found.state_dict)} does not fit the model: {_counts(found)}",
-        _evidence(found, checkpoint.path),
-        _fix(found),
-        place=Place(file=checkpoint.path, key=_first(found)),
-        table=_table(found, model.state),
+        f"{named(found.state_dict)} does not fit the model: {counts(found)}",
+        evidence_of(found, checkpoint.path),
+        fix_of(found),
+        place=Place(file=checkpoint.path, key=first_key(found)),
+        table=table_of(found, model.state),
     )
 
 
@@ -95,89 +93,11 @@ def _filled_up(found: KeyDifference) -> bool:
     return found.skewed and not found.unexpected and found.state_dict.metadata is None
 
 
-def _part(checkpoint: CheckpointFile, found: KeyDifference, prefix: str, own_prefix: str) -> Finding:
-    """Return the finding for a file of a model that holds this one, or of one that this one holds."""
-    whose, which = ("the file's keys", prefix) if prefix else ("the model's keys", own_prefix)
-    if prefix:
-        lines = [
-            *load_lines(checkpoint, found.state_dict),
-            f"start = {quoted(prefix)}",
-            "state = {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}",
-            "model.load_state_dict(state)",
-        ]
-    else:
-        lines = [f"model.get_submodule({quoted(own_prefix[:-1])}).load_state_dict(state)"]
-    return Finding(
-        f"{whose} are the other's with {which} before them: one of the two is a part of a larger model",
-        _evidence(found, checkpoint.path),
-        Fix("load the part that the two have in common", diff="\n".join(f"+ {line}" for line in lines)),
-        place=Place(file=checkpoint.path, key=which),
-    )
-
-
-def _counts(found: KeyDifference) -> str:
-    counts = (
-        (len(found.reshaped), "of another shape"),
-        (len(found.missing), "missing in the file"),
-        (len(found.unexpected), "unknown to the model"),
-    )
-    said = ", ".join(f"{count} {what}" for count, what in counts if count)
-    return f"{said}, {found.matching - len(found.reshaped)} agree"
-
-
-def _evidence(found: KeyDifference, path: str) -> tuple[Evidence, ...]:
-    evidence = []
-    if found.reshaped:
-        key, seen, expected = found.reshaped[0]
-        evidence.append(Evidence(f"{key} is {list(seen)}", f"{list(expected)} in the model", path))
-    if found.missing:
-        evidence.append(Evidence(f"the file lacks {few(found.missing)}", "as the model has it", path))
-    if found.unexpected:
-        evidence.append(Evidence(f"the file has {few(found.unexpected)}", "no such name in the model", path))
-    return tuple(evidence)
-
-
-def _fix(found: KeyDifference) -> Fix:
-    shapes = {seen for _, seen, _ in found.reshaped}
-    if shapes and shapes <= PLACEHOLDERS and len(found.reshaped) == found.matching > 1:
-        return Fix(
-            "gather the weights of DeepSpeed ZeRO-3 into one file: these are its placeholders",
-            command="python3 zero_to_fp32.py . pytorch_model.bin",
-        )
-    if found.skewed:
-        return Fix(
-            "load without the counters of BatchNorm, which this file and this model disagree about",
-            diff="- model.load_state_dict(state)\n+ print(model.load_state_dict(state, strict=False))",
-        )
-    if found.same_network and len(found.reshaped) <= min(MOST_ROWS, found.matching // 2) and found.reshaped:
-        names = ", ".join(f'"{key}"' for key, _, _ in found.reshaped)
-        return Fix(
-            "give the model the arguments that the file was trained with, or drop these layers to train them anew",
-            diff=f"+ for key in ({names},):\n+     del state[key]\n"
-            "- model.load_state_dict(state)\n+ print(model.load_state_dict(state, strict=False))",
-        )
-    return Fix(
-        "build the model with the arguments and the code of the training that wrote the file, or name that model"
-    )
-
-
-def _first(found: KeyDifference) -> str:
-    return [*(key for key, _, _ in found.reshaped), *found.missing, *found.unexpected][0]
-
-
-def _table(found: KeyDifference, own: Sequence[ModelEntry]) -> Table:
-    held = {found.file_strip(entry.key): str(list(entry.shape)) for entry in found.state_dict.entries}
-    wanted = {found.model_strip(each.key): str(list(each.shape)) for each in own}
-    odd = [*(key for key, _, _ in found.reshaped), *found.missing, *found.unexpected]
-    rows = tuple((key, held.get(key, "-"), wanted.get(key, "-")) for key in odd[:MOST_ROWS])
-    return Table(("key", "in the file", "in the model"), rows)
-
-
 @on_refusal(Reason.OTHER)
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report what is left when no prefix makes the keys equal."""
     refused = refusal(record, match, log)
-    counts = [
+    said = [
         f"{len(what)} {word}"
         for what, word in (
             (refused.missing, "keys are missing"),
@@ -187,7 +107,7 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         if what
     ]
     yield Finding(
-        f"the checkpoint is of another network than {refused.model}: {', '.join(counts)}, and no prefix explains it",
+        f"the checkpoint is of another network than {refused.model}: {', '.join(said)}, and no prefix explains it",
         refused.evidence,
         ARGUMENTS,
         record.place,

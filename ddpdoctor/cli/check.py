@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import sys
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ddpdoctor.checkup.examine import examine, merged, out_of_time
+from ddpdoctor.cli.checking import Checkup
 from ddpdoctor.cli.env import as_mapping
 from ddpdoctor.cli.hosts import launch_of_several
-from ddpdoctor.cli.interrupt import ending_on_signals, without_deadline
+from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.options.configured import Configured
 from ddpdoctor.cli.options.required import require_command, require_torch
 from ddpdoctor.cli.options.values import CHECKPOINT, CHECKS, TARGET
 from ddpdoctor.cli.show import Show
 from ddpdoctor.facets import Instrument
-from ddpdoctor.findings import Report, Result, Severity
+from ddpdoctor.findings import Severity
 from ddpdoctor.registry import load_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ddpdoctor.checkup.inputs import Named
-    from ddpdoctor.cli.hosts import Session
-    from ddpdoctor.cluster.launch import Launch
     from ddpdoctor.facets import Check
-    from ddpdoctor.host.facts import Facts
-    from ddpdoctor.jobs.pool import Jobs
 
 GRACE = 2.0  # seconds after --timeout in which the last job tells where it was stuck
 STARTS = 60.0  # seconds in which Ray starts a task on a node
@@ -139,7 +130,7 @@ def check(**options: Any) -> None:
         return
     with ending_on_signals(options["timeout"] + GRACE), ExitStack() as stack:
         show = Show(options["form"], options["output"], fail_on, verbose=options["verbose"], quiet=options["quiet"])
-        report, facts = _examine(chosen, named, options, show, stack, launch)
+        report, facts = Checkup(chosen, named, options, launch, show, stack).run()
         if report is None:
             return
         show.report(report, as_mapping(facts))
@@ -158,91 +149,6 @@ def _on_ray(seconds: float) -> int:
         click.echo("".join(f"{address}: {line}\n" for line in err.splitlines()), err=True, nl=False)
         click.echo(out, nl=False)
     return max(status for _, (status, _, _) in done)
-
-
-def _examine(  # noqa: PLR0913, PLR0917 - as below
-    chosen: tuple[Check, ...],
-    named: Named,
-    options: dict[str, Any],
-    show: Show,
-    stack: ExitStack,
-    launch: Launch | None,
-) -> tuple[Report | None, Facts]:
-    from ddpdoctor.checkup.inputs import supplies
-    from ddpdoctor.host.facts import gather
-    from ddpdoctor.jobs.pool import Jobs
-
-    started = time.monotonic()
-    ends_at = started + options["timeout"]
-
-    @functools.cache
-    def jobs() -> Jobs:
-        return stack.enter_context(Jobs(options["nproc"] or 2, os.environ, ends_at))
-
-    if _has_jobs(chosen):
-        jobs()  # at once: it imports torch in the background while the rest goes on
-    facts = gather(ranks=options["nproc"])
-    session = _session(launch, chosen, options, facts, jobs, stack)
-    supply = supplies(facts, jobs, named, options["backend"], None if session is None else session.seen)
-    probes = [check for check in chosen if check.of(Instrument.PROBE)]
-    probes.sort(key=lambda check: not any("cluster" in facet.needs for facet in check.facets))  # their faults first
-
-    def one(check: Check) -> Result:
-        show.progress(f"[{probes.index(check) + 1}/{len(probes)}] {check.code} {check.slug}")
-        return examine(check, supply) if time.monotonic() < ends_at else out_of_time(check)
-
-    without_torch = {each: one(each) for each in probes if not _has_jobs((each,))}  # they do not wait for its import
-    results = []
-    for each in probes:
-        results.append(without_torch.get(each) or one(each))
-        if session is None or session.speaks:
-            show.result(results[-1])
-    faults, rehearsed = supply.faults(), None
-    if options["command"] and not (session is None or session.let_train(results, ends_at)):
-        show.line("Your command is not rehearsed: first mend what keeps the hosts apart.")
-    elif options["command"]:
-        from ddpdoctor.watch.rehearse import rehearse
-
-        without_deadline()
-        done = rehearse(options["command"], chosen, ends_at, show.progress, no_gpu=not facts.gpus.devices)
-        faults, rehearsed = (*faults, *filter(None, [done.fault])), done.rehearsed
-        for result in done.results:
-            show.result(result)
-        results += done.results
-    report = Report(merged(results), faults, time.monotonic() - started, rehearsed)
-    return (report if session is None else session.end(report, show, ends_at)), facts
-
-
-def _session(  # noqa: PLR0913, PLR0917 - what a run has at hand
-    launch: Launch | None,
-    chosen: tuple[Check, ...],
-    options: dict[str, Any],
-    facts: Facts,
-    jobs: Callable[[], Jobs],
-    stack: ExitStack,
-) -> Session | None:
-    """Meet the other hosts, where there are some and a check that asks for them."""
-    asking = [check for check in chosen if any("cluster" in facet.needs for facet in check.facets)]
-    if launch is None or not asking:
-        return None
-    from ddpdoctor.cli.hosts import Opening, open_session
-
-    named = [*options["command"], *(str(options[each] or "").partition(":")[0] for each in ("model", "loader"))]
-    opening = Opening(
-        launch,
-        tuple(named),
-        options["wait"],
-        jobs,
-        _has_jobs(tuple(asking)),
-        (options["model"], options["batch"]) if options["model"] and options["batch"] else None,
-        options["data"] or "",
-        options["save_folder"] or "",
-    )
-    return open_session(opening, facts, stack)
-
-
-def _has_jobs(chosen: tuple[Check, ...]) -> bool:
-    return any({"jobs", "model", "loader"} & set(facet.needs) for check in chosen for facet in check.facets)
 
 
 def _chosen(only: tuple[Check, ...] | None, skip: tuple[Check, ...], *, rehearsal: bool) -> tuple[Check, ...]:

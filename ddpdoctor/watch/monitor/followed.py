@@ -23,7 +23,8 @@ class Followed:
     """One training; ``ranks`` are its processes.
 
     ``failed`` are its failures, ``new`` those of them that are not explained yet, since ``failing``; ``known``: it was
-    told what the first of them was. ``held`` are processes that do not come to their end.
+    told what the first of them was. ``held`` are processes that do not come to their end. ``hung_at`` is when it
+    was last seen to hang.
     """
 
     training: Training
@@ -36,6 +37,7 @@ class Followed:
     looked_at_end: float = 0.0
     held: set[int] = field(default_factory=set)
     stands: tuple[tuple[int, Doing, str], ...] = ()
+    hung_at: float = 0.0
 
     def fails(self, event: Failed) -> None:
         """Take up a failure: what it means depends on those that follow."""
@@ -58,6 +60,11 @@ class Followed:
         if self.held and all(each.reader.pid in self.held for each in self.ranks if each.alive):
             return True
         return bool(self.stands) and all(doing not in GO_ON for _, doing, _ in self.stands)
+
+    @property
+    def hung_until_now(self) -> bool:
+        """Whether it stood when it was last looked at, and no rank has moved since: what ends it now ends a hang."""
+        return self.hung or (bool(self.hung_at) and all(each.since <= self.hung_at for each in self.ranks))
 
     def gone(self) -> tuple[int, ...]:
         """List the ranks that are no more, and that told neither of an exception nor of their end."""
@@ -107,6 +114,8 @@ class Followed:
         event = stalled([each for each in self.ranks if each.rank >= 0], self.training, after)
         stands = tuple((each.rank, each.doing, each.operation) for each in event.ranks) if event else ()
         before, self.stands = self.stands, stands
+        if self.hung:
+            self.hung_at = now
         if event is None or stands == before or (self.known and event.doing(Doing.FAILED)):
             return None
         return event

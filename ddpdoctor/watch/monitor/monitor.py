@@ -224,7 +224,7 @@ class Monitor:
             return
         self._dispatcher.trainings.add(event)
         is_end_of_a_hang = event.error.endswith("SignalException") and any(
-            each.hung for each in self._followed.values()
+            each.hung_until_now for each in self._followed.values()
         )
         if not event.error.startswith("ddpdoctor.") and not is_end_of_a_hang:
             self._follow(event.pid).fails(event)
