@@ -128,10 +128,6 @@ def _calls(tree: ast.AST) -> list[ast.Call]:
     return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
-def _calls(tree: ast.AST) -> list[ast.Call]:
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-
-
 def _whole(side: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of an expression, without what is looked up in a table by an index."""
     waiting = [side]
