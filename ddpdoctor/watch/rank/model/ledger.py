@@ -82,6 +82,7 @@ class Ledger:
     accounts: dict[int, Account] = field(default_factory=dict)
     state: State | None = None
     awaits_batch: bool = False
+    by_loader: bool = False
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -121,16 +122,21 @@ class Ledger:
         if is_sampled(account.steps + 1):
             self._arm(account)
             self.calls.begin()
-            self.before_batch()
+            if not self.by_loader:
+                self._look_around()
             self.awaits_batch = True
 
     def before_batch(self) -> None:
-        """Look at what the user's objects hold: when a step has ended, and again when the next batch is about to come.
+        """Look at what the user's objects hold when a loader is about to give the batch of a compared step.
 
-        What is held then was not computed from the samples of the step that is compared.
+        Where no loader does, that is looked at when the step before has ended. What is held then was not computed from
+        the samples of the step that is compared.
         """
+        self.awaits_batch, self.by_loader = False, True
+        self._look_around()
+
+    def _look_around(self) -> None:
         started = time.perf_counter()
-        self.awaits_batch = False
         self.state = Search(self.recorder.models).run()
         self._cost(started)
 
