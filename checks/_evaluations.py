@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,12 @@ from pathlib import Path
 from ddpdoctor.check import EpochStarted, Evaluated, Site, Training, Wrapped
 
 SUMS = {"sum", "mean", "fmean", "average", "stack", "cat"}
+CURVED = re.compile(
+    r"(^|_)(f1|fbeta|auc|auroc|roc_auc|average_precision|rmse|ppl|perplexity|bleu|mcc|matthews|r2|kappa|corrcoef"
+    r"|spearmanr?|pearsonr?|median|exp|sqrt)(_score|_coef|_corrcoef)?$"
+)
+"""Functions of all samples that are no mean over them."""
+FOLLOWED = 4  # names
 WORLD = {"world_size", "get_world_size", "world", "num_replicas", "num_processes", "nprocs", "ngpus", "num_gpus"}
 
 
@@ -159,6 +166,45 @@ def divides(site: Site) -> tuple[bool, bool]:
     )
     said = [_names(divisor) for divisor in _divisors(_after(around, site.line, name), name)] if name else []
     return any("len" in names for names in said), any(WORLD & names for names in said)
+
+
+def computed_by(site: Site) -> str:
+    """Return the function that computes the number that a line reduces, if a mean of its results is not its result.
+
+    Followed is the name that is given to the communication, through assignments and through one parameter.
+    """
+    around = _around(site)
+    given = [node.args[0] for node in ast.walk(around) if isinstance(node, ast.Call) and node.lineno == site.line
+             and "reduce" in ast.unparse(node.func) and node.args]  # fmt: skip
+    return next((found for each in given if (found := _curved(each, around, site, FOLLOWED))), "")
+
+
+def _curved(value: ast.expr, around: ast.AST, site: Site, depth: int) -> str:
+    """Return the name of such a function in an expression, or in what its name was assigned last."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and CURVED.search(name := ast.unparse(node.func).rpartition(".")[2].lower()):
+            return name
+        match node:
+            case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=0.5)):
+                return "sqrt"
+    names = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
+    if not depth or len(set(names) - {"torch", "device", "self"}) != 1:
+        return ""
+    name = next(each for each in names if each not in {"torch", "device", "self"})
+    assigned = [node for node in ast.walk(around) if isinstance(node, ast.Assign) and node.lineno < site.line
+                and name in map(ast.unparse, node.targets)]  # fmt: skip
+    if assigned:
+        last = max(assigned, key=lambda node: node.lineno)
+        return _curved(last.value, around, site._replace(line=last.lineno), depth - 1)
+    if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        places = [at for at, each in enumerate(around.args.args) if each.arg == name]
+        for call in ast.walk(_tree(site.file)) if places else ():
+            of_it = isinstance(call, ast.Call) and ast.unparse(call.func) == around.name
+            if of_it and len(call.args) > places[0]:  # type: ignore[attr-defined]
+                called = Site(site.file, call.lineno, "")  # type: ignore[attr-defined]
+                if found := _curved(call.args[places[0]], _around(called), called, depth - 1):  # type: ignore[attr-defined]
+                    return found
+    return ""
 
 
 def _after(around: ast.AST, line: int, name: str) -> Iterator[ast.AST]:

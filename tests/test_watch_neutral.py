@@ -149,8 +149,10 @@ def loss_of(out, count):
 def train():
     model = DDP(torch.nn.Linear(4, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(5):
+    for step in range(1, 6):
         optimizer.zero_grad()
+        hooked = [each._post_accumulate_grad_hooks is not None for each in model.parameters()]
+        assert any(hooked) == all(hooked) == (step != 4), (step, hooked)
         checkpoint(loss_of, model(torch.randn(3, 4)), torch.tensor(3.0), use_reentrant=False).backward()
         optimizer.step()
     with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: unpacked.append(1) or each):
@@ -168,7 +170,10 @@ assert before == 0
 
 
 def test_what_is_computed_anew_is_so_once(tmp_path: Path, jobs: Jobs) -> None:
-    """What checkpointing has dropped is computed anew by the backward alone: the watch does not ask for it."""
+    """What checkpointing has dropped is computed anew by the backward alone: the watch does not ask for it.
+
+    Nor are there hooks of gradients in a step that is not compared, the fourth, not even an empty table of them.
+    """
     script = tmp_path / "train.py"
     script.write_text(CHECKPOINTED)
 

@@ -46,15 +46,24 @@ class Attribute:
         return updated, replaced
 
     def assigned(self) -> tuple[str, int] | None:
-        """Return the first line that gives it a value, anywhere in the files but where the object is built."""
+        """Return the last line that gives it a value, anywhere in the files but where the object is built."""
+        found = None
         for file, tree in self.trees.items():
             built = {id(each) for node in ast.walk(tree) if isinstance(node, Function) and node.name in BUILDS
                      for each in ast.walk(node)}  # fmt: skip
-            for node in ast.walk(tree):
-                targets = _targets(node)
-                if id(node) not in built and any(_last(each) == self.name.partition("[")[0] for each in targets):
-                    return file, getattr(node, "lineno", 0)
-        return None
+            lines = [node.lineno for node in self._assignments(tree) if id(node) not in built]
+            found = found or ((file, max(lines)) if lines else None)
+        return found
+
+    def computed(self) -> tuple[str, int] | None:
+        """Return the first line of its class that gives it a value."""
+        lines = [(file, node.lineno) for file, kind in self.classes for node in self._assignments(kind)]
+        return min(lines, default=None)
+
+    def _assignments(self, tree: ast.AST) -> list[ast.stmt]:
+        name = self.name.partition("[")[0]
+        statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))]
+        return [node for node in statements if any(_last(each) == name for each in _targets(node))]
 
     def meets_samples(self) -> bool:
         """Whether an expression computes something else with it, which is neither kept in the object nor printed."""
@@ -73,11 +82,12 @@ class Attribute:
 
     def is_exchanged(self) -> bool:
         """Whether its class communicates, or something is communicated, or kept in step, that bears its name."""
-        calls = [(node, True) for _, kind in self.classes for node in ast.walk(kind) if isinstance(node, ast.Call)]
-        calls += [
-            (node, False) for tree in self.trees.values() for node in ast.walk(tree) if isinstance(node, ast.Call)
-        ]
-        return any(EXCHANGES.search(_last(node.func)) and (is_own or self._is_named(node)) for node, is_own in calls)
+        own = [each for _, kind in self.classes for each in _calls(kind)]
+        for tree in self.trees.values():
+            own += [each for each in _calls(tree) if self._is_named(each)]
+            through = [node for node in ast.walk(tree) if isinstance(node, ast.For) and self._is_named(node.iter)]
+            own += [each for loop in through for each in _calls(loop)]
+        return any(EXCHANGES.search(_last(each.func)) for each in own)
 
     def _is_named(self, node: ast.AST) -> bool:
         names = {_last(each) for each in ast.walk(node)}
@@ -153,7 +163,8 @@ def _chain(node: ast.expr) -> Iterator[ast.expr]:
 
 def _targets(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
-        return [_bare(each) for each in node.targets]
+        several = [each.elts if isinstance(each, ast.Tuple) else [each] for each in node.targets]
+        return [_bare(each) for those in several for each in those]
     return [_bare(node.target)] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
 
 

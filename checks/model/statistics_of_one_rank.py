@@ -119,7 +119,8 @@ def _finding(found: dict[str, tuple[list[Statistic], tuple[str, int] | None]], e
     row, updated = next((each for each in found.values() if each[1]), found[paths[0]])
     told = ", ".join(f"{each.print[-1]:.4g} on rank {rank}" for rank, each in enumerate(row[:8]) if each.print)
     how = "updated by each rank from its own samples" if updated else "not computed from the same samples"
-    file, line = updated or ((event.site.file, event.site.line) if event.site else ("", 0))
+    steps = (event.site.file, event.site.line) if event.site else ("", 0)
+    file, line = updated or Attribute(row[0].path, row[0].kind, (row[0].file, steps[0])).computed() or steps
     return Finding(
         f"{row[0].kind} keeps statistics that are not the same on all ranks, {how}: {listed(paths, 4)}",
         (

@@ -115,13 +115,15 @@ class Search:
             if at >= MODULES:
                 return
             self.looked.add(id(part))
-            own, where = is_own(type(part)), f"{path}.{name}" if name else path
-            buffers = part._buffers.items() if own and id(part) not in self.broadcast else ()  # noqa: SLF001
-            for attribute, each in [*_attributes(part), *buffers]:
-                if own:
+            where = f"{path}.{name}" if name else path
+            if type(part).__module__ == DROPOUT:
+                rate = vars(part).get("p")
+                if type(rate) in {int, float}:
+                    self.state.rates[f"{where}.p"] = float(rate)
+            elif is_own(type(part)):
+                buffers = part._buffers.items() if id(part) not in self.broadcast else ()  # noqa: SLF001
+                for attribute, each in [*_attributes(part), *buffers]:
                     self._visit(f"{where}.{attribute}", each, DEEPEST, part)
-                elif attribute == "p" and type(part).__module__ == DROPOUT and type(each) in {int, float}:
-                    self.state.rates[f"{where}.p"] = float(each)
 
     def _wrappers(self) -> list[Any]:
         return [each for model in self.models.alive() if (each := model.wrapper()) is not None]

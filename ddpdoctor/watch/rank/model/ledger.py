@@ -84,6 +84,7 @@ class Ledger:
     accounts: dict[int, Account] = field(default_factory=dict)
     state: State | None = None
     awaits_batch: bool = False
+    by_loader: bool = False
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -124,16 +125,21 @@ class Ledger:
         if is_sampled(account.steps + 1):
             self._arm(account)
             self.calls.begin()
-            self.before_batch()
+            if not self.by_loader:
+                self._look_around()
             self.awaits_batch = True
 
     def before_batch(self) -> None:
-        """Look at what the user's objects hold: when a step has ended, and again when the next batch is about to come.
+        """Look at what the user's objects hold when a loader is about to give the batch of a compared step.
 
-        What is held then was not computed from the samples of the step that is compared.
+        Where no loader does, that is looked at when the step before has ended. What is held then was not computed from
+        the samples of the step that is compared.
         """
+        self.awaits_batch, self.by_loader = False, True
+        self._look_around()
+
+    def _look_around(self) -> None:
         started = time.perf_counter()
-        self.awaits_batch = False
         self.state = Search(self.recorder.models).run()
         self._cost(started)
 
@@ -210,8 +216,10 @@ class Ledger:
         return is_dtensor(parameter) or self.recorder.models.shards.is_flat(parameter)
 
     def _disarm(self, account: Account) -> None:
-        for hook in account.hooks.values():
+        for at, hook in account.hooks.items():
             hook.remove()
+            if at < len(account.parameters):
+                _forget_hooks(account.parameters[at])
         if account.window in self.recorder.exchanges.windows:
             self.recorder.exchanges.windows.remove(account.window)
         account.window = None
@@ -316,6 +324,12 @@ class Ledger:
                 if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
                     found.append(name or type(module).__name__)
         return tuple(found[:GROUPS])
+
+
+def _forget_hooks(parameter: Any) -> None:
+    """Take away the empty table that a removed hook leaves: torch would ask it, in Python, in each backward."""
+    if not parameter._post_accumulate_grad_hooks:  # noqa: SLF001 - torch's own, which has no other way
+        parameter._post_accumulate_grad_hooks = None  # noqa: SLF001 - as above
 
 
 def _folds(tensors: Iterable[Any]) -> list[Any]:
