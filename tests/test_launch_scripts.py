@@ -14,7 +14,8 @@ from ddpdoctor.facets import Instrument
 from ddpdoctor.lint.files import find
 from ddpdoctor.lint.run import LIKELY, Wanted, lint_text
 from ddpdoctor.source.launching.launch_script import DOCKERFILE, YAML, LaunchScript
-from ddpdoctor.source.launching.shell import ShellError, read_shell
+from ddpdoctor.source.launching.shell import read_shell
+from ddpdoctor.source.launching.shell_words import ShellError
 
 RULES = tuple(check for check in CHECKS if check.of(Instrument.LINT))
 ALL = Wanted(RULES, confidence=LIKELY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from pathlib import Path
 
 from ddpdoctor.check import (
     Claim,
@@ -12,14 +11,11 @@ from ddpdoctor.check import (
     Doing,
     EpochEnded,
     EpochStarted,
-    Evidence,
     Joining,
     Marker,
     Position,
     Progress,
-    Site,
     Stalled,
-    Table,
     Training,
     watch,
 )
@@ -37,8 +33,6 @@ from ._swallowed import swallowed
 from ._synced import synced_by_some
 from ._threads import ended_thread
 
-BY_HANDLE = "Work.wait"
-RECENT = 4  # communications of a rank that a report shows
 JOINING = "init_process_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
 
@@ -263,60 +257,3 @@ def uneven(event: Stalled, training: Training) -> dict[int, int]:
     counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
     going_on = [rank for rank in passes if rank not in counts]
     return counts if counts and going_on else {}
-
-
-def where(position: Position) -> str:
-    """Return in words what a rank does."""
-    at = f" at {short(position.site)}" if position.site else ""
-    if position.doing is Doing.WAITING:
-        return f"waits in {position.operation}{at}{_begun(position)}"
-    own = f" in {position.site.function}" if position.site and position.site.function != "<module>" else ""
-    inside = f", inside {position.function}" if position.function else ""
-    return f"{position.doing.value}{own}{at}{inside}"
-
-
-def _begun(position: Position) -> str:
-    """Return where the communication was begun that a rank waits for by its handle."""
-    last = position.recent[-1].site if position.operation.startswith(BY_HANDLE) and position.recent else None
-    return f", begun at {short(last)}" if last is not None and last != position.site else ""
-
-
-def short(site: Site | None) -> str:
-    """Return a line without the folders."""
-    return f"{Path(site.file).name}:{site.line}" if site else ""
-
-
-def seen(event: Stalled) -> tuple[Evidence, ...]:
-    """Return what each rank does, and what it did last."""
-    return tuple(
-        Evidence(where(position), "", f"rank {position.rank}, for {position.seconds:.0f} s") for position in event.ranks
-    ) + tuple(
-        Evidence(f"under way: {position.pending[0]}", "", f"rank {position.rank}, torch's flight recorder")
-        for position in event.ranks
-        if position.pending and len({each.pending[:1] for each in event.ranks}) > 1
-    )
-
-
-def table(event: Stalled) -> Table | None:
-    """List each rank's last communications: a mismatched pair often shows at a later, innocent one.
-
-    None where nothing is known of them.
-    """
-    if event.outside:
-        return None
-    return Table(
-        ("rank", "steps", "batches", "last communications, latest last"),
-        tuple(
-            (
-                position.rank,
-                position.steps,
-                position.batches,
-                ", ".join(
-                    f"{each.operation}{f'({each.shapes})' if each.shapes else ''} {short(each.site)}".strip()
-                    for each in position.recent[-RECENT:]
-                )
-                or "none",
-            )
-            for position in event.ranks
-        ),
-    )

@@ -50,10 +50,11 @@ from ddpdoctor.check import (
 
 from ._alone import called_alone
 from ._batches import BACKWARD, Behind, behind_a_batch
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._joins import met_in_join
 from ._swallowed import swallowed
 from ._synced import synced_by_some
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP782", Severity.ERROR)
 AGREE = (

@@ -46,8 +46,9 @@ from ddpdoctor.check import (
 
 from ._apart import mismatch
 from ._flight import OTHER_OPERATION, proofs
-from ._hangs import Hang, at_odds, first_mismatch, on_hang, seen, short, table
+from ._hangs import Hang, at_odds, first_mismatch, on_hang
 from ._mismatch import Mismatch, on_mismatch, sides
+from ._told import seen, short, table
 from ._watchdog import named
 
 AILMENT = Ailment("DDP717", Severity.ERROR)

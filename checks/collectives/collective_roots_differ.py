@@ -26,8 +26,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, place
 
-from ._hangs import Hang, first_mismatch, on_hang, seen, short, table
+from ._hangs import Hang, first_mismatch, on_hang
 from ._pairs import root_of
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP709", Severity.ERROR)
 

@@ -48,8 +48,9 @@ from ddpdoctor.check import (
 
 from ._apart import mismatch
 from ._flight import OTHER_TENSORS, proofs
-from ._hangs import Hang, first_mismatch, on_hang, seen, short, table
+from ._hangs import Hang, first_mismatch, on_hang
 from ._mismatch import Mismatch, on_mismatch, sides
+from ._told import seen, short, table
 from ._watchdog import named
 
 AILMENT = Ailment("DDP716", Severity.ERROR)

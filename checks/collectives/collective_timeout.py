@@ -57,7 +57,8 @@ from ddpdoctor.check import (
 
 from ._flight import ALONE, TOGETHER, proofs
 from ._gloo import LATE as TIMED_OUT, differ, stands
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
+from ._told import seen, short, table
 from ._waits import STUCK
 from ._watchdog import EARLY, Timeout, on_timeout, story_of
 

@@ -35,8 +35,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Table, place, watch
 
-from ._hangs import Hang, on_hang, short, table
+from ._hangs import Hang, on_hang
 from ._joins import InJoin, met_in_join
+from ._told import short, table
 
 AILMENT = Ailment("DDP757", Severity.ERROR)
 

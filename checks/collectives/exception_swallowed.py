@@ -34,8 +34,9 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity,
 
 from ._alone import called_alone
 from ._handlers import Handling, handling
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._swallowed import Swallowed, swallowed
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP743", Severity.ERROR)
 

@@ -43,8 +43,9 @@ from ddpdoctor.check import (
 
 from ._alone import called_alone
 from ._exits import LeftBy, loop_left_before_the_end, loop_left_by
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._swallowed import swallowed
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP744", Severity.ERROR)
 

@@ -58,9 +58,10 @@ from ._all_ranks import by_frameworks
 from ._alone import FORWARD, called_alone
 from ._called import told_of
 from ._guards import Crossed, crossed, guarded
-from ._hangs import Hang, on_hang, seen, short, table, where
+from ._hangs import Hang, on_hang
 from ._one_rank import Guarded, alone, shown
 from ._source_alone import calls_of_one_rank, helpers_of_one_rank
+from ._told import seen, short, table, where
 from ._watchdog import Timeout, on_timeout, story_of
 
 if TYPE_CHECKING:

@@ -59,10 +59,11 @@ from ._alone import called_alone
 from ._apart import gone_on, mismatch
 from ._batches import behind_a_batch
 from ._flight import SILENT, proofs
-from ._hangs import GONE, Hang, on_hang, seen, short, table, where
+from ._hangs import GONE, Hang, on_hang
 from ._joins import met_in_join
 from ._swallowed import swallowed
 from ._synced import synced_by_some
+from ._told import seen, short, table, where
 from ._watchdog import Timeout, named, on_timeout, story_of
 
 AILMENT = Ailment("DDP720", Severity.ERROR)

@@ -46,11 +46,12 @@ from ddpdoctor.check import (
 from ._alone import called_alone
 from ._batches import behind_a_batch
 from ._exits import loop_left_before_the_end
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._joins import met_in_join
 from ._left import evidence, in_words, left_by
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 

@@ -52,7 +52,8 @@ from .._few import few
 from ._apart import gone_on
 from ._exits import loop_left_by
 from ._flight import CROSSED, LATE, proofs
-from ._hangs import Hang, iterations, on_hang, seen, short, table
+from ._hangs import Hang, iterations, on_hang
+from ._told import seen, short, table
 from ._waits import STUCK, place_of
 from ._watchdog import Timeout, named, on_timeout, story_of
 

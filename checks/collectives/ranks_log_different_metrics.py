@@ -47,10 +47,11 @@ from ddpdoctor.check import (
 )
 
 from ._alone import called_alone
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._mismatch import METRICS, Mismatch, on_mismatch
 from ._one_rank import shown
 from ._synced import Synced, synced_by_some
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP714", Severity.ERROR)
 

@@ -29,8 +29,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Communication, Evidence, Finding, Fix, Position, Severity, Stalled, place
 
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._pairs import POINT_TO_POINT
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
 

@@ -47,7 +47,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ._hangs import Hang, on_hang, seen, short, where
+from ._hangs import Hang, on_hang
+from ._told import seen, short, where
 from ._watchdog import Timeout, named, on_timeout, story_of
 
 AILMENT = Ailment("DDP711", Severity.ERROR)

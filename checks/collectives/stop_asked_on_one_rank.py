@@ -54,8 +54,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._stops import StopOfSome, stop_of_some_ranks
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP781", Severity.ERROR)
 FIXES = {

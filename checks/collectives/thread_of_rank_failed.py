@@ -29,8 +29,9 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, Training, place
 
-from ._hangs import Hang, on_hang, seen, short, table
+from ._hangs import Hang, on_hang
 from ._threads import ended_thread
+from ._told import seen, short, table
 
 AILMENT = Ailment("DDP706", Severity.ERROR)
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -43,9 +44,12 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import Sheet, same_direction, sheets
+from .._ledger import same_direction, sheets
 from ._passes import wrappings
 from ._words import shared_out
+
+if TYPE_CHECKING:
+    from .._sheets import Sheet
 
 AILMENT = Ailment("DDP620", Severity.WARNING)
 SURE = 10

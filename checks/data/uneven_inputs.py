@@ -60,7 +60,8 @@ from ddpdoctor.check import (
 )
 
 from ..collectives._apart import gone_on
-from ..collectives._hangs import Hang, on_hang, seen, short, table, uneven
+from ..collectives._hangs import Hang, on_hang, uneven
+from ..collectives._told import seen, short, table
 from ._loops import runs_to_the_end
 from ._passes import reducer, same_pass
 from ._words import SHOWN, at, counted, unless_a_framework_splits

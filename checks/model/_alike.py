@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training
 
-from .._ledger import NEVER, built, of_all_ranks, sheets
+from .._ledger import built, of_all_ranks, sheets
+from .._sheets import NEVER
 
 EQUAL = 1e-3  # of what is added up in another order
 SHARDING = {"ZeroRedundancyOptimizer"}  # each rank remembers its own part

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import StepFingerprinted, Training, Used
 
-from .._ledger import EXCLUSIVE, Print
+from .._sheets import EXCLUSIVE, Print
 from ._alike import of_one_model
 
 EQUAL = 1e-3  # of the norm

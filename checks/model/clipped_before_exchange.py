@@ -33,7 +33,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Clip, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from .._ledger import NEVER, Sheet, data_parallel_sheets
+from .._ledger import data_parallel_sheets
+from .._sheets import NEVER, Sheet
 
 AILMENT = Ailment("DDP1505", Severity.WARNING)
 SURE = 2

@@ -34,7 +34,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
-from .._ledger import NEVER, Line, Sheet, data_parallel_sheets, line_of, seen
+from .._ledger import data_parallel_sheets, line_of, seen
+from .._sheets import NEVER, Line, Sheet
 
 AILMENT = Ailment("DDP572", Severity.ERROR)
 SURE = 2

@@ -45,7 +45,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import NEVER, Line, Sheet, caller_of, data_parallel_sheets, seen
+from .._ledger import caller_of, data_parallel_sheets, seen
+from .._sheets import NEVER, Line, Sheet
 from ._words import counted, listed
 
 AILMENT = Ailment("DDP570", Severity.ERROR)

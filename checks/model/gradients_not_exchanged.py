@@ -61,7 +61,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import NEVER, REDUCERS, WRAPPERS, Sheet, caller_of, calls_in, last_steps, line_of, seen, sheets
+from .._ledger import REDUCERS, WRAPPERS, caller_of, calls_in, last_steps, line_of, seen, sheets
+from .._sheets import NEVER, Sheet
 
 AILMENT = Ailment("DDP569", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often

@@ -33,10 +33,14 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, place, watch
 
-from .._ledger import Sheet, line_of, norms, sheets
+from .._ledger import line_of, norms, sheets
+
+if TYPE_CHECKING:
+    from .._sheets import Sheet
 
 AILMENT = Ailment("DDP571", Severity.ERROR)
 SURE = 2

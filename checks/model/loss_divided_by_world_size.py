@@ -48,7 +48,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import NEVER, Sheet, data_parallel_sheets
+from .._ledger import data_parallel_sheets
+from .._sheets import NEVER, Sheet
 
 AILMENT = Ailment("DDP1503", Severity.NOTE)
 SURE = 2

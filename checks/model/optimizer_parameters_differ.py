@@ -43,7 +43,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import NEVER, of_all_ranks
+from .._ledger import of_all_ranks
+from .._sheets import NEVER
 from ._alike import SHARDING, map_built
 from ._words import counted, listed
 

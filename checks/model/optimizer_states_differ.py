@@ -47,7 +47,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import NEVER, built
+from .._ledger import built
+from .._sheets import NEVER
 from ._alike import earlier, of_one_model, states_alone_differ, states_differ
 
 AILMENT = Ailment("DDP1500", Severity.ERROR)

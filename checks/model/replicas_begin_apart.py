@@ -31,7 +31,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
 
-from .._ledger import NEVER, Sheet, data_parallel_sheets, starts_apart
+from .._ledger import data_parallel_sheets, starts_apart
+from .._sheets import NEVER, Sheet
 from ._words import counted, listed
 
 AILMENT = Ailment("DDP573", Severity.ERROR)

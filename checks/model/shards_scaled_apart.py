@@ -53,7 +53,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import calls_of, multiple_of, of_all_ranks
+from .._ledger import calls_of, of_all_ranks
+from .._sheets import multiple_of
 
 AILMENT = Ailment("DDP1550", Severity.ERROR)
 SURE = 2  # steps

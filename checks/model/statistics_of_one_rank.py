@@ -50,7 +50,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._ledger import EXCLUSIVE
+from .._sheets import EXCLUSIVE
 from ._alike import earlier, of_one_model
 from ._held import Attribute
 from ._words import listed

@@ -50,7 +50,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..collectives._hangs import Hang, on_hang, seen, short
+from ..collectives._hangs import Hang, on_hang
+from ..collectives._told import seen, short
 from ._peers import BOOTSTRAP, name
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from ddpdoctor.check import (
     place,
 )
 
-from ..collectives._hangs import absent, short, where
+from ..collectives._hangs import absent
+from ..collectives._told import short, where
 
 LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
 

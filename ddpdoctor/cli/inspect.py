@@ -44,7 +44,8 @@ def inspect(checkpoint: str, like: str | None, form: str, *, keys: bool) -> None
 
 
 def _tell(file: CheckpointFile, form: str, *, keys: bool) -> None:
-    from ddpdoctor.report.checkpoint import inspect_data, inspect_text
+    from ddpdoctor.report.checkpoint import inspect_text
+    from ddpdoctor.report.checkpoint_data import inspect_data
 
     if form == "json":
         click.echo(json.dumps(inspect_data(file, keys=keys), indent=2))

@@ -8,37 +8,29 @@ from __future__ import annotations
 
 import importlib
 import os
-import pickle
-import select
 import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.stack import ask_main_thread, read_stack
 from ddpdoctor.jobs.forking import in_large_pages, uncollected
 from ddpdoctor.jobs.job import Job, Ready, Twin
-from ddpdoctor.jobs.outcome import Died, Outcome, Returned, Stuck
-from ddpdoctor.jobs.rank import DUMP_SIGNAL, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, be_a_rank, prctl
+from ddpdoctor.jobs.rank import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, be_a_rank, prctl
 from ddpdoctor.jobs.store import host_store, torchrun_environ
+from ddpdoctor.jobs.supervision import end, supervise, with_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from types import FrameType
 
-TICK = 0.02  # seconds between two looks at ranks that tell nothing
-GRACE = 2.0  # seconds that the other ranks get once one has failed
-DYING = 0.01  # seconds that killed processes get before those still there are looked for
-OUTPUT = 20_000  # characters kept of each rank's output
-FLOOD = 16 * 2**20  # bytes of output after which a rank's file is emptied, lest it fill the disk
+    from ddpdoctor.jobs.outcome import Outcome
 
 
 def main(descriptor: int, home: Path) -> None:
@@ -131,12 +123,12 @@ def _run(job: Job, directory: Path, connection: Connection) -> list[Outcome]:
                 environ.update(RANK=str(rank), LOCAL_RANK=str(rank), ROLE_RANK=str(rank))
             ranked = replace(job, environ=environ)
             pids[rank] = _fork(ranked, rank, directory, tells)
-        ended = _supervise(job, {rank: pid for rank, pid in pids.items() if rank >= 0}, directory, connection, told)
+        ended = supervise(job, {rank: pid for rank, pid in pids.items() if rank >= 0}, directory, connection, told)
     finally:
-        _end(pids.values())
+        end(pids.values())
         os.close(told)
         os.close(tells)
-    outcomes = [_with_output(ended[rank], directory) for rank in range(job.ranks)]
+    outcomes = [with_output(ended[rank], directory) for rank in range(job.ranks)]
     shutil.rmtree(directory, ignore_errors=True)
     return outcomes
 
@@ -150,96 +142,3 @@ def _fork(job: Job, rank: int, directory: Path, tells: int) -> int:
         finally:
             os._exit(70)
     return pid
-
-
-def _supervise(job: Job, pids: dict[int, int], directory: Path, client: Connection, told: int) -> dict[int, Outcome]:
-    """Wait until each rank has an outcome; the ranks that outlive the deadline are stuck.
-
-    A rank that has an outcome writes a byte to the pipe ``told``; one that has died cannot.
-
-    Raises:
-        EOFError: the client is gone.
-    """
-    ended: dict[int, Outcome] = {}
-    until = time.monotonic() + job.deadline
-    while len(ended) < len(pids) and time.monotonic() < until:
-        ready, _, _ = select.select([client.fileno(), told], [], [], TICK)
-        if client.fileno() in ready:
-            raise EOFError
-        if told in ready:
-            os.read(told, len(pids))
-        for rank, pid in pids.items():
-            if rank not in ended and (outcome := _look(rank, pid, directory)) is not None:
-                ended[rank] = outcome
-                if not isinstance(outcome, Returned):
-                    until = min(until, time.monotonic() + GRACE)
-    late = {rank: pid for rank, pid in pids.items() if rank not in ended}
-    return ended | _stacks(late, directory)
-
-
-def _look(rank: int, pid: int, directory: Path) -> Outcome | None:
-    path = directory / f"{rank}.outcome"
-    if path.exists():
-        outcome: Outcome = pickle.loads(path.read_bytes())  # noqa: S301 - written by a rank of this server
-        return outcome
-    output = directory / f"{rank}.out"
-    if output.exists() and output.stat().st_size > FLOOD:
-        os.truncate(output, 0)
-    done, status = os.waitpid(pid, os.WNOHANG)
-    if not done:
-        return None
-    code = os.waitstatus_to_exitcode(status)
-    return Died(rank, "", -code if code < 0 else None, code if code >= 0 else None)
-
-
-def _stacks(pids: dict[int, int], directory: Path) -> dict[int, Outcome]:
-    for pid in pids.values():
-        ask_main_thread(pid, DUMP_SIGNAL)
-    until = time.monotonic() + 0.5
-    dumps = dict.fromkeys(pids, "")
-    while any(not read_stack(dump) for dump in dumps.values()) and time.monotonic() < until:
-        time.sleep(0.02)
-        for rank in pids:
-            with suppress(OSError):
-                dumps[rank] = (directory / f"{rank}.stack").read_text(errors="replace")
-    return {rank: Stuck(rank, "", read_stack(dump)) for rank, dump in dumps.items()}
-
-
-def _end(pids: Iterable[int]) -> None:
-    """Kill the ranks, their process groups, and whatever they started and left."""
-    ranks = set()
-    for pid in pids:
-        for kill in (os.killpg, os.kill):
-            with suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
-                ranks.add(pid)
-    until, pause = time.monotonic() + 2, 0.001
-    while time.monotonic() < until:
-        try:
-            ended, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        ranks.discard(ended)
-        if ended == 0:
-            time.sleep(pause)
-            if not ranks and pause > DYING:  # what is still there, a rank has left to this process
-                _kill_descendants()
-            pause = pause if ranks else 2 * pause
-
-
-def _kill_descendants() -> None:
-    import psutil
-
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            process.kill()
-
-
-def _with_output(outcome: Outcome, directory: Path) -> Outcome:
-    try:
-        with (directory / f"{outcome.rank}.out").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - OUTPUT))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        text = ""
-    return replace(outcome, output=text)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from operator import ne
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, StateDict, subscript
 from ddpdoctor.checkpoint.beside import LONGEST
-from ddpdoctor.checkpoint.keys import Strip, assumed_strip, common_front, is_averaged, is_flat
 from ddpdoctor.checkpoint.pickles.allowed import is_allowed
 from ddpdoctor.checkpoint.pickles.dangerous import harm_of
-from ddpdoctor.checkpoint.pickles.tensors import ITEM_SIZES
+from ddpdoctor.report.checkpoint_data import state_dict_data
 from ddpdoctor.report.style import PLAIN, Style
 from ddpdoctor.report.text import printable
 from ddpdoctor.shell import shell_join
@@ -25,14 +22,6 @@ from ddpdoctor.shell import shell_join
 if TYPE_CHECKING:
     from ddpdoctor.checkpoint.pairing import Pairing
 
-MAKERS = {
-    "module": "DataParallel or DistributedDataParallel",
-    "_orig_mod": "torch.compile",
-    "_fsdp_wrapped_module": "FullyShardedDataParallel",
-    "_fpw_module": "FullyShardedDataParallel before torch 1.13",
-    "_checkpoint_wrapped_module": "activation checkpointing",
-    "_forward_module": "Lightning Fabric",
-}
 LIGHTNING = "pytorch-lightning_version"
 MARGIN = 11
 
@@ -159,73 +148,6 @@ def _labelled(style: Style, label: str, text: str) -> Iterator[str]:
 
 def _margin(label: str) -> str:
     return f"  {label.ljust(MARGIN - 2)} "
-
-
-def inspect_data(file: CheckpointFile, *, keys: bool = False) -> dict[str, Any]:
-    """Describe a checkpoint for programs."""
-    return {
-        "path": file.path,
-        "format": file.format.name.lower(),
-        "size": file.size,
-        "damage": file.damage,
-        "half_done": file.half_done,
-        "opaque": file.opaque,
-        "label": file.label,
-        "root": file.root,
-        "items": [{"key": item.key, "kind": item.kind} for item in file.items],
-        "state_dicts": [
-            state_dict_data(each) | ({"keys": [entry._asdict() for entry in each.entries]} if keys else {})
-            for each in file.state_dicts
-        ],
-        "modules": [{"location": list(each.location), "kind": each.kind} for each in file.modules],
-        "optimizers": [{"location": list(each.location), "names": len(set(each.names))} for each in file.optimizers],
-        "notes": [{"label": each.label, "text": each.text, "command": list(each.command)} for each in file.notes],
-        "globals": [{"name": name, "weights_only": is_allowed(name), "harm": harm_of(name)} for name in file.globals],
-    }
-
-
-def state_dict_data(state_dict: StateDict) -> dict[str, Any]:
-    """Describe a state dict: sizes, dtypes, the prefix of wrappers and who left it."""
-    keys = state_dict.keys
-    strip = assumed_strip(keys)
-    changed = sum(map(ne, strip.of_all(keys), keys))
-    counts = [math.prod(entry.shape) for entry in state_dict.entries]
-    size = sum(count * ITEM_SIZES.get(entry.dtype, 0) for count, entry in zip(counts, state_dict.entries, strict=True))
-    prefix = {"text": str(strip), "keys": changed, "by": makers(strip)} if changed and not is_averaged(keys) else None
-    return {
-        "location": list(state_dict.location),
-        "tensors": len(keys),
-        "elements": sum(counts),
-        "bytes": size,
-        "dtypes": dict(Counter(entry.dtype or "unknown" for entry in state_dict.entries).most_common()),
-        "prefix": prefix,
-        "front": _front(keys),
-        "kind": _kind(state_dict),
-        "metadata": state_dict.metadata is not None,
-        "others": list(state_dict.others),
-    }
-
-
-def _front(keys: Sequence[str]) -> list[str]:
-    """Return the segments that all keys begin with."""
-    if front := common_front(keys):
-        return list(front)
-    first = {key.partition(".")[0] for key in keys if "." in key}
-    return list(first) if len(first) == 1 and all("." in key for key in keys) else []
-
-
-def _kind(state_dict: StateDict) -> str:
-    if is_averaged(state_dict.keys):
-        return "the state of an AveragedModel: module. and n_averaged are its own"
-    if any(map(is_flat, state_dict.keys)):
-        return "flat parameters of FSDP: one rank's part"
-    sharded = sum(entry.sharded for entry in state_dict.entries)
-    return f"{sharded} of the tensors are shards (DTensor or ShardedTensor): one rank's part" if sharded else ""
-
-
-def makers(strip: Strip) -> str:
-    """Return which wrappers left the prefix."""
-    return ", ".join(dict.fromkeys(MAKERS[segment] for segment in strip.segments))
 
 
 def pairing_text(pairing: Pairing, *, keys: bool) -> str:

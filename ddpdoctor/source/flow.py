@@ -7,18 +7,20 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.bindings import dotted
 from ddpdoctor.source.epochs import PASS_ON
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.project import NOT_OURS
 from ddpdoctor.source.reach.bound import definition, values
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
-from ddpdoctor.source.tree import Tree, dotted
+from ddpdoctor.source.tree import Tree
 from ddpdoctor.source.wrapped import possible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddpdoctor.source.tree import Binding, Function
+    from ddpdoctor.source.bindings import Binding
+    from ddpdoctor.source.tree import Function
 
 LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"}

@@ -12,7 +12,8 @@ from ddpdoctor.source.reach.sites import argument, passed
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.tree import Binding, Tree
+    from ddpdoctor.source.bindings import Binding
+    from ddpdoctor.source.tree import Tree
 
 KINDS = {
     "torch.nn.parallel.DistributedDataParallel": "DistributedDataParallel",

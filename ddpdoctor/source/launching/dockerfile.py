@@ -6,7 +6,8 @@ import json
 import re
 from dataclasses import replace
 
-from ddpdoctor.source.launching.shell import Command, Shell, ShellError, Word, read_shell
+from ddpdoctor.source.launching.shell import Command, Shell, read_shell
+from ddpdoctor.source.launching.shell_words import ShellError, Word
 
 INSTRUCTION = re.compile(
     r"^[ \t]*(RUN|CMD|ENTRYPOINT|ENV)[ \t]+((?:[^\n]*\\\r?\n)*[^\n]*)", re.MULTILINE | re.IGNORECASE

@@ -10,38 +10,16 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
 from ddpdoctor.source.launching import dockerfile, yaml_lines
+from ddpdoctor.source.launching.headers import EXPORTS, SBATCH, SHORT, Header, Setting, options, settings
 from ddpdoctor.source.launching.launchers import Launch, launches, scheduler_options
-from ddpdoctor.source.launching.shell import ASSIGNMENT, Command, Shell, ShellError, Word, read_shell
+from ddpdoctor.source.launching.shell import Command, Shell, read_shell
+from ddpdoctor.source.launching.shell_words import ShellError, Word
 
 if TYPE_CHECKING:
     from ddpdoctor.source.launching.yaml_lines import Item
 
 SHELL, DOCKERFILE, YAML = "shell", "Dockerfile", "YAML"
-SBATCH = re.compile(r"#SBATCH\s+(?P<options>[^#\n]*)")
-SHORT = {"N": "nodes", "n": "ntasks", "c": "cpus-per-task", "a": "array", "G": "gpus", "J": "job-name", "o": "output"}
-EXPORTS = {"export", "declare", "typeset", "readonly", "local"}
 GPUS = re.compile(r"^gpu(?::[A-Za-z][\w.-]*)?:(\d+)(?:\([^)]*\))?$")
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """An option of a batch script's header. ``is_read``: it stands before the first command, so Slurm reads it."""
-
-    name: str
-    value: str
-    line: int
-    is_read: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A variable that is set; ``begin`` is where its name stands in the text, ``where`` what sets it."""
-
-    name: str
-    value: Word | None
-    line: int
-    begin: int
-    command: Command | None = None
 
 
 @dataclass
@@ -75,7 +53,7 @@ class LaunchScript:
         for line, comment in self.shell.comments:
             if (match := SBATCH.match(comment)) is None or not self._begins(line):
                 continue
-            for name, value in _options(match["options"].split()):
+            for name, value in options(match["options"].split()):
                 found.append(Header(SHORT.get(name, name), value, line, line < first or not first))
         return tuple(found)
 
@@ -100,7 +78,7 @@ class LaunchScript:
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
         """What it sets: by assignments, ``export``, ``ENV``, ``-e`` of docker, ``-x`` of mpirun and in YAML."""
-        found = [each for command in self.shell.commands for each in _settings(command)]
+        found = [each for command in self.shell.commands for each in settings(command)]
         found += [Setting(each.name, None, each.line, each.begin) for each in self.items if each.is_variable]
         return tuple(found)
 
@@ -216,39 +194,3 @@ class LaunchScript:
         return bool(
             re.search(rf"\$\{{?[#!]?{name}\b|%{name}%|getenv\W+{name}\b|environ\W+(?:get\W+)?{name}\b", self.text)
         )
-
-
-def _options(words: list[str]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for word in words:
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            found.append((name, value))
-        elif word.startswith("-") and len(word) > 1:
-            found.append((word[1], word[2:]))
-        elif found and not found[-1][1]:
-            found[-1] = (found[-1][0], word)
-    return found
-
-
-def _settings(command: Command) -> list[Setting]:
-    found = [Setting(name, word, word.line, word.begin, command) for name, word in command.assigned]
-    words = command.words
-    head = words[0].text.rpartition("/")[2] if words else ""
-    for place, word in enumerate(words):
-        before = words[place - 1].text if place else ""
-        match = ASSIGNMENT.match(word.text)
-        if head == "docker" and re.match(r"(?:-e|--env)=", word.text):
-            skip = word.text.index("=") + 1
-            match = re.compile(r"([A-Za-z_]\w*)(?:=|$)").match(word.text, skip)
-        if match is None or not (
-            head in EXPORTS
-            or head in {"env", "ENV"}
-            or (before in {"-e", "--env", "-x", "-genv"})
-            or "-e" in word.text[:2]
-            or "--env" in word.text[:5]
-        ):
-            continue
-        value = replace(word, text=word.text[match.end() :])
-        found.append(Setting(match[1], value, word.line, word.begin + match.start(1), command))
-    return found

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.launching.shell import Command, Word
+    from ddpdoctor.source.launching.shell import Command
+    from ddpdoctor.source.launching.shell_words import Word
 
 TORCHRUN, LAUNCH, ACCELERATE, DEEPSPEED = "torchrun", "torch.distributed.launch", "accelerate launch", "deepspeed"
 FLAGS = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.bindings import Binding, dotted
 from ddpdoctor.source.names import LONGEST, resolve
 from ddpdoctor.source.reach.sites import made_of, passed
-from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
+from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,11 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.bindings import Binding, dotted
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.bound import is_parsed, values
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
-from ddpdoctor.source.tree import FUNCTIONS, Binding, dotted
+from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
     from ddpdoctor.source.tree import Tree

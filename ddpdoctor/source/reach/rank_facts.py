@@ -13,7 +13,8 @@ from ddpdoctor.source.reach.sites import SPAWN, call_sites, passed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ddpdoctor.source.tree import Binding, Tree
+    from ddpdoctor.source.bindings import Binding
+    from ddpdoctor.source.tree import Tree
 
 
 class Fact(enum.Enum):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.names import resolve
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.tree import Binding, Function, Tree
+    from ddpdoctor.source.bindings import Binding
+    from ddpdoctor.source.tree import Function, Tree
 
 SPAWN = {"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"}
 PROCESSES = {"torch.multiprocessing.Process", "multiprocessing.Process"}

@@ -6,10 +6,10 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.bindings import dotted
 from ddpdoctor.source.reach.bound import answers, definition, function_named, values
 from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number
 from ddpdoctor.source.reach.sites import passed
-from ddpdoctor.source.tree import dotted
 
 if TYPE_CHECKING:
     from ddpdoctor.source.tree import Tree

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Clip, Exchange, Factor, ParametersHeld, Site, Statistic, StepFingerprinted
+from ddpdoctor.watch.events import Clip, Factor, ParametersHeld, Site, Statistic, StepFingerprinted
 from ddpdoctor.watch.rank.data.described import has_subgroups
+from ddpdoctor.watch.rank.model.accounts import GROUPS, MOST, Account, constant, folds, options, summed
 from ddpdoctor.watch.rank.model.exchanges import Window, clock, is_captured, summed_losses
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.held_state import Search, State
 from ddpdoctor.watch.rank.model.parameter_names import names_of
-from ddpdoctor.watch.rank.model.parts import Parts
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered
@@ -28,51 +28,9 @@ from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
-    from ddpdoctor.watch.rank.model.used import Calls, Outermost
+    from ddpdoctor.watch.rank.model.used import Calls
 
-MOST = 2000  # parameters of an optimizer
-GROUPS = 20  # of parameters, whose options are told
 RATES = 50  # of dropout
-
-
-@dataclass(eq=False)  # without slots: hooks hold it weakly
-class Account:
-    """What is known of one optimizer; ``local`` and ``added`` since its last step, where the next one is sampled."""
-
-    number: int
-    optimizer: weakref.ref[Any]
-    site: Site | None
-    parameters: tuple[Any, ...] = ()
-    held: tuple[tuple[str, ...], tuple[int, ...]] | None = None
-    sampled: bool = False
-    steps: int = 0
-    sent: int = 0
-    stepping: bool = False
-    hooks: dict[int, Any] = field(default_factory=dict)
-    local: dict[int, Any] = field(default_factory=dict)
-    added: dict[int, int] = field(default_factory=dict)
-    given: list[Any] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
-    state: tuple[tuple[str, int, float], ...] = ()
-    used: list[Outermost] = field(default_factory=list)
-    parts: Parts = field(default_factory=Parts)
-    clock: int = 0
-    cleared: int = 0
-    pending: bool = False
-    clips: list[Clip] = field(default_factory=list)
-    window: Window | None = None
-    around: Any = None
-    """The code of the user's function that steps."""
-
-    def caller(self) -> int:
-        """Return the line that the function that steps is at; 0 where it is not being executed."""
-        return next((frame.f_lineno for frame in frames() if frame.f_code is self.around), 0)
-
-    def when(self) -> str:
-        """Return where in a step the training is, in words."""
-        if self.stepping:
-            return "in the step"
-        return "after backward" if self.added else "before backward"
 
 
 @dataclass(slots=True)
@@ -101,8 +59,8 @@ class Ledger:
             account.sent = self.recorder.exchanges.elements()
             self._look(account, optimizer)
             account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
-            account.values = _folds(account.parameters)
-            account.given = _folds([each.grad for each in account.parameters])
+            account.values = folds(account.parameters)
+            account.given = folds([each.grad for each in account.parameters])
             account.parts.before_step()
             account.state = remembered(optimizer, account.parameters)
             account.used = self.calls.look({id(each) for one in self.accounts.values() for each in one.parameters})
@@ -116,7 +74,7 @@ class Ledger:
         if account.sampled:
             started = time.perf_counter()
             if closure or self.recorder.exchanges.elements() > account.sent:
-                account.given = _folds([each.grad for each in account.parameters])
+                account.given = folds([each.grad for each in account.parameters])
             self._tell(account, optimizer)
             account.sampled = False
             self._cost(started)
@@ -258,7 +216,7 @@ class Ledger:
             names=names,
             sizes=tuple(each.numel() for each in account.parameters),
             managed=managed,
-            constant=tuple(_constant(account.parameters)),
+            constant=tuple(constant(account.parameters)),
             shards=sum(self._is_part(each) for group in groups for each in group["params"]),
             site=account.site,
         )
@@ -280,9 +238,9 @@ class Ledger:
             given=tuple(prints[count : 2 * count]),
             values=tuple(prints[2 * count : 3 * count]),
             added=tuple(account.added.get(at, 0) for at in range(count)),
-            exchanges=_summed(account.window),
+            exchanges=summed(account.window),
             sent=tuple((operation, *counts) for operation, counts in exchanges.sent.items()),
-            options=tuple(map(_options, optimizer.param_groups[:GROUPS])),
+            options=tuple(map(options, optimizer.param_groups[:GROUPS])),
             evaluating=self._evaluating(account),
             subgroups=has_subgroups(),
             hooks=tuple(hook for model in self.recorder.models.alive() for hook in model.hook_sites()),
@@ -330,37 +288,3 @@ def _forget_hooks(parameter: Any) -> None:
     """Take away the empty table that a removed hook leaves: torch would ask it, in Python, in each backward."""
     if not parameter._post_accumulate_grad_hooks:  # noqa: SLF001 - torch's own, which has no other way
         parameter._post_accumulate_grad_hooks = None  # noqa: SLF001 - as above
-
-
-def _folds(tensors: Iterable[Any]) -> list[Any]:
-    return [fold(each) if each is not None and is_dense(each) else None for each in tensors]
-
-
-def _summed(window: Window | None) -> tuple[Exchange, ...]:
-    """Add up the communications of one line that were given the same kind of thing."""
-    found: dict[Exchange, list[int]] = {}
-    for each in window.seen if window else ():
-        file, line = (each.site.file, each.site.line) if each.site else ("", 0)
-        alike = Exchange(each.operation, each.reduction, each.content(), each.when, 0, 0, file, line, each.caller)
-        counts = found.setdefault(alike, [0, 0])
-        counts[0] += 1
-        counts[1] += each.elements
-    return tuple(each._replace(calls=calls, elements=elements) for each, (calls, elements) in found.items())
-
-
-def _options(group: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the options of a group of parameters that are plain values: a tensor lies on a device."""
-    return tuple(
-        (name, repr(value))
-        for name, value in sorted(group.items())
-        if name != "params" and isinstance(value, (bool, int, float, str, tuple)) and not name.startswith("initial_")
-    )
-
-
-def _constant(parameters: tuple[Any, ...]) -> list[bool]:
-    """Return, for each parameter, whether all of its elements are equal."""
-    import torch
-
-    with torch.no_grad():
-        flags = {at: (each == each.reshape(-1)[:1]).all() for at, each in enumerate(parameters) if is_dense(each)}
-    return [bool(flags.get(at, False)) for at in range(len(parameters))]

@@ -1,0 +1,74 @@
+"""How a hang is told: where each rank is, and the table of their last communications."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ddpdoctor.check import (
+    Doing,
+    Evidence,
+    Position,
+    Site,
+    Stalled,
+    Table,
+)
+
+BY_HANDLE = "Work.wait"
+RECENT = 4  # communications of a rank that a report shows
+
+
+def where(position: Position) -> str:
+    """Return in words what a rank does."""
+    at = f" at {short(position.site)}" if position.site else ""
+    if position.doing is Doing.WAITING:
+        return f"waits in {position.operation}{at}{_begun(position)}"
+    own = f" in {position.site.function}" if position.site and position.site.function != "<module>" else ""
+    inside = f", inside {position.function}" if position.function else ""
+    return f"{position.doing.value}{own}{at}{inside}"
+
+
+def short(site: Site | None) -> str:
+    """Return a line without the folders."""
+    return f"{Path(site.file).name}:{site.line}" if site else ""
+
+
+def seen(event: Stalled) -> tuple[Evidence, ...]:
+    """Return what each rank does, and what it did last."""
+    return tuple(
+        Evidence(where(position), "", f"rank {position.rank}, for {position.seconds:.0f} s") for position in event.ranks
+    ) + tuple(
+        Evidence(f"under way: {position.pending[0]}", "", f"rank {position.rank}, torch's flight recorder")
+        for position in event.ranks
+        if position.pending and len({each.pending[:1] for each in event.ranks}) > 1
+    )
+
+
+def table(event: Stalled) -> Table | None:
+    """List each rank's last communications: a mismatched pair often shows at a later, innocent one.
+
+    None where nothing is known of them.
+    """
+    if event.outside:
+        return None
+    return Table(
+        ("rank", "steps", "batches", "last communications, latest last"),
+        tuple(
+            (
+                position.rank,
+                position.steps,
+                position.batches,
+                ", ".join(
+                    f"{each.operation}{f'({each.shapes})' if each.shapes else ''} {short(each.site)}".strip()
+                    for each in position.recent[-RECENT:]
+                )
+                or "none",
+            )
+            for position in event.ranks
+        ),
+    )
+
+
+def _begun(position: Position) -> str:
+    """Return where the communication was begun that a rank waits for by its handle."""
+    last = position.recent[-1].site if position.operation.startswith(BY_HANDLE) and position.recent else None
+    return f", begun at {short(last)}" if last is not None and last != position.site else ""
