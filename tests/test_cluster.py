@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from hypothesis import example, given, strategies as st
 
-from ddpdoctor.cli.hosts import Opening, Session
+from ddpdoctor.cli.hosts import Session
+from ddpdoctor.cli.opening import Opening
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.command import launch_of, told as told_by
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from

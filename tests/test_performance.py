@@ -33,7 +33,8 @@ from ddpdoctor.watch.events import (
     TimedCall,
 )
 from ddpdoctor.watch.monitor.cores import throttled
-from ddpdoctor.watch.rank.lines import Lines, Sampled, by_line
+from ddpdoctor.watch.rank.line_kinds import Sampled, by_line
+from ddpdoctor.watch.rank.lines import Lines
 from ddpdoctor.watch.rank.model.pace import Pace
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ddpdoctor.watch.rank.lines import Line
+    from ddpdoctor.watch.rank.line_kinds import Line
 
 MILLISECOND = 1_000_000
 LOOP = Site("/home/me/train.py", 12, "main")

@@ -15,7 +15,7 @@ from helpers import Command, Script
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Doing
 from ddpdoctor.watch.monitor.followed import Followed
-from ddpdoctor.watch.monitor.positions import Rank
+from ddpdoctor.watch.monitor.rank import Rank
 from ddpdoctor.watch.run import PATIENCE
 from ddpdoctor.watch.training import Training
 

@@ -54,7 +54,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from .._evaluations import Share, adds_up, evaluation, says_rank, sharded
+from .._evaluations import Share, evaluation, sharded
+from .._metrics import adds_up, says_rank
 from .._source import evaluations, prepared_loaders, sharded_loaders
 
 if TYPE_CHECKING:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from linecache import getline
 
 from ddpdoctor.check import (
     Ailment,
@@ -44,7 +43,6 @@ from ddpdoctor.check import (
     Log,
     PeerLost,
     Place,
-    Position,
     Record,
     Role,
     Severity,
@@ -61,6 +59,7 @@ from ._batches import behind_a_batch
 from ._flight import SILENT, proofs
 from ._hangs import GONE, Hang, on_hang
 from ._joins import met_in_join
+from ._lost import KERNEL, REVIVE, lines, what_keeps, who_waits
 from ._swallowed import swallowed
 from ._synced import synced_by_some
 from ._told import seen, short, table, where
@@ -71,7 +70,6 @@ READY = r"\[ready ranks: ([\d, ]+)"
 STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
 NOT_PASSED = r"Ranks? (\d[\d, ]*) failed to pass monitoredBarrier in \d+ ms"
 BELOW = 64  # lines: Horovod lists a rank in a line, below its warning
-KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
 MISSING = r"\[missing ranks: ?([\d, ]+)"
 
 
@@ -220,11 +218,11 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         return  # which has been told, with its line
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
-    keeps = _keeps(lost, event)
+    keeps = what_keeps(lost, event)
     awaits = lost.awaited
     yield Finding(
-        f"rank {lost.rank} {where(lost)}{keeps}; {_who_waits(event)}",
-        (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *_lines(lost)),
+        f"rank {lost.rank} {where(lost)}{keeps}; {who_waits(event)}",
+        (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *lines(lost)),
         Fix(
             (awaits and awaits.mend) or f"mend what keeps rank {lost.rank}",
             command=(awaits and awaits.command) or REVIVE[lost.doing].format(pid=lost.pid),
@@ -232,40 +230,6 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
         place((failed[-1] if failed else lost).site, rank=lost.rank),
         table=table(event),
     )
-
-
-def _who_waits(event: Stalled) -> str:
-    """Return who waits for a rank; nobody where all stand, which a look from outside finds, or ranks elsewhere do."""
-    waiting = next(iter(event.doing(Doing.WAITING)), None)
-    if waiting is not None:
-        return f"rank {waiting.rank} waits for it in {waiting.operation} at {short(waiting.site)}"
-    if len(event.ranks) < event.world_size:
-        return "the ranks of other hosts wait for it as soon as they communicate"
-    return "no rank waits for it" + (", all stand still" if len(event.ranks) > 1 else "")
-
-
-def _keeps(lost: Position, event: Stalled) -> str:
-    """Return what a rank that stands waits for: a worker process of its own, which stands as well, or anything else."""
-    stands = next(iter(lost.workers), None)
-    at = f": its worker process {stands.pid} stands still at {short(stands.site)}" if stands else ""
-    awaited = (stands or lost).awaited
-    if awaited is None:
-        return at
-    whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
-    return f"{at}, and waits for {awaited.what}{whom}"
-
-
-def _lines(lost: Position) -> Iterator[Evidence]:
-    """Yield the source of the lines at which a rank and its workers stand, where it is read from outside."""
-    if lost.awaited is not None and lost.awaited.thread and not lost.threads:
-        yield Evidence("no other thread of it runs the script's code", "", f"rank {lost.rank}")
-    for site, source in (
-        (lost.site, f"rank {lost.rank}"),
-        *((each, f"rank {lost.rank}, thread {name}") for name, each in lost.threads),
-        *((each.site, f"PID {each.pid}") for each in lost.workers),
-    ):
-        if lost.stack and site is not None and (text := getline(site.file, site.line).strip()):
-            yield Evidence(text, "", f"{source}, {short(site)}")
 
 
 @watch(PeerLost)
@@ -326,11 +290,3 @@ def by_its_last_call(event: PeerLost, training: Training) -> Iterator[Finding]:
                 ),
             )
             return
-
-
-REVIVE = {
-    Doing.STOPPED: "kill -CONT {pid}",
-    Doing.DIED: 'dmesg -T | grep -iE "killed process|out of memory|segfault"',
-    Doing.STANDING: "py-spy dump --pid {pid}",
-    Doing.FAILED: "",
-}

@@ -28,7 +28,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Severity, Training, place, watch
 
-from .._evaluations import divides, evaluation, one_number, whole
+from .._evaluations import evaluation, one_number, whole
+from .._metrics import divides
 
 AILMENT = Ailment("DDP625", Severity.WARNING)
 

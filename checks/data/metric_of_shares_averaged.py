@@ -33,7 +33,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Severity, Training, place, watch
 
-from .._evaluations import computed_by, divides, evaluation, one_number, sharded
+from .._evaluations import evaluation, one_number, sharded
+from .._metrics import computed_by, divides
 
 AILMENT = Ailment("DDP642", Severity.WARNING)
 

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
-    Ambiguity,
     EpochEnded,
     Evidence,
     Finding,
@@ -45,29 +44,21 @@ from ddpdoctor.check import (
     OrderSeen,
     Sampler,
     Severity,
-    Shares,
-    Table,
     Training,
     compare_shares,
-    each_two,
     place,
     probe,
-    shared_part,
     watch,
 )
 
 from ._passes import RankPass, same_data, same_pass, splitting
+from ._shares import MEND, missing_samples, overlap, padding, split_by_rank
 from ._words import SHOWN, at, counted, shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam, RankLoader
+    from ddpdoctor.check import LoaderExam
 
 AILMENT = Ailment("DDP606", Severity.ERROR)
-MEND = Fix(
-    "permute with the same seed on all ranks, then take each its part",
-    diff="+generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks\n"
-    "+order = torch.randperm(len(dataset), generator=generator).tolist()\n+share = order[rank::world_size]",
-)
 MANY = 0.2  # of the samples that were drawn: ranks that shuffle by themselves have a quarter to two fifths in common
 SLACK = 0.2  # of the data set: what a sampler leaves out at the end, or fills up
 APART = 0.1  # of a pass: a sample that is repeated on purpose comes to the ranks at about the same time
@@ -78,14 +69,14 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
     """Count on how many ranks each index occurs."""
     loader.several()
     ranks = loader.indexed()
-    if not _split_by_rank(ranks):
+    if not split_by_rank(ranks):
         raise NotRun("no sampler that splits by rank in the right way")
     if loader.same_data() is False:
         return
     shares = compare_shares([rank.samples() for rank in ranks])
-    if len(shares.repeated) > _padding(ranks):
-        yield _overlap(loader, shares)
-    elif missing := _missing(ranks):
+    if len(shares.repeated) > padding(ranks):
+        yield overlap(loader, shares)
+    elif missing := missing_samples(ranks):
         yield Finding(
             f"{counted(len(missing), 'sample')} of {ranks[0].length} are in no rank's share, in four epochs",
             (Evidence(f"never drawn: {shown(missing)}", "each sample on one rank", "all ranks' samplers"),),
@@ -93,90 +84,6 @@ def by_counting(loader: LoaderExam) -> Iterator[Finding]:
             at(loader, sampler=True),
             severity=Severity.NOTE,
         )
-
-
-def _split_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
-    """Whether a sampler splits, by the right numbers and one seed; other checks report where it does not."""
-    samplers = [rank.sampler for rank in ranks]
-    right = all(s is not None and s.replicas == len(ranks) and s.rank == at for at, s in enumerate(samplers))
-    return right and len({s.seed for s in samplers if s is not None}) == 1
-
-
-def _padding(ranks: tuple[RankLoader, ...]) -> int:
-    """Return how many samples fill up the last round at most."""
-    sampler = ranks[0].sampler
-    if sampler is not None and sampler.standard:
-        return len(ranks) - 1
-    return len(ranks) * max(1, *(rank.order.sizes[0] if rank.order.sizes else 1 for rank in ranks))
-
-
-def _missing(ranks: tuple[RankLoader, ...]) -> tuple[int, ...]:
-    """Return what no rank has in any epoch, if it is more than a batch on each rank."""
-    orders = [order for rank in ranks for order in (*rank.plain, *rank.told)]
-    length = ranks[0].length
-    if (
-        not length
-        or ranks[0].subset
-        or not all(order.complete for order in orders)
-        or any(rank.drop_last for rank in ranks)
-    ):
-        return ()
-    drawn = {index for order in orders for index in order.indices}
-    if not all(isinstance(index, int) and 0 <= index < length for index in drawn):
-        return ()
-    missing = tuple(index for index in range(length) if index not in drawn)
-    return missing if len(missing) > _padding(ranks) else ()
-
-
-def _overlap(loader: LoaderExam, shares: Shares) -> Finding:
-    ranks = loader.ranks
-    sampler = ranks[0].sampler
-    own = sampler is None or not sampler.standard
-    identical = len({rank.samples() for rank in ranks}) == 1
-    ambiguity, severity = None, None
-    if len({rank.subset for rank in ranks}) > 1:
-        severity = Severity.NOTE
-        ambiguity = Ambiguity(
-            (
-                "random_split without a generator: each rank has a split of its own",
-                "the training seeds all ranks alike before it builds the loader",
-            ),
-            f"grep -n 'random_split\\|seed' {loader.file or '*.py'}",
-        )
-    elif own and not identical:
-        severity = Severity.WARNING
-        ambiguity = Ambiguity(
-            ("each rank shuffles by itself", "samples are repeated on purpose, such as repeated augmentation"),
-            "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
-        )
-    seen = "" if all(rank.order.complete for rank in ranks) else f" (of the first {shares.read} that were read)"
-    return Finding(
-        f"{counted(len(shares.repeated), 'sample')} reached more than one rank in one epoch{seen}",
-        (
-            Evidence(
-                f"on several ranks: {shown(shares.repeated)}", f"{_padding(ranks)} at most, to fill up", "all ranks"
-            ),
-            Evidence(
-                f"{shares.distinct} different samples of {ranks[0].length}", f"{ranks[0].length}", "all ranks together"
-            ),
-            *(Evidence(shown(rank.samples()), "", f"rank {rank.rank}'s sampler") for rank in ranks),
-        ),
-        MEND,
-        at(loader, sampler=True),
-        severity=severity,
-        table=Table(
-            ("ranks", "samples in both", "part"),
-            tuple(
-                (
-                    f"{one.rank} and {other.rank}",
-                    len(set(one.samples()) & set(other.samples())),
-                    f"{shared_part(set(one.samples()), set(other.samples())):.0%}",
-                )
-                for one, other in each_two(ranks)
-            ),
-        ),
-        ambiguity=ambiguity,
-    )
 
 
 @watch(EpochEnded)

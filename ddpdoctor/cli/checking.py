@@ -123,7 +123,8 @@ class Checkup:
         asking = tuple(check for check in self.chosen if _want_hosts((check,)))
         if self.launch is None or not asking:
             return None
-        from ddpdoctor.cli.hosts import Opening, open_session
+        from ddpdoctor.cli.hosts import open_session
+        from ddpdoctor.cli.opening import Opening
 
         given = self.options
         named = [*given["command"], *(str(given[each] or "").partition(":")[0] for each in ("model", "loader"))]

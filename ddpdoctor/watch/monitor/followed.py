@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.event_log import FORWARDS
 from ddpdoctor.watch.events import INTERRUPTED, Doing, Failed, HeldAtEnd, Left, Progress, Stalled
-from ddpdoctor.watch.monitor.positions import Rank, stalled
+from ddpdoctor.watch.monitor.positions import stalled
 from ddpdoctor.watch.monitor.teardown import held_at_end
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.monitor.rank import Rank
     from ddpdoctor.watch.training import Training
 
 AGAIN = 10.0  # seconds between two looks at a training that still stands

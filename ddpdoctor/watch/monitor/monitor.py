@@ -18,7 +18,7 @@ from ddpdoctor.watch.monitor.crashes import crashes
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
-from ddpdoctor.watch.monitor.positions import Rank, deaf, follow_those_that_rest
+from ddpdoctor.watch.monitor.rank import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.settings import ENDED
 
 SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import psutil
 
 from ddpdoctor.host.awaited import awaited
 from ddpdoctor.host.connections import peers
-from ddpdoctor.host.stack import read_stack
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.event_log import STACK
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
-from ddpdoctor.watch.monitor.activity import WINDOW, Activity, follow, leave_out
+from ddpdoctor.watch.monitor.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.flight import pending
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.operation import JOINING, WAIT, inner_function, operation_of
-from ddpdoctor.watch.monitor.pacing import Pacing
-from ddpdoctor.watch.monitor.questions import ask
 from ddpdoctor.watch.monitor.siblings import siblings
 from ddpdoctor.watch.monitor.stacks import stacks
 from ddpdoctor.watch.training import Training
@@ -29,62 +22,10 @@ from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
-    from ddpdoctor.watch.event_log import Reader
     from ddpdoctor.watch.events import Communication, Pending
+    from ddpdoctor.watch.monitor.rank import Rank
 
 PART = 0.9  # of --hang-after: what is followed from outside is looked at once a window
-
-
-@dataclass(slots=True)
-class Rank:
-    """A process that the monitor follows; ``since`` is when its counters last moved (time.monotonic)."""
-
-    reader: Reader
-    rank: int
-    process: psutil.Process | None
-    counters: tuple[int, ...] = ()
-    since: float = 0.0
-    activity: Activity = field(default_factory=Activity)
-    pacing: Pacing = field(default_factory=Pacing)
-
-    def moved(self) -> bool:
-        """Look at the counters; say whether they moved."""
-        told = self.reader.counters()
-        counters, thread = told[: event_log.SAMPLING_MICROSECONDS], told[event_log.THREAD]
-        if thread != self.activity.thread:
-            self.activity = Activity(thread)
-        if counters != self.counters:
-            self.counters, self.since = counters, time.monotonic()
-            self.activity = Activity(thread)
-            return True
-        return False
-
-    def send(self, number: int) -> None:
-        """Send the process a signal, if it is there."""
-        if self.alive and self.process is not None:
-            with suppress(psutil.NoSuchProcess):
-                self.process.send_signal(number)
-
-    @property
-    def is_explaining(self) -> bool:
-        """Whether the process is at work on the explanation of an exception."""
-        return self.alive and bool(self.reader.counters()[event_log.EXPLAINING])
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process is there and no zombie."""
-        try:
-            return self.process is not None and self.process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the process is stopped by a signal, at this moment."""
-        try:
-            return self.process is not None and self.process.status() == psutil.STATUS_STOPPED
-        except psutil.NoSuchProcess:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +44,6 @@ class Look:
         """
         flight = self.flights.get(pid, ())
         return operation_of(self.second.get(pid, ())) or (flight[0].operation if flight and not self.gloo else "")
-
-
-def follow_those_that_rest(ranks: Iterable[Rank]) -> None:
-    """Look from outside at the ranks whose counters have not moved for a while; called again and again."""
-    now = time.monotonic()
-    resting = [each for each in ranks if each.alive and now - each.since > WINDOW]
-    due = [each for each in resting if each.activity.is_due(now)]
-    follow({each.reader.pid: each.activity for each in due})
 
 
 def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled | None:
@@ -144,17 +77,6 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
 def _all_stopped(found: Iterable[Position], after: float) -> bool:
     """Whether a signal has stopped all ranks, and not the monitor beside them: those of other hosts wait for them."""
     return all(each.doing is Doing.STOPPED and each.seconds >= after for each in found)
-
-
-def deaf(ranks: Iterable[Rank]) -> list[Rank]:
-    """Return the ranks that are there, if all of them rest in native code that no signal of Python's ends; or none."""
-    there = [each for each in ranks if each.rank >= 0 and each.alive]
-    follow({each.reader.pid: each.activity for each in there})
-    if any(each.activity.still < WINDOW for each in there):
-        return []
-    told = ask([each.reader.base for each in there], STACK)
-    can_hear = [text for text in told.values() if not operation_of(read_stack(text))]
-    return [] if can_hear else there
 
 
 def _look(asked: list[Rank], training: Training, after: float) -> Look:

@@ -22,7 +22,7 @@ from ddpdoctor.watch.monitor.usage import Usage, usages
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.monitor.positions import Rank
+    from ddpdoctor.watch.monitor.rank import Rank
     from ddpdoctor.watch.training import Training
 
 LOOKS = 2

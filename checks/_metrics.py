@@ -1,0 +1,169 @@
+"""How the source computes what an evaluation tells: sums, quotients, roots."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpdoctor.check import Site
+
+SUMS = {"sum", "mean", "fmean", "average", "stack", "cat"}
+CURVED = re.compile(
+    r"(^|_)(f1|fbeta|auc|auroc|roc_auc|average_precision|rmse|ppl|perplexity|bleu|mcc|matthews|r2|kappa|corrcoef"
+    r"|spearmanr?|pearsonr?|median|exp|sqrt)(_score|_coef|_corrcoef)?$"
+)
+"""Functions of all samples that are no mean over them."""
+FOLLOWED = 4  # names
+WORLD = {"world_size", "get_world_size", "world", "num_replicas", "num_processes", "nprocs", "ngpus", "num_gpus"}
+
+
+def adds_up(site: Site) -> bool:
+    """Whether what goes through a loader at a line keeps sums: a metric, not predictions."""
+    for node in ast.walk(_tree(site.file)):
+        if isinstance(node, ast.For) and node.iter.lineno == site.line:
+            return _keeps_sums(node, part_around(site))
+        called = isinstance(node, ast.Call) and any(_at(each, site.line) for each in node.args)
+        if called and ast.unparse(node.func).rpartition(".")[2] in SUMS:  # type: ignore[attr-defined]
+            return True
+    return False
+
+
+def _at(node: ast.AST, line: int) -> bool:
+    comprehensions = (ast.GeneratorExp, ast.ListComp)
+    return isinstance(node, comprehensions) and any(each.iter.lineno == line for each in node.generators)
+
+
+def _keeps_sums(loop: ast.For, around: ast.AST) -> bool:
+    nodes = [node for statement in loop.body for node in ast.walk(statement)]
+    if any(isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) for node in nodes):
+        return True
+    grown = {
+        ast.unparse(node.func.value)
+        for node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
+    }
+    calls = [node for node in ast.walk(around) if isinstance(node, ast.Call)]
+    return any(
+        ast.unparse(call.func).rpartition(".")[2] in SUMS - {"stack", "cat"}
+        and grown & set(map(ast.unparse, call.args))
+        for call in calls
+    )
+
+
+def part_around(site: Site) -> ast.AST:
+    """Return the function that a line stands in, or the module."""
+    tree = _tree(site.file)
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and node.lineno <= site.line <= (node.end_lineno or 0)
+    ]
+    return max(found, key=lambda node: node.lineno, default=tree)
+
+
+def divides(site: Site) -> tuple[bool, bool]:
+    """Whether what a line reduces is divided by the length of something, and whether by the number of ranks.
+
+    Followed is the name that is given to the communication, until it is given to something else.
+    """
+    around = part_around(site)
+    name = next(
+        (
+            ast.unparse(node.args[0])
+            for node in ast.walk(around)
+            if isinstance(node, ast.Call)
+            and node.lineno == site.line
+            and "reduce" in ast.unparse(node.func)
+            and node.args
+        ),
+        "",
+    )
+    said = [_names(divisor) for divisor in _divisors(_after(around, site.line, name), name)] if name else []
+    return any("len" in names for names in said), any(WORLD & names for names in said)
+
+
+def computed_by(site: Site) -> str:
+    """Return the function that computes the number that a line reduces, if a mean of its results is not its result.
+
+    Followed is the name that is given to the communication, through assignments and through one parameter.
+    """
+    around = part_around(site)
+    given = [node.args[0] for node in ast.walk(around) if isinstance(node, ast.Call) and node.lineno == site.line
+             and "reduce" in ast.unparse(node.func) and node.args]  # fmt: skip
+    return next((found for each in given if (found := _curved(each, around, site, FOLLOWED))), "")
+
+
+def _curved(value: ast.expr, around: ast.AST, site: Site, depth: int) -> str:
+    """Return the name of such a function in an expression, or in what its name was assigned last."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call) and CURVED.search(name := ast.unparse(node.func).rpartition(".")[2].lower()):
+            return name
+        match node:
+            case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=0.5)):
+                return "sqrt"
+    names = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
+    if not depth or len(set(names) - {"torch", "device", "self"}) != 1:
+        return ""
+    name = next(each for each in names if each not in {"torch", "device", "self"})
+    assigned = [node for node in ast.walk(around) if isinstance(node, ast.Assign) and node.lineno < site.line
+                and name in map(ast.unparse, node.targets)]  # fmt: skip
+    if assigned:
+        last = max(assigned, key=lambda node: node.lineno)
+        return _curved(last.value, around, site._replace(line=last.lineno), depth - 1)
+    if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        places = [at for at, each in enumerate(around.args.args) if each.arg == name]
+        for call in ast.walk(_tree(site.file)) if places else ():
+            of_it = isinstance(call, ast.Call) and ast.unparse(call.func) == around.name
+            if of_it and len(call.args) > places[0]:  # type: ignore[attr-defined]
+                called = Site(site.file, call.lineno, "")  # type: ignore[attr-defined]
+                if found := _curved(call.args[places[0]], part_around(called), called, depth - 1):  # type: ignore[attr-defined]
+                    return found
+    return ""
+
+
+def _after(around: ast.AST, line: int, name: str) -> Iterator[ast.AST]:
+    """Yield what a function says from a line on, up to where the name is given another meaning."""
+    statements = [each for each in ast.walk(around) if isinstance(each, ast.stmt) and each.lineno >= line]
+    for each in sorted(statements, key=lambda each: (each.lineno, each.col_offset)):
+        if isinstance(each, ast.Assign) and name in map(ast.unparse, each.targets) and name not in _names(each.value):
+            return
+        yield each
+
+
+def _divisors(statements: Iterator[ast.AST], name: str) -> Iterator[ast.AST]:
+    """Yield what the name is divided by."""
+    for node in (node for each in statements for node in ast.walk(each)):
+        match node:
+            case ast.BinOp(op=ast.Div(), left=divided, right=divisor):
+                pass
+            case ast.AugAssign(op=ast.Div(), target=divided, value=divisor):
+                pass
+            case ast.Call(func=ast.Attribute(attr="div" | "div_", value=divided), args=[divisor, *_]):
+                pass
+            case _:
+                continue
+        if name in _names(divided) or name == ast.unparse(divided):
+            yield divisor
+
+
+def _names(node: ast.AST) -> set[str]:
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return names | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+
+
+def says_rank(file: str) -> bool:
+    """Whether a file prints ranks: what each rank has is told with its rank."""
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.FormattedValue) and any("rank" in name.lower() for name in _names(node)):
+            return True
+    return False
+
+
+def _tree(file: str) -> ast.AST:
+    try:
+        return ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])
