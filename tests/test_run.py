@@ -455,8 +455,17 @@ class TestRehearsal:
         ("text", "said"),
         [
             (HEAD + 'def train():\n    raise ValueError("no data here")\n' + TAIL, "ValueError: no data here"),
+            (
+                HEAD
+                + 'def train():\n    raise ValueError("no data here")\n'
+                + TAIL.replace("    mp.start", "    atexit.register(time.sleep, 60)\n        mp.start").replace(
+                    "\n", "\nimport atexit\n", 1
+                ),
+                "came to no step: rank",
+            ),
             ("print('hello')\n", "saw no rank"),
         ],
+        ids=["fails", "fails, and its launcher lives on", "no training"],
     )
     def test_a_command_that_shows_nothing_is_said_to(
         self, ddpdoctor: Run, script: Script, text: str, said: str

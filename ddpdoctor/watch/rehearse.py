@@ -177,6 +177,8 @@ def _fault(done: Rehearsed, monitor: Monitor, status: int | None, output: Path) 
         return f"the rehearsal of {done.command} ended with status {status}: {said}"
     if monitor.hung and not monitor.found:
         return f"the rehearsal of {done.command} hung after {done.steps} steps: each rank waited for another"
+    if status is None and not (monitor.found or done.steps or done.epochs) and (said := monitor.first_failure()):
+        return f"the rehearsal of {done.command} came to no step: {said}"  # its launcher outlives the ranks that failed
     if not done.ranks:
         return f"the rehearsal of {done.command} saw no rank: no process of it joined a process group"
     return ""
