@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ddpdoctor.check import Evidence, Exchange, Joined, ParametersHeld, Place, StepFingerprinted, Training
 
-from ._sheets import EQUAL, PARALLEL, Line, Print, Sheet, equal
+from ._sheets import EQUAL, PARALLEL, Line, Print, Sheet, are_equal
 
 NEAR = 3  # lines
 WRAPPERS = frozenset({"DDP", "DistributedDataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard"})
@@ -114,7 +114,7 @@ def _replicas(held: ParametersHeld, start: Sequence[StepFingerprinted]) -> list[
 
     One whose elements are all equal tells only together with others: a bias begins as zeros in shards as well.
     """
-    equal = [equal([each.values[at] for each in start], EQUAL) for at in range(len(held.names))]
+    equal = [are_equal([each.values[at] for each in start], EQUAL) for at in range(len(held.names))]
     telling = [same for same, constant in zip(equal, held.constant, strict=True) if not constant]
     whole = bool(telling) and all(telling)
     return [same and (whole or not constant) for same, constant in zip(equal, held.constant, strict=True)]

@@ -38,16 +38,16 @@ class Line:
     @cached_property
     def apart(self) -> bool:
         """Whether the ranks' optimizers are given different gradients."""
-        return self.known and not equal(self.given, EQUAL)
+        return self.known and not are_equal(self.given, EQUAL)
 
     @cached_property
     def tells(self) -> bool:
         """Whether the ranks have computed different gradients, so that an exchange shows."""
-        return self.known and not equal(self.local, APART)
+        return self.known and not are_equal(self.local, APART)
 
     def computes_alike(self, tolerance: float) -> bool:
         """Whether all ranks have computed the same gradient."""
-        return self.known and equal(self.local, tolerance)
+        return self.known and are_equal(self.local, tolerance)
 
     @cached_property
     def shared(self) -> bool:
@@ -113,7 +113,7 @@ class Sheet:
         return [each for each in next(iter(self.ranks.values())).exchanges if each.what == what]
 
 
-def equal(prints: Sequence[Print | None], tolerance: float) -> bool:
+def are_equal(prints: Sequence[Print | None], tolerance: float) -> bool:
     """Whether fingerprints are equal, measured by the largest norm."""
     known = [each for each in prints if each is not None]
     if len(known) < len(prints) or any(len(each) != len(known[0]) for each in known):

@@ -11,7 +11,7 @@ from ddpdoctor.checks.collectives._alone import called_alone
 from ddpdoctor.watch.events import Communication, Failed, PeerLost, Progress, Site
 
 HEAD = """
-import os, time
+import ctypes, os, threading, time
 import torch, torch.distributed as dist
 import torch._dynamo
 from torch import nn
@@ -38,7 +38,8 @@ UNNOTICED = """
             if rank == 0:
                 dist.all_reduce(torch.ones(1), async_op=True)  # here
                 store.wait(["gone on"])
-                os.abort()
+                threading.Thread(target=ctypes.CDLL(None).abort).start()  # as gloo does, in a thread of its own
+                time.sleep(100)
             model(torch.randn(4, 100))
             store.set("gone on", "")
             time.sleep(100)

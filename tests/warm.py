@@ -182,7 +182,7 @@ if __name__ == "__main__":
     if sys.argv[0] == "-c":
         sys.path[0] = ""
         exec(sys.argv.pop(1))  # noqa: S102 - as Python does
-    else:
-        path = os.path.join(os.getcwd(), sys.argv[0])  # noqa: PTH109, PTH118 - as Python does, which keeps "./"
-        sys.path[0] = os.path.dirname(path)  # noqa: PTH120 - as above
-        runpy.run_path(path, run_name="__main__")
+        sys.exit()
+    path = os.path.join(os.getcwd(), sys.argv[0])  # noqa: PTH109, PTH118 - as Python does, which keeps "./"
+    sys.path[0] = os.path.dirname(path)  # noqa: PTH120 - as above
+    runpy.run_path(path, run_name="__main__")  # under no condition: a stack that is read for one has this line

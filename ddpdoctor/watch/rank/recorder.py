@@ -116,8 +116,9 @@ class Recorder:
         if self._writer is None:
             if not self.settings.session:
                 self.settings = with_monitor(self.settings)
-            self._writer = self.log = event_log.Writer(self.settings.session)
+            self._writer = event_log.Writer(self.settings.session)
             self.safely(self._answer)
+            self.log = self._writer  # only now: the watch's own files are not the script's
             self.emit(Started, program=" ".join(sys.argv), **launched())
 
     def _answer(self) -> None:
