@@ -73,6 +73,8 @@ def supervise(client: socket.socket) -> tuple[dict[str, object], list[int]] | No
         os.setpgid(0, 0)
         client.close()
         return json.loads(data), streams
+    with suppress(PermissionError, ProcessLookupError):  # it has done so by itself, and has gone on
+        os.setpgid(process, process)
     for stream in streams:
         os.close(stream)
     threading.Thread(target=end_with, args=(client, process), daemon=True).start()
@@ -84,7 +86,8 @@ def supervise(client: socket.socket) -> tuple[dict[str, object], list[int]] | No
 
 def end_with(client: socket.socket, process: int) -> None:
     """Kill the process, and what it has forked, when its client is gone: whoever started that has killed its group."""
-    client.recv(1)
+    with suppress(ConnectionResetError):  # it was killed before it read the number of its process
+        client.recv(1)
     with suppress(ProcessLookupError):
         os.killpg(process, signal.SIGKILL)
 
