@@ -1,7 +1,8 @@
 """Plain numbers that a loss is computed with, as its graph has them: weights of its terms, temperatures, rates.
 
 Read are numbers on the host that torch has saved as they were. What a hook has packed, such as that of activation
-checkpointing, is left alone: to read it would compute it anew, by the user's own functions.
+checkpointing, is left alone: to read it would compute it anew, by the user's own functions. Before torch 2.10 a saved
+tensor does not tell whether it was packed, and none is read but the last ones of a loss.
 """
 
 from __future__ import annotations
@@ -39,12 +40,15 @@ def other_number(node: Any) -> float | None:
 
 def constants(loss: Any) -> list[Constant]:
     """List the numbers in the graph of a loss, nearest to the loss first."""
+    import torch
+
+    tells_hooks = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - there is no other place
     found, names = [], []
     for place, node in enumerate(_nodes(getattr(loss, "grad_fn", None))):
         name = node.name()
         names.append(name)
         if name in {"MulBackward0", "DivBackward0"}:
-            value = other_number(node)
+            value = other_number(node) if tells_hooks else None
         elif name == "NativeDropoutBackward0":
             value = node._saved_p  # noqa: SLF001 - as above
         else:
