@@ -26,9 +26,9 @@ number of tokens is. Not seen in compiled code, nor where the ranks' losses are 
 
 ## Versions and sources
 
-Holds for torch 2.2 and later; seen with torch 2.13 CPU. In a running training factors of products are seen with torch 2.10
-and later, rates of dropout with all. Source: PyTorch documentation, "Distributed Data Parallel", internal design: what is
-kept equal is parameters and buffers.
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. In a running training factors of products are seen with torch
+2.10 and later, rates of dropout with all. Source: PyTorch documentation, "Distributed Data Parallel", internal design:
+what is kept equal is parameters and buffers.
 """
 
 from __future__ import annotations
