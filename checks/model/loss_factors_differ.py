@@ -53,7 +53,7 @@ from .._sheets import EXCLUSIVE
 from ._alike import earlier, of_one_model
 from ._held import Attribute
 
-AILMENT = Ailment("DDP1523", Severity.ERROR)
+AILMENT = Ailment("DDP1523", Severity.WARNING)
 DROPOUT = "dropout"
 WORDS = {"Mul": "multiplied by", "Div": "divided by", "NativeDropout": "computed with", DROPOUT: "computed with"}
 

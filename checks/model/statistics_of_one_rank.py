@@ -55,7 +55,7 @@ from ._alike import earlier, of_one_model
 from ._held import Attribute
 from ._words import listed
 
-AILMENT = Ailment("DDP1524", Severity.ERROR)
+AILMENT = Ailment("DDP1524", Severity.WARNING)
 SURE = 3  # steps
 EQUAL = 1e-3  # of the norm
 METERS = re.compile("Metric|Meter|FID|Score|Logger|Monitor|Tracker", re.IGNORECASE)
