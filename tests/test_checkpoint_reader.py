@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
 from ddpdoctor.checkpoint.formats import archive
@@ -582,6 +582,7 @@ def test_the_shortcut_is_taken(tmp_path: Path) -> None:
     assert machine.skipped
 
 
+@example(names=["/"], damages=[])
 @FAST
 @given(
     names=st.lists(st.text("ab/é", min_size=1, max_size=4), min_size=1, max_size=6, unique=True),

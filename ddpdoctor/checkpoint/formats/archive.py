@@ -89,7 +89,7 @@ class Directory:
             return next((at for each, at in zip(self.names(), self.positions, strict=True) if each == name), None)
         wanted, found = name.encode(errors="surrogatepass"), 0
         while (found := self.data.find(wanted, found + 1)) >= 0:
-            at = found - CENTRAL_SIZE
+            at = max(0, found - CENTRAL_SIZE)  # a short name can be in the bytes before the first one
             near = bisect_left(self.positions, at)
             if self.positions[near : near + 1] == array("L", [at]) and _name(self.data, at) == name:
                 return at
