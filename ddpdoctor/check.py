@@ -19,8 +19,8 @@ ailment; then the facets. The file's name is the slug and its folder the area, s
 
 Where the same thing is seen and exactly one of several checks may speak of it, they are a family: a module of their
 folder (``_name.py``) has an enum of what it can be and a function that decides, and offers a decorator of its own,
-made of ``watch`` or ``log_pattern`` and a ``Claim`` (see ``checks/collectives/_hangs.py``). Each member is claimed by
-exactly one check, or the checks do not load.
+made of ``watch`` or ``log_pattern`` and a ``Claim`` (see ``checks/collectives/hangs/_hangs.py``). Each member is
+claimed by exactly one check, or the checks do not load.
 
 What a facet needs is named by its parameters (``ddpdoctor.facets.INPUTS``); a name that nobody supplies is refused
 when the check is loaded. A facet yields findings. It raises ``NotRun("why")`` where there is nothing to look at.

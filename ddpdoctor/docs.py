@@ -66,7 +66,7 @@ def _of_checks(checks: tuple[Check, ...]) -> Iterator[str]:
 
 
 def _row(check: Check) -> tuple[str, ...]:
-    file = f"{check.area}/{check.slug.replace('-', '_')}.py"
+    file = check.origin.removeprefix(f"{BUILT_IN}.").replace(".", "/") + ".py"
     return (
         check.code,
         f"[{check.slug}]({file})",

@@ -12,7 +12,8 @@ class Framework:
     ``loader`` has it share out a loader, ``model`` wrap a model, ``unused`` let DDP search for unused parameters,
     ``call`` compute the loss through the wrapper, ``epoch`` tells the sampler the epoch, ``agree`` tells all ranks
     whether a ``{test}`` holds on one of them; empty where it has no word of its own. ``splits_streams``: it shares
-    IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share.
+    IterableDatasets out as well. ``shards`` is the class of its own batch samplers that give a rank its share. ``wait``
+    has all ranks wait for each other.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Framework:
     agree: str = ""
     splits_streams: bool = True
     shards: str = ""
+    wait: str = "torch.distributed.barrier()"
 
 
 TRAINER = Framework(
@@ -34,6 +36,7 @@ TRAINER = Framework(
     "+        return self.accelerator.prepare(DataLoader(...))\n or leave get_train_dataloader to Trainer",
     model="+trainer = Trainer(model=model, ...)\n+trainer.train()   # wraps the model, and calls it as wrapped",
     unused="TrainingArguments(ddp_find_unused_parameters=True)",
+    wait="args.distributed_state.wait_for_everyone()   # args: TrainingArguments",
     call=" def compute_loss(self, model, inputs, ...):\n"
     "-    outputs = self.model(**inputs)\n+    outputs = model(**inputs)",
 )
@@ -42,6 +45,7 @@ FABRIC = Framework(
     ("lightning.fabric", "lightning_fabric"),
     loader="+loader = fabric.setup_dataloaders(loader)",
     model="+model, optimizer = fabric.setup(model, optimizer)",
+    wait="fabric.barrier()",
     unused="Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
     call="-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)\n"
     "or, for a method besides forward\n+model.mark_forward_method('training_step')",
@@ -55,6 +59,7 @@ LIGHTNING = Framework(
     "or, where train_dataloader has a sampler of its own\n"
     "+sampler = DistributedSampler(dataset)   # in setup(): there are ranks by then",
     model="+trainer = Trainer(strategy='ddp', ...)\n+trainer.fit(model)   # wraps the model",
+    wait="self.trainer.strategy.barrier()",
     unused='Trainer(strategy="ddp_find_unused_parameters_true")',
     agree="+flag = self.trainer.strategy.reduce_boolean_decision(bool({test}), all=False)   # called by all ranks",
     splits_streams=False,
@@ -69,6 +74,7 @@ ACCELERATE = Framework(
     "+hidden = model(inputs)   # what is trained is computed in its forward",
     agree="+flag = accelerator.reduce(torch.tensor(float({test}), device=accelerator.device))   # called by all ranks",
     shards="BatchSamplerShard",
+    wait="accelerator.wait_for_everyone()",
 )
 RAY = Framework(
     "Ray Train",
@@ -86,6 +92,7 @@ IGNITE = Framework(
     loader="-loader = DataLoader(dataset, batch_size=32, shuffle=True)\n"
     "+loader = idist.auto_dataloader(dataset, batch_size=32 * idist.get_world_size(), shuffle=True)",
     model="+model = idist.auto_model(model)",
+    wait="idist.barrier()",
     unused="idist.auto_model(model, find_unused_parameters=True)",
     epoch="+@trainer.on(Events.EPOCH_STARTED)\n+def tell_epoch(engine):\n"
     "+    loader.sampler.set_epoch(engine.state.epoch - 1)\n trainer.run(loader, max_epochs=epochs)",
@@ -99,6 +106,7 @@ DEEPSPEED = Framework(
     "+engine, optimizer, loader, _ = deepspeed.initialize(model=model, config=config, training_data=dataset)",
     model="+engine, optimizer, loader, _ = deepspeed.initialize(model=model, config=config)",
     unused="",
+    epoch=" for epoch in range(epochs):\n+    loader.data_sampler.set_epoch(epoch)\n     for batch in loader:",
     splits_streams=False,
 )
 FRAMEWORKS = (TRAINER, FABRIC, LIGHTNING, ACCELERATE, RAY, IGNITE, DEEPSPEED)

@@ -94,7 +94,7 @@ def load_check(origin: str) -> Check:
     Raises:
         LoadError: the module fails to import, or declares no valid check.
     """
-    return _check(_imported(origin))
+    return _check(_imported(origin), next(each for each in packages() if origin.startswith(f"{each}.")))
 
 
 def find(checks: tuple[Check, ...], name: str) -> Check | None:
@@ -157,33 +157,45 @@ def _imported(name: str) -> ModuleType:
 
 def _walk(package: ModuleType, wanted: Callable[[pkgutil.ModuleInfo], bool] | None = None) -> Iterator[Check]:
     """Yield a check for each module of the package whose name does not begin with an underscore, or each wanted one."""
+    for info in _modules(package):
+        if wanted is None or wanted(info):
+            yield _check(_imported(info.name), package.__name__)
+
+
+def _modules(package: ModuleType) -> Iterator[pkgutil.ModuleInfo]:
+    """Yield the modules of a package and of its folders, but those whose names begin with an underscore."""
     for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        if info.name.rpartition(".")[2].startswith("_") or not (info.ispkg or wanted is None or wanted(info)):
+        if info.name.rpartition(".")[2].startswith("_"):
             continue
-        module = _imported(info.name)
         if info.ispkg:
-            yield from _walk(module, wanted)
+            yield from _modules(_imported(info.name))
         else:
-            yield _check(module)
+            yield info
 
 
-def _check(module: ModuleType) -> Check:
+def _check(module: ModuleType, package: str) -> Check:
     declared = [value for value in vars(module).values() if isinstance(value, Ailment)]
     facets = tuple(value for value in vars(module).values() if isinstance(value, Facet))
     page = inspect.getdoc(module) or ""
-    area, name = module.__name__.split(".")[-2:]
+    name = module.__name__.rpartition(".")[2]
     for problem in _problems(module, declared, facets, page):
         raise LoadError(f"{module.__name__} {problem}")
     return Check(
         code=declared[0].code,
         slug=name.replace("_", "-"),
-        area=area,
+        area=_area(module.__name__, package),
         severity=declared[0].severity,
         title=page.partition("\n")[0].rstrip("."),
         page=page,
         facets=facets,
         origin=module.__name__,
     )
+
+
+def _area(module: str, package: str) -> str:
+    """Return a check's area: the folder below its package of checks, however deep it lies; else the package itself."""
+    folders = module.removeprefix(f"{package}.").split(".")[:-1]
+    return folders[0] if folders else package.rpartition(".")[2]
 
 
 def _problems(module: ModuleType, declared: list[Ailment], facets: tuple[Facet, ...], page: str) -> Iterator[str]:

@@ -149,6 +149,15 @@ LONG = (
 """Files whose tests do so by themselves, or take their time otherwise."""
 
 
+LONGEST = (
+    "test_hosts", "test_selftest", "test_run", "test_explain_broken_cases", "test_model_zoo", "test_watch_errors",
+    "test_cli", "test_watch_interrupt", "test_explain_real", "test_repair_kill", "test_watch_frameworks",
+    "test_repair_frameworks", "test_contributing", "test_watch_alone", "test_watch_neutral", "test_jobs",
+    "test_watch_accelerate", "test_stuck",
+)  # fmt: skip
+"""Files that take half a minute and more, in the order in which they begin: what comes last is to be short."""
+
+
 def is_slow(item: pytest.Item) -> bool:
     """Whether a test starts ranks, or takes its time otherwise."""
     starts = item.get_closest_marker(RANKS) or STARTERS & set(getattr(item, "fixturenames", ()))
@@ -156,7 +165,12 @@ def is_slow(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is fast, and of what is slow the first test of each file; skip what needs more GPUs than there are."""
+    """Begin with the longest files; mark what is fast; skip what needs more GPUs than there are.
+
+    Of what is slow, the first test of each file counts as fast.
+    """
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
     sampled = set()
     there = len(gather().gpus.devices)
     for item in items:

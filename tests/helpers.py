@@ -22,7 +22,8 @@ Command = tuple[str, ...]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Port = Callable[[], str]
 Script = Callable[[str], str]
-ROOT = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 FIXTURES = ROOT / "fixtures"
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 PATIENCE = float(os.environ.get("DDPDOCTOR_TEST_PATIENCE", "100"))
@@ -42,3 +43,12 @@ def answered(log: str | bytes, prepared: Examination = PREPARED) -> Answer:
 def named(log: str) -> dict[str, Named]:
     """Return what all checks together say of a log, by slug; the first cause comes first."""
     return {each.check.slug: each for each in answered(log).named}
+
+
+def wait(rank: int, seq: int, op: str = "ALLREDUCE", given: int = 1024, made: int = 1024) -> str:
+    """Write a rank's time-out as torch 2.4 to 2.13 do."""
+    return (
+        f"[rank{rank}]:[E1012 04:10:20.831 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective "
+        f"operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={given}, NumelOut={made}, Timeout(ms)=600000) "
+        "ran for 600031 milliseconds before timing out.\n"
+    )

@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WATCH = ("tests/test_run.py", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_watch_*.py")))
+FILES = (path for pattern in ("test_watch_*.py", "test_run.py") for path in ROOT.glob(f"tests/*/{pattern}"))
+WATCH = sorted(str(path.relative_to(ROOT)) for path in FILES)
 NUMPY_2 = (2, 3)  # the first torch that is built for numpy 2
 
 

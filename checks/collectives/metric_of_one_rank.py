@@ -56,7 +56,7 @@ from ddpdoctor.check import (
 
 from .._evaluations import Share, evaluation, sharded
 from .._metrics import adds_up, says_rank
-from .._source import evaluations, prepared_loaders, sharded_loaders
+from .._source import SAMPLER, evaluations, is_evaluation, prepared_loaders, sharded_loaders
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
@@ -75,27 +75,71 @@ TOLD_WITH_RANK = r"(?:print|info|log|debug)\([^\n]*\brank\b[^\n]*(?:loss|acc|met
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for sums over an evaluation that is shared out, in a project that reduces nothing."""
     known = {"accelerate"} if script.frameworks == {"accelerate"} else set()
-    if script.frameworks - known:
-        return
-    loaders = [*sharded_loaders(script), *(prepared_loaders(script) if known else ())]
-    if not loaders or project.unknown() - known:
+    if script.frameworks - known or project.unknown() - known:
         return
     somewhere = project.says(REDUCED)
-    for name, sampler in loaders:
+    told = set()
+    for loop, held, sampler in (*_by_names(script, framework=bool(known)), *_by_flow(script, project)):
+        use = _told(script, loop, held) if loop not in told else None
+        if use is not None and not (somewhere and _can_be_reduced(script, loop)):
+            told.add(loop)
+            yield Finding(
+                f"what is summed over {_named(loop.iter)} is of one rank's share, and is told as that of all",
+                (
+                    script.seen(loop, "dist.all_reduce of the sums after the loop"),
+                    sampler,
+                    script.seen(use),
+                ),
+                Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
+                script.place(loop),
+            )
+
+
+def _named(iterated: ast.expr) -> str:
+    while isinstance(iterated, ast.Call) and iterated.args:
+        iterated = iterated.args[0]
+    return ast.unparse(iterated)
+
+
+def _by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str, Evidence]]:
+    """Yield the loops of evaluations whose loaders are found by their names, what they sum, and the sampler."""
+    for name, sampler in (*sharded_loaders(script), *(prepared_loaders(script) if framework else ())):
         for loop, held in evaluations(script, name):
-            use = _told(script, loop, held)
-            if use is not None and not (somewhere and _can_be_reduced(script, loop)):
-                yield Finding(
-                    f"what is summed over {name} is of one rank's share, and is told as that of all",
-                    (
-                        script.seen(loop, "dist.all_reduce of the sums after the loop"),
-                        script.seen(sampler),
-                        script.seen(use),
-                    ),
-                    Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
-                    script.place(loop),
-                )
-                break
+            yield loop, held, script.seen(sampler)
+
+
+def _by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evidence]]:
+    """Yield those of this file that a sampler of the project comes to, through functions, attributes and files."""
+    if script.frameworks or not re.search("no_grad|inference_mode", script.text):
+        return
+    for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
+        for call in tree.of(ast.Call):
+            if script.names_in(tree, call.func) != SAMPLER:
+                continue
+            for there, loop in script.passes(tree, call):
+                is_own = there is script.tree and not script.learns(loop)
+                if not is_own or not (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
+                    continue
+                for held in _sums(script, loop):
+                    yield loop, held, Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
+
+
+def _sums(script: Script, loop: ast.For) -> Iterator[str]:
+    """Yield what a loop adds up: numbers, and lists of the file that it appends to."""
+    for node in script.inside(*loop.body):
+        match node:
+            case ast.AugAssign(target=ast.Name(id=held), op=ast.Add()):
+                yield held
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=held) as kept, attr="append" | "extend")):
+                if isinstance(script.value(kept), ast.List):
+                    yield held
+
+
+def _has_no_gradients(script: Script, loop: ast.For) -> bool:
+    """Whether a loop computes within ``with torch.no_grad():``."""
+    inner = [each for each in script.inside(*loop.body) if isinstance(each, ast.With)]
+    words = [ast.unparse(item.context_expr) for each in inner for item in each.items]
+    return any("no_grad" in each or "inference_mode" in each for each in words)
 
 
 def _can_be_reduced(script: Script, loop: ast.For) -> bool:
@@ -143,6 +187,8 @@ ADDED = (
     "+totals = torch.tensor([correct, count], dtype=torch.float64, device=device)\n"
     "+torch.distributed.all_reduce(totals)\n+accuracy = (totals[0] / totals[1]).item()"
 )
+BEST = re.compile(r"\bbest_|_best\b|\bbest\b|\b(?:min|max|lowest|highest)_", re.IGNORECASE)
+"""Names of what a sum is compared with to choose a model by it."""
 TELLS = {"print", "info", "log", "write", "append", "add_scalar", "debug"}
 
 
@@ -157,6 +203,8 @@ def _told(script: Script, loop: ast.For, held: str) -> ast.AST | None:
         if isinstance(node, (ast.Assign, ast.AugAssign)) and names & read:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {each.id for each in targets if isinstance(each, ast.Name)}
+        if isinstance(node, ast.Compare) and names & read and BEST.search(ast.unparse(node)):
+            return node
         if isinstance(node, ast.Return) and names & read:
             return None if re.search(TOLD_WITH_RANK, script.text, re.IGNORECASE) else node
         if isinstance(node, ast.Call) and names & read and ast.unparse(node.func).rpartition(".")[2] in TELLS:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Died, Evidence, Outcome, Raised, Stuck
+from ddpdoctor.check import LIGHTNING, Died, Evidence, Fix, Outcome, Raised, Stuck
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Training
 
 SHOWN = 8
+PLAIN = "+model = DDP(model)"
 
 
 def listed(names: Sequence[object], shown: int = SHOWN) -> str:
@@ -18,6 +23,24 @@ def listed(names: Sequence[object], shown: int = SHOWN) -> str:
 def counted(number: int, noun: str) -> str:
     """Return ``1 parameter`` or ``3 parameters``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def before_wrapping(training: Training, line: str) -> str:
+    """Return how a line comes to stand before the model is wrapped, as a diff, in the words of the framework."""
+    framework = training.framework
+    wraps = framework.model if framework is not None and framework.model else PLAIN
+    return "\n".join([*(f"-{each[1:]}" for each in wraps.splitlines()), f" {line}", wraps])
+
+
+def frozen_later(training: Training) -> Fix | None:
+    """Return how Lightning is told to train later what is frozen at first; None where another wraps the model."""
+    if training.framework is not LIGHTNING:
+        return None
+    return Fix(
+        "freeze when DDP has wrapped the model: what was frozen before is never averaged",
+        diff=" def __init__(self):\n-    self.backbone.requires_grad_(False)\n+def on_train_start(self):\n"
+        '+    self.backbone.requires_grad_(False)\n+trainer = Trainer(strategy="ddp_find_unused_parameters_true", ...)',
+    )
 
 
 def ends(outcomes: tuple[Outcome, ...], expected: str) -> tuple[Evidence, ...]:

@@ -1,4 +1,4 @@
-"""The system call that the main thread of a process is inside of, and what its arguments point at.
+"""The system call that a thread of a process is inside of, and what its arguments point at.
 
 Source: proc(5), "/proc/pid/syscall"; Linux's tables of system calls of x86-64 and arm64. It takes the rights of a
 debugger.
@@ -29,13 +29,15 @@ CALLS = {
 MOST = 16  # descriptors of a poll that are looked at
 
 
-def under_way(pid: int) -> tuple[str, int, int] | None:
+def under_way(pid: int, thread: int = 0) -> tuple[str, int, int] | None:
     """Return what the call does, one of the words of ``CALLS``, and its first two arguments; None where it runs.
+
+    It is that of the process's main thread, unless another ``thread`` of it is named by its number.
 
     Raises:
         OSError: the process is gone, or its memory is not ours to read.
     """
-    words = Path(f"/proc/{pid}/syscall").read_text().split()
+    words = Path(f"/proc/{pid}/task/{thread or pid}/syscall").read_text().split()
     if words[0] in {"running", "-1"}:
         return None
     name = CALLS.get(platform.machine(), {}).get(int(words[0]))

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,25 @@ def stamp(codes: Iterable[str], modules: Iterable[str]) -> str:
     """Return what decides about findings besides the files: these checks, their code, and Python's version."""
     folder = Path(__file__).parent.parent
     files = [each for room in ROOMS for each in (folder / room).rglob("*.py")]
-    checks = [Path(file) for each in modules if (file := getattr(sys.modules.get(each), "__file__", None))]
-    shared = {
-        folder for each in checks for folder in each.parents[:2]
-    }  # what checks of an area, or all, have in common
-    files += [*checks, *(each for folder in shared for each in folder.glob("_*.py"))]
+    modules = [*modules]
+    files += [file for each in modules for file in _file(each)]
+    # What the checks of a room, an area, or all, have in common.
+    shared = {file.parent for each in modules for package in _packages(each) for file in _file(package)}
+    files += [each for folder in shared for each in folder.glob("_*.py")]
     seen = [(str(each), each.stat().st_mtime_ns, each.stat().st_size) for each in sorted({*files})]
     return digest(repr((sys.version_info, sorted(codes), seen)).encode())
+
+
+def _packages(module: str) -> Iterator[str]:
+    """Yield the names of the packages that a module is in, the nearest first."""
+    while module := module.rpartition(".")[0]:
+        yield module
+
+
+def _file(module: str) -> Iterator[Path]:
+    """Yield the file of a loaded module, where it has one."""
+    if file := getattr(sys.modules.get(module), "__file__", None):
+        yield Path(file)
 
 
 @dataclass

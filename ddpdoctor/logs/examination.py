@@ -33,7 +33,7 @@ class Examination:
 
     def anew(self) -> Examination:
         """Return one that has seen nothing yet, for other logs: preparing the search is what takes the time."""
-        return Examination(self.patterns, RecordBuffer(self.buffer.finder))
+        return Examination(self.patterns, RecordBuffer(self.buffer.finder.anew()))
 
     def begin(self, origin: Origin) -> Reader:
         """Begin a source that is fed piece by piece."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HANG_AFTER = 2.0  # for broken cases; a healthy script that a busy machine holds up for so long is not blamed
 NEVER = 100.0
 DEADLINE = 20.0  # seconds of a script
+TRIES = 3  # of a healthy script that torch's own deadlock holds
 NOT_SHOWN = "not shown: "
 """Begins the message of a broken script's exception where the fault does not come about, and says why."""
 
@@ -29,7 +30,7 @@ def try_watch(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> SelfTestRe
     """Watch both scripts with all checks there are."""
     try:
         found = watched(fixture(check, "broken.py"), checks, jobs, until=check)
-        outcomes, healthy = ended_and_found(fixture(check, "healthy.py"), checks, jobs)
+        outcomes, healthy = _of_healthy_script(check, checks, jobs)
     except NotRun as exc:
         absent = _result(check, Status.NOT_RUN, [], str(exc))
         return SelfTestResult(check, absent, absent, "watch")
@@ -47,6 +48,23 @@ def of_healthy(check: Check, outcomes: tuple[Outcome, ...], found: list[Found]) 
             return _result(check, Status.CRASHED, found, f"rank {each.rank} did not come to its end: {_how(each)}")
     others = ", ".join(each.check.slug for each in found)
     return _result(check, Status.FAILED if found else Status.PASSED, found, others)
+
+
+def _of_healthy_script(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> tuple[tuple[Outcome, ...], list[Found]]:
+    for _ in range(TRIES):
+        outcomes, found = ended_and_found(fixture(check, "healthy.py"), checks, jobs)
+        if not any(_is_held_by_torch(each) for each in outcomes):
+            return outcomes, found
+    raise NotRun("torch hung in destroy_process_group each time, as it does without the watch: DDP742")
+
+
+def _is_held_by_torch(outcome: Outcome) -> bool:
+    """Whether a rank hangs where torch gives up its group.
+
+    With torch 2.2 and gloo one script of ten did without the watch too: the main thread keeps the GIL and waits for
+    gloo's thread, which waits for the GIL to free the last collective's tensor.
+    """
+    return isinstance(outcome, Stuck) and any(each.function == "destroy_process_group" for each in outcome.stack)
 
 
 def _how(outcome: Outcome) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
+from ddpdoctor.source.reach.bound import definition as named
 from ddpdoctor.source.reach.sites import SPAWN
 from ddpdoctor.source.tree import Tree
 
@@ -70,7 +71,7 @@ def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tupl
     """
     found = []
     for other in sorted(_importers(project, path, function.name)):
-        if not JOINS.search(project.text(other)):
+        if not trains(project, other):
             continue
         tree = tree_of(project, other)
         for call in tree.of(ast.Call) if tree is not None else ():
@@ -78,6 +79,39 @@ def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tupl
             if tree is not None and name.endswith(function.name) and (there := definition(project, other, name)):
                 found += [(tree, call)] if there[1] is function else []
     return found
+
+
+def trains(project: Project, path: str) -> bool:
+    """Whether a file trains in several ranks: it says so itself, or calls a helper of the project that joins them."""
+    if path not in project.trains:
+        joins = JOINS.search(project.text(path)) is not None
+        project.trains[path] = joins or (project.says(path, "init_process_group") and _joins_by_helper(project, path))
+    return project.trains[path]
+
+
+def _joins_by_helper(project: Project, path: str) -> bool:
+    tree = tree_of(project, path)
+    named = {name for call in tree.of(ast.Call) if (name := resolve(tree, call.func))} if tree is not None else set()
+    for name in sorted(each for each in named if "." in each and not each.startswith("torch.")):
+        found = definition(project, path, name)
+        if found is not None and isinstance(found[1], ast.FunctionDef) and _makes_group(*found, LEVELS):
+            return True
+    return False
+
+
+LEVELS = 2  # helpers that call each other before the group is made
+
+
+def _makes_group(tree: Tree, function: ast.AST, levels: int) -> bool:
+    """Whether a function makes the process group, itself or through others of the project."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            if resolve(tree, node.func) == "torch.distributed.init_process_group":
+                return True
+            there = named(tree, node.func) if levels else None
+            if there is not None and there[1] is not function and _makes_group(*there, levels - 1):
+                return True
+    return False
 
 
 def _called(tree: Tree, call: ast.Call) -> ast.expr:

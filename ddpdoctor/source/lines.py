@@ -47,6 +47,17 @@ def calls_at(file: str, line: int) -> list[ast.Call]:
     return [call for call in calls if call.lineno <= line <= (call.end_lineno or 0)]
 
 
+def loop_at(file: str, line: int) -> str:
+    """Return the name of what the ``for`` on a line goes through (``loader``); empty where it is no mere name."""
+    for node in tree_of(file).of(ast.For):
+        if node.lineno == line:
+            inner = node.iter
+            if isinstance(inner, ast.Call) and ast.unparse(inner.func) in {"enumerate", "tqdm", "iter"} and inner.args:
+                inner = inner.args[0]
+            return ast.unparse(inner) if isinstance(inner, (ast.Name, ast.Attribute)) else ""
+    return ""
+
+
 def withs_around(file: str, line: int) -> list[ast.With]:
     """Return the ``with`` statements whose blocks a line stands in, outermost first."""
     return [node for node in tree_of(file).of(ast.With) if node.body[0].lineno <= line <= (node.end_lineno or 0)]

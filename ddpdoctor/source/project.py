@@ -20,6 +20,8 @@ COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 MOST_FILES = 400  # that one script reaches
 MOST_BYTES = 1_000_000
 UP = 4  # folders above a file that its imports can start from
+ROOTS = frozenset({".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg"})
+"""What the uppermost folder of a project has."""
 KNOWN = frozenset(
     "torch torchvision torchaudio torchtext numpy scipy PIL cv2 tqdm yaml pandas matplotlib sklearn skimage"
     " tensorboardX tensorboard wandb mlflow einops timm termcolor tabulate requests h5py lmdb nltk sentencepiece"
@@ -60,6 +62,7 @@ class Project:
     known: dict[str, list[tuple[str, list[str]]]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     trees: dict[str, Tree | None] = field(default_factory=dict)
+    trains: dict[str, bool] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _folders: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -175,10 +178,17 @@ class Project:
                 if each not in found:
                     found.add(each)
                     waiting += sorted(self.imports(each)[0])
-            for other in self.importers.get(path, ()):
+            for other in self._users(path):
                 found |= {other, *self.imports(other)[0]}
             self._reach[path] = frozenset(found)
         return self._reach[path]
+
+    def _users(self, path: str) -> set[str]:
+        """Return the files that import a file, also by way of the packages that pass its names on."""
+        found = set(self.importers.get(path, ()))
+        for package in [each for each in found if each.endswith("__init__.py")]:
+            found |= self.importers.get(package, set())
+        return found
 
     def unknown(self, path: str) -> set[str]:
         """Return the names, in reach of a file, of what is imported and not known here."""
@@ -210,12 +220,31 @@ class Project:
 
     def beside(self, path: str, name: str) -> str | None:
         """Return the text of a file that a script names: from the script's folder, or one that is a few above it."""
-        folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
-        for up in range(UP):
-            place = os.path.normpath("/".join([folder, *[".."] * up, name]))
+        for folder in self._own_folders(path):
+            place = os.path.normpath(f"{folder}/{name}")
             if os.path.isfile(place):  # noqa: PTH113 - as above
                 return self.text(place)
         return None
+
+    def _own_folders(self, path: str) -> list[str]:
+        """Return the folder of a file, and those above it up to the root of its project, or of what the user named.
+
+        What is above those is about other things.
+        """
+        first = os.path.dirname(path) or "."  # noqa: PTH120 - as above
+        folders = [os.path.normpath("/".join([first, *[".."] * up])) for up in range(UP)]
+        roots = [each for each in folders if ROOTS & self._listed(each)]
+        roots += [each for each in folders if each in {".", self._named}]
+        return folders[: folders.index(roots[0]) + 1] if roots else folders[:1]
+
+    @cached_property
+    def _named(self) -> str:
+        """The folder that holds all files that the user named."""
+        folders = [os.path.dirname(each) or "." for each in self.others]  # noqa: PTH120 - as above
+        try:
+            return os.path.normpath(os.path.commonpath(folders))
+        except ValueError:  # none, or on several drives
+            return ""
 
 
 def without_comments(text: str) -> str:

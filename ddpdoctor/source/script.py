@@ -14,6 +14,7 @@ from ddpdoctor.source import names, wrapped
 from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.epochs import counts_epochs, epochs_around, learns
 from ddpdoctor.source.flow import flow
+from ddpdoctor.source.names import LONGEST
 from ddpdoctor.source.project import TRAINER
 from ddpdoctor.source.reach import bound, calls, guards, personal, rank_facts, who
 from ddpdoctor.source.reach.sites import argument, call_sites, some_sites
@@ -242,8 +243,19 @@ class Script:
         return isinstance(node, ast.Name) and bound.is_parsed(self.tree, node)
 
     def made_by(self, node: ast.expr, *paths: str) -> ast.Call | None:
-        """Return the call that made what an expression holds, on every way, if it is of one of these full names."""
-        held = self.held(node) if isinstance(node, (ast.Name, ast.Attribute)) else node
+        """Return the call that made what an expression holds, on every way, if it is of one of these full names.
+
+        What ``model.to(device)`` and its like return is the model.
+        """
+        held: ast.expr | None = node
+        for _ in range(LONGEST):
+            match held:
+                case ast.Name() | ast.Attribute():
+                    held = self.held(held)
+                case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in wrapped.SAME_OBJECT:
+                    held = inner
+                case _:
+                    break
         is_one = isinstance(held, ast.Call) and self.resolve(held.func) in paths
         return held if is_one and isinstance(held, ast.Call) else None
 
@@ -269,6 +281,11 @@ class Script:
             if each is not None:
                 return each[1] if each[0] is self.tree else None, found.escapes
         return None
+
+    @staticmethod
+    def passes(tree: Tree, call: ast.Call) -> list[tuple[Tree, ast.For]]:
+        """Return the loops of the project that go through what a call of one of its files makes, each with its tree."""
+        return flow(tree, call).loops
 
     def epoch_loops(self) -> list[ast.For]:
         """Return the loops of the file that count epochs, more than one."""

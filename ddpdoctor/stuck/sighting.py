@@ -152,7 +152,10 @@ def _sighted(data: Any) -> Sighted:
         stack=tuple(map(_site, found["stack"])),
         counters=tuple((str(name), int(value)) for name, value in found["counters"]),
         workers=tuple(
-            Worker(int(each["pid"]), _site(each["site"]), _awaited(each.get("awaited"))) for each in found["workers"]
+            Worker(
+                int(each["pid"]), _site(each["site"]), _awaited(each.get("awaited")), str(each.get("operation", ""))
+            )
+            for each in found["workers"]
         ),
         threads=tuple((str(name), _site(each)) for name, each in found.get("threads", ())),
         awaited=_awaited(found.get("awaited")),

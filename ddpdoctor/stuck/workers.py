@@ -11,6 +11,7 @@ import psutil
 from ddpdoctor.host.awaited import awaited
 from ddpdoctor.stuck.spy import stacks
 from ddpdoctor.watch.events import Site, Worker
+from ddpdoctor.watch.monitor.operation import operation_of
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -30,8 +31,16 @@ def workers(pid: int) -> tuple[Worker, ...]:
     for each, stack in stacks(below).read.items() if below else ():
         site = _site(stack)
         if site is not None:
-            found.append(Worker(each, site, awaited(each, stack.frames)))
+            operation = operation_of(stack.frames) if _is_copy(each, pid) else ""
+            found.append(Worker(each, site, awaited(each, stack.frames), operation))
     return tuple(found)
+
+
+def _is_copy(pid: int, of: int) -> bool:
+    """Whether a process was forked from another one: what is spawned has a command of its own."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).cmdline() == psutil.Process(of).cmdline()
+    return False
 
 
 def _site(stack: Stack) -> Site | None:

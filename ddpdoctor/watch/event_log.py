@@ -22,6 +22,8 @@ from ddpdoctor.watch.stale_sessions import lock
 from ddpdoctor.watch.wire import packed, unpacked
 
 ASK, STACK, FLIGHT, DUMP, CRASH = ".ask", ".stack", ".flight", ".dump", ".crash"
+ANSWERER = "ddpdoctor"
+"""The name of the thread that answers, as the kernel knows it too."""
 RING = 64  # communications that are kept
 SLOT = struct.Struct("<QQQd")  # number in the process and in the group, both from 1, description, time
 COUNTERS = 16

@@ -18,8 +18,8 @@ Concluded = TypeVar("Concluded")
 class Training:
     """All events so far; a check reads, the monitor adds.
 
-    ``rivals`` are processes that joined, at the same place, as a rank that another process is: each for itself is taken
-    for a training of its own.
+    ``rivals`` are processes that joined, at the same place, as a rank that another process is, or at another place as
+    a rank that is missing here: each for itself is taken for a training of its own.
     """
 
     _events: dict[type[Event], list[Event]] = field(default_factory=lambda: defaultdict(list))

@@ -100,12 +100,19 @@ class Trainings:
         self._enter(pid, rank, found)
 
     def _rivals(self, event: Joining) -> None:
-        """Record with both trainings that a process joins, at the same place, as a rank that another process has."""
+        """Record with both trainings that a process joins, at the same place, as a rank that another process has.
+
+        And that it joins elsewhere, from the same line, as a rank that is missing where others still wait.
+        """
         own = self._of[event.pid]
         for each in self._parties:
             if each is not own and each.meeting == own.meeting and event.address and event.rank in each.ranks.values():
                 each.training.rivals.append(event)
                 own.training.rivals.extend(told for told in each.training.of(Joining) if told.rank == event.rank)
+            elif each is not own and event.rank not in each.ranks.values():
+                others = [told for told in each.training.of(Joining) if _could_meet(told, event, each.training)]
+                own.training.rivals.extend(others)
+                each.training.rivals.extend([event] if others else ())
 
     def _is_where_it_was_launched(self, party: Party, pid: int, rank: int, world_size: int) -> bool:
         """Whether a process joins as the rank that its launcher made it, wherever it thinks that the others are."""
@@ -122,3 +129,9 @@ class Trainings:
     def _enter(self, pid: int, rank: int, party: Party) -> None:
         party.ranks[pid] = rank
         self._of[pid] = party
+
+
+def _could_meet(told: Joining, event: Joining, training: Training) -> bool:
+    """Whether a process that still joins was to meet the one of the event, by the line and the number of ranks."""
+    alike = (told.site, told.world_size) == (event.site, event.world_size) and told.site is not None
+    return alike and told.address != event.address and not training.of(Joined, pid=told.pid)

@@ -11,6 +11,8 @@ from ddpdoctor.watch.events import (
     Event,
     Exchange,
     Factor,
+    Number,
+    Product,
     SampledLine,
     Sampler,
     ShardedGradient,
@@ -29,6 +31,8 @@ PARTS = {
     "factors": Factor,
     "statistics": Statistic,
     "parts": ShardedGradient,
+    "products": Product,
+    "numbers": Number,
 }
 """By the name of an event's field what its tuple is made of."""
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}

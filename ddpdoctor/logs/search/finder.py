@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.logs.search.literals import literals
@@ -49,6 +49,10 @@ class Finder:
     order: Mapping[Pattern, int]
     shapes: Shapes | None
     """Finds the lines worth a look; None where every line has to be looked at."""
+
+    def anew(self) -> Finder:
+        """Return one that has read nothing yet."""
+        return self if self.shapes is None else replace(self, shapes=self.shapes.anew())
 
     def offsets(self, block: bytes) -> Iterator[int]:
         """Yield where in a block lines begin that a pattern, or the reader, looks for, in ascending order."""

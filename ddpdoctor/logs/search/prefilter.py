@@ -7,6 +7,7 @@ its digits, in the line's shape.)
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from itertools import accumulate
@@ -30,10 +31,19 @@ class Shapes:
         self._beside = LiteralIndex(_without_digits(context))
         exact = [each for each in (*literals, *context) if len(each.translate(None, DIGITS)) < SHORTEST]
         self._exact = LiteralIndex(exact) if exact else None
+        self._begin()
+
+    def _begin(self) -> None:
         self._dull: set[bytes] = set()
         self._telling: dict[bytes, int] = {}
         self._around: dict[bytes, int] = {}
         self._samples: dict[bytes, bytes] = {}
+
+    def anew(self) -> Shapes:
+        """Return one that searches for the same and has seen nothing: what it counts belongs to one log."""
+        fresh = copy.copy(self)
+        fresh._begin()  # noqa: SLF001 - of this class
+        return fresh
 
     def offsets(self, block: bytes) -> Iterator[int]:
         """Yield where the lines begin that hold a literal, in ascending order; some of those that do not, too."""

@@ -8,9 +8,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.guards import guards
+from ddpdoctor.source.reach.bound import values
+from ddpdoctor.source.reach.guards import Guard, guards
 from ddpdoctor.source.reach.personal import is_rankish
 from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, process_of, some_sites
+from ddpdoctor.source.reach.who import is_alone
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     False wherever that cannot be seen: in methods that others call, in functions that nobody here calls, in handlers
     of exceptions.
     """
-    if any(guard.is_rankish(tree) for guard in guards(tree, node)):
+    if any(_lets_some(tree, guard) for guard in guards(tree, node)):
         return False
     for parent in tree.above(node):
         if isinstance(parent, (ast.ExceptHandler, ast.Match)):
@@ -41,6 +43,15 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     return is_called or _is_called_abroad(tree, function, seen)
 
 
+def _lets_some(tree: Tree, guard: Guard) -> bool:
+    """Whether a test can keep ranks away, is about one process alone, or asks for what some ranks alone are given."""
+    if guard.is_rankish(tree) or is_alone(tree, guard.test, holds=guard.holds):
+        return True
+    names = [each for each in ast.walk(guard.test) if isinstance(each, ast.Name)]
+    given = [binding.node for name in names for binding in values(tree, name) if binding.value is not None]
+    return any(above.is_rankish(tree) for each in given for above in guards(tree, each))
+
+
 def _is_of_torch(tree: Tree, context: ast.expr) -> bool:
     """Whether a context is one of torch's own (``torch.cuda.device(rank)``), which every rank goes into."""
     return isinstance(context, ast.Call) and (resolve(tree, context.func) or "").startswith(("torch.", "contextlib."))
@@ -49,7 +60,9 @@ def _is_of_torch(tree: Tree, context: ast.expr) -> bool:
 def ranks_of_others_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether every rank of a training in another file of the project comes to a node, through calls of this file."""
     function = tree.function(node)
-    if function is None or function in seen or any(guard.is_rankish(tree) for guard in guards(tree, node)):
+    if function is None or function in seen:
+        return False
+    if any(_lets_some(tree, guard) for guard in guards(tree, node)):
         return False
     seen |= {function}
     if _is_called_abroad(tree, function, seen):

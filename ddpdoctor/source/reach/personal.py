@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 RANKISH = re.compile(
     r"rank|main|master|primary|chief|leader|is_first|gpu|local|proc_?id|process_(?:id|index|zero)|node|host|device|worker"
-    r"|zero|coordinator|save|logger|writer|verbose|head|is_root|root_only|should|tpu|xla|^pid$|enabled|^do_",
+    r"|zero|coordinator|save|logger|writer|verbose|head|is_root|root_only|should|(?<!ou)tpu|xla|^pid$|^nr$|enabled|^do_",
     re.IGNORECASE,
 )
 """Words in whose presence a test is taken to depend on the rank, where that cannot be shown."""
 OF_PLACES = re.compile(
-    r"rank|main|master|primary|leader|gpu|local|proc_?id|process_(?:id|index)|node|host|device|worker|tpu|xla|^pid$",
+    r"rank|main|master|primary|leader|gpu|local|proc_?id|process_(?:id|index)|node|host|device|worker|(?<!ou)tpu|xla"
+    r"|^pid$",
     re.IGNORECASE,
 )
 """Those of them that a path has which is another on each rank."""
@@ -32,7 +33,7 @@ HOW_OFTEN = re.compile(
 )
 """What looks like such a word, and says how often something is saved, or where."""
 COUNTS = re.compile(
-    r"^(?:num|n|nr|number_of)_?(?:gpus?|nodes?|devices|workers?|procs|processes|hosts?)$|^n?gpus_per_node$|^nprocs?$",
+    r"^(?:num|n|nr|number_of)_?(?:gpus?|nodes?|devices|workers?|procs|processes|hosts?)$|^n?gpus_per_node$|^nprocs?$|^n?nodes$",
     re.IGNORECASE,
 )
 """Names of how many there are, which all ranks are told alike."""
@@ -56,13 +57,18 @@ def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str
         text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "__main__":
             text = node.value
-        if words.search(HOW_OFTEN.sub("", text)):
+        is_named = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node) is not None)
+        found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
+        if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text):
             return True
-        if depth and (isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and dotted(node))):
-            found = values(tree, node)
-            if any(each.value is not None and is_rankish(tree, each.value, depth - 1, words) for each in found):
-                return True
+        if depth and any(each.value is not None and is_rankish(tree, each.value, depth - 1, words) for each in found):
+            return True
     return False
+
+
+def _is_switch(found: list[Binding], text: str) -> bool:
+    """Whether a name without a word of places is given a literal, once: it is the same on all ranks."""
+    return len(found) == 1 and isinstance(found[0].value, ast.Constant) and not OF_PLACES.search(text)
 
 
 def _is_shared(tree: Tree, node: ast.AST) -> bool:
@@ -76,13 +82,16 @@ def _is_shared(tree: Tree, node: ast.AST) -> bool:
         node.id if isinstance(node, ast.Name) else node.attr
     ):
         return True
-    if not isinstance(node, ast.Attribute) or re.search("rank|gpu|node|device", node.attr):
+    if not isinstance(node, ast.Attribute) or re.search(r"rank|gpu|node|device|^nr$", node.attr):
         return False
     return isinstance(node.value, ast.Name) and not values(tree, node) and is_parsed(tree, node.value)
 
 
-def is_personal(tree: Tree, node: ast.expr, depth: int = 6) -> bool:
-    """Whether an expression is made of what each process has for itself, or of something that cannot be followed."""
+def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    """Whether an expression is made of what each process has for itself, or of something that cannot be followed.
+
+    ``seen`` are the statements that led here: a variable that is made of itself is what else it is made of.
+    """
     for each in ast.walk(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
         if PERSONAL.search(text):
@@ -90,7 +99,7 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6) -> bool:
         is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
         if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each):
             continue
-        if any(_is_personal(tree, binding, depth) for binding in values(tree, each)):
+        if any(_is_personal(tree, binding, depth, seen) for binding in values(tree, each)):
             return True
     return False
 
@@ -116,14 +125,17 @@ def _counts(tree: Tree, iterated: ast.expr) -> bool:
     return isinstance(iterated, ast.Call) and resolve(tree, iterated.func) in {"range", "tqdm.trange"}
 
 
-def _is_personal(tree: Tree, binding: Binding, depth: int) -> bool:
-    if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)):
+def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.AST]) -> bool:
+    if binding.path or isinstance(binding.node, (*FUNCTIONS, ast.ClassDef)) or binding.node in seen:
         return False
+    if not isinstance(binding.node, ast.arg):
+        seen |= {binding.node}
     if isinstance(binding.node, ast.For) and _counts(tree, binding.node.iter):
-        return is_personal(tree, binding.node.iter, depth - 1) if depth else True
-    given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
+        return is_personal(tree, binding.node.iter, depth - 1, seen) if depth else True
+    added = binding.node.value if isinstance(binding.node, ast.AugAssign) else binding.value
+    given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [added]
     if given is None and isinstance(binding.node, ast.arg):
         return depth == 0 or not _is_shared_abroad(tree, binding.node, depth)
     if depth == 0 or given is None:
         return True
-    return any(each is None or is_personal(tree, each, depth - 1) for each in given)
+    return any(each is None or is_personal(tree, each, depth - 1, seen) for each in given)

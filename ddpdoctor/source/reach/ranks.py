@@ -16,7 +16,7 @@ from ddpdoctor.source.reach.who import DECORATORS, ONE_RANK, OTHER_RANKS
 from ddpdoctor.source.syntax import parsed
 from ddpdoctor.source.tree import FUNCTIONS, Tree
 
-RANK_WORDS = ("rank", "is_main", "is_master", "main_process")
+RANK_WORDS = ("rank", "is_main", "is_master", "main_process", "process_index", "process_zero", "global_zero")
 
 
 class RankBlock(NamedTuple):

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import dotted
+from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.bound import answers, definition, function_named, values
 from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number
 from ddpdoctor.source.reach.sites import passed
@@ -97,6 +98,33 @@ def _is_alone(test: ast.expr) -> bool:
         return False
     named = test.operand.func if isinstance(test.operand, ast.Call) else test.operand
     return bool(ALONE.search((dotted(named) or "").rpartition(".")[2]))
+
+
+SEVERAL = re.compile(r"dist|ddp|initialized|parallel|multi_?(?:gpu|proc)|launcher|world_?size|n_?gpus", re.IGNORECASE)
+"""Words of a test that asks whether there are several processes."""
+
+
+def is_alone(tree: Tree, test: ast.expr, *, holds: bool) -> bool:
+    """Whether a test that holds, or does not, says that there is one process alone: no rank of several comes by."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return is_alone(tree, operand, holds=not holds)
+        case ast.BoolOp(op=operator, values=parts):
+            return isinstance(operator, ast.And) == holds and any(is_alone(tree, each, holds=holds) for each in parts)
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
+            return (resolve(tree, kind) or "").rpartition(".")[2] == ("DataParallel" if holds else WRAPPER)
+        case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=1)]):
+            return isinstance(operator, ast.Eq if holds else (ast.Gt, ast.NotEq)) and _is_several(left)
+        case ast.Name() | ast.Attribute() | ast.Call(args=[], keywords=[]):
+            return not holds and _is_several(test.func if isinstance(test, ast.Call) else test)
+    return False
+
+
+WRAPPER = "DistributedDataParallel"
+
+
+def _is_several(named: ast.expr) -> bool:
+    return SEVERAL.search((dotted(named) or "").rpartition(".")[2]) is not None
 
 
 def _is_first(tree: Tree, test: ast.expr) -> bool:

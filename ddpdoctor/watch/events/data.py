@@ -39,7 +39,8 @@ class DataSeen(Event):
     are the first indices, or entries, ``name`` is the attribute; ``least`` some of them as numbers, chosen by their
     hash: the same ones of equal lists. ``seeded_by`` is a worker_init_fn that seeds by the worker's number alone: its
     name, file and line, and the numbers that it holds. ``reader`` is the user's method that gives samples.
-    ``generators`` names random generators that it draws from and that the loader's workers have copies of.
+    ``generators`` names random generators that it draws from and that the loader's workers have copies of. ``kind`` is
+    the package of the data set's class.
     """
 
     loader: int
@@ -53,6 +54,7 @@ class DataSeen(Event):
     reader: Site | None
     generators: tuple[str, ...]
     least: tuple[int, ...] = ()
+    kind: str = ""
     seeded_by: tuple[str, str, int, str] | None = None
 
 
@@ -173,3 +175,14 @@ class Drew(Event):
     rows: int
     state: str
     drawn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsGiven(Event):
+    """A checksum of each row that a wrapped model was given in training, without a loader, up to a step's ``number``.
+
+    ``site`` is the line of the first forward.
+    """
+
+    number: int
+    rows: tuple[float, ...]

@@ -29,13 +29,16 @@ class Loaded(Event):
 class FileWritten(Event):
     """torch.save has written a path: from ``began`` to ``time``, after so many optimizer steps of this process.
 
-    ``shards`` counts the tensors in it of which this rank has a part alone.
+    ``shards`` counts the tensors in it of which this rank has a part alone, ``emptied`` those that DeepSpeed's ZeRO 3
+    has left empty, where the script itself saves them; ``tensors`` all of them then.
     """
 
     path: str
     began: float
     steps: int
     shards: int = 0
+    emptied: int = 0
+    tensors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

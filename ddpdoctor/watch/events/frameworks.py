@@ -108,3 +108,62 @@ class StopAsked(Event):
     flag: str
     forwards: int
     steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSteppedSeldom(Event):
+    """DeepSpeed's engine, which counts ``every`` calls of step() as one, was called once for as many ``backwards``.
+
+    ``steps`` are the calls, ``updates`` the changes of the model that they led to.
+    """
+
+    every: int
+    backwards: int
+    steps: int
+    updates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineNotStepped(Event):
+    """DeepSpeed's engine made ``backwards`` and no step; its ``optimizer``, a kind, was stepped at ``site``."""
+
+    optimizer: str
+    backwards: int
+    stage: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSteppedTwice(Event):
+    """A schedule that DeepSpeed's engine steps in step(), at ``site``, had moved on by itself ``times`` in a row."""
+
+    kind: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineClipped(Event):
+    """The script clipped ``parameters`` of DeepSpeed's engine, none of which has a gradient under ZeRO ``stage``."""
+
+    parameters: int
+    stage: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossDivided(Event):
+    """A loss that ``framework`` divides by ``steps`` of accumulation had been divided by as many before."""
+
+    framework: str
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavesInto(Event):
+    """A framework is about to save, for the time ``number``, into a ``folder``, under a ``tag``.
+
+    Of the transformers Trainer it is the folder in which all ranks look for the best checkpoint at the end.
+    """
+
+    framework: str
+    number: int
+    folder: str
+    tag: str = ""

@@ -29,11 +29,15 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A process that a rank has started, such as a data loader's, that stands still at a line, and what it awaits."""
+    """A process that a rank has started, such as a data loader's, that stands still at a line, and what it awaits.
+
+    ``operation`` is the communication that it is in, where it is a copy of the rank, made by a fork.
+    """
 
     pid: int
     site: Site
     awaited: Awaited | None = None
+    operation: str = ""
 
 
 class Doing(enum.Enum):
@@ -128,6 +132,28 @@ class Stalled(Event):
         return tuple(position for position in self.ranks if position.doing in doings)
 
 
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a rank was at one moment: the user's line, the communication it was in, if any, a library's function."""
+
+    rank: int
+    pid: int
+    site: Site | None
+    operation: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut(Event):
+    """Made by the monitor: the wait of a rank, whose process this is, has run out; where the others were then.
+
+    ``groups`` are the process groups of its last communications that Python has begun.
+    """
+
+    ranks: tuple[Whereabouts, ...]
+    groups: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherWaits(Event):
     """Made by the monitor: a torchrun of so many nodes, at least, has run so long and started no rank.
@@ -161,3 +187,8 @@ class HeldAtEnd(Event):
     models: int
     destroyed: Site | None
     seconds: float
+
+    @property
+    def in_call(self) -> bool:
+        """Whether destroy_process_group itself has not returned."""
+        return self.site is not None and self.site == self.destroyed

@@ -73,13 +73,45 @@ class Factor(NamedTuple):
 
 
 class Statistic(NamedTuple):
-    """A tensor that is no parameter and that an object of the user's holds: where, and the object's class and file."""
+    """A tensor that is no parameter and that an object of the user's holds: where, and the object's class and file.
+
+    ``broadcast``: it is a buffer that DDP gives to all ranks at each forward; ``named``: its name is one of statistics.
+    """
 
     path: str
     kind: str
     file: str
     size: int
     print: tuple[float, ...] | None
+    shape: tuple[int, ...] = ()
+    broadcast: bool = False
+    named: bool = True
+
+
+class Number(NamedTuple):
+    """A plain number that a line of the user's computes a tensor with, by an operator such as ``mul``."""
+
+    file: str
+    line: int
+    operator: str
+    value: float
+
+
+class Product(NamedTuple):
+    """A product of two matrices in the graph of a loss, and the operations between it and the loss.
+
+    It has so many ``rows`` and ``columns``, and adds up over ``inner``. ``both`` operands were computed by layers, or
+    the one that has a gradient (``computed``): the other is data then. ``unit``: an operand was divided by a norm. A
+    softmax that has made an operand is among the operations.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    both: bool
+    computed: bool
+    unit: bool
+    way: tuple[str, ...]
 
 
 class ShardedGradient(NamedTuple):
@@ -127,7 +159,10 @@ class StepFingerprinted(Event):
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
     there are none. ``factors`` are numbers that losses since then were computed with, ``statistics`` what was held
     right before the step's batch was drawn. ``loss`` is the sum of the losses that backward was given since then, as it
-    was given them. ``parts`` are gradients of which each rank holds a part.
+    was given them. ``parts`` are gradients of which each rank holds a part. ``products``
+    are those of matrices that losses since then were computed with, ``numbers`` those that the user's lines computed
+    tensors with; ``holdings`` are what such lines could mean, and best results so far, by where they were held before
+    the batch was drawn. ``rows`` are those of what a wrapped model was given last.
     """
 
     optimizer: int
@@ -155,6 +190,10 @@ class StepFingerprinted(Event):
     statistics: tuple[Statistic, ...] = ()
     loss: float | None = None
     parts: tuple[ShardedGradient, ...] = ()
+    products: tuple[Product, ...] = ()
+    numbers: tuple[Number, ...] = ()
+    holdings: tuple[tuple[str, float], ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

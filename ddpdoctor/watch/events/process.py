@@ -31,6 +31,7 @@ class Joining(Event):
     where it says nothing of that; ``launched`` how many it started in all. ``store_port`` is the port of the store that
     torchrun has opened for its ranks, which open none then; empty where it has opened none. ``store_written`` is when
     the file of a ``file://`` store was last written before, in seconds since the epoch; 0 where it is new or empty.
+    ``spawned`` is how many processes the mp.spawn has started that has started this one.
     """
 
     world_size: int
@@ -40,6 +41,7 @@ class Joining(Event):
     launched: int | None = None
     store_port: str = ""
     store_written: float = 0.0
+    spawned: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,26 @@ class Crashed(Event):
 
     said: str
     stack: tuple[Site, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedInFork(Event):
+    """A process that the rank has forked communicates through a group that the rank has made.
+
+    ``child`` is that process, ``worker`` whether it is one of a loader, ``backend`` the group's.
+    """
+
+    operation: str
+    backend: str
+    child: int
+    worker: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver(Event):
+    """A rank has called an operation of a group that it is no member of: torch warns, and does nothing; once a line."""
+
+    operation: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,3 +143,17 @@ class StepsTimed(Event):
     """Made by the monitor: where the steps of a training went, by rank; once, after a while or at its end."""
 
     ranks: tuple[RankSteps, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleAtEnd(Event):
+    """A schedule of learning rates has ``made`` so many steps, ``began`` after others, when the process ends.
+
+    ``lengths`` are the numbers of steps that it can be made for: its own, or whole numbers that its function was made
+    with. ``site`` is the line of its first step.
+    """
+
+    kind: str
+    lengths: tuple[int, ...]
+    began: int
+    made: int

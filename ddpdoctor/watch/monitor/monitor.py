@@ -19,6 +19,7 @@ from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
 from ddpdoctor.watch.monitor.rank import Rank, deaf, follow_those_that_rest
+from ddpdoctor.watch.monitor.timeouts import timed_out
 from ddpdoctor.watch.settings import ENDED
 
 SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
@@ -27,7 +28,7 @@ PATIENCE = 10.0  # seconds in which the process that the others lost comes to it
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
-    from ddpdoctor.findings import Result
+    from ddpdoctor.findings import Result, Severity
     from ddpdoctor.watch.events import RankSteps
     from ddpdoctor.watch.monitor.pacing import Pacing
     from ddpdoctor.watch.settings import Settings
@@ -227,7 +228,10 @@ class Monitor:
         if not isinstance(event, Failed):
             self._tell(self._dispatcher.see(event))
             return
-        self._dispatcher.trainings.add(event)
+        training = self._dispatcher.trainings.add(event)
+        own = [each for pid, each in self._ranks.items() if self._dispatcher.trainings.of(pid) is training]
+        if (looked := timed_out(event, own)) is not None:
+            training.add(looked)
         is_end_of_a_hang = event.error.endswith("SignalException") and any(
             each.hung_until_now for each in self._followed.values()
         )
@@ -258,7 +262,8 @@ class Monitor:
             if key not in self._told:
                 self._told.add(key)
                 self.explained.append(found)
-                if key not in map(_key, self.found):  # what happened on another rank may have told it already
+                # what happened on another rank may have told it already, if not as a mere note
+                if not any(_key(other) == key and _severity(other) >= _severity(found) for other in self.found):
                     self._tell([found])
 
     def _explain_silence(self, each: Followed) -> None:
@@ -277,6 +282,11 @@ class Monitor:
 
 def _key(found: Found) -> tuple[str, str | None, int | None]:
     return found.check.code, found.finding.place.file, found.finding.place.line
+
+
+def _severity(found: Found) -> Severity:
+    severity = found.finding.severity
+    return found.check.severity if severity is None else severity
 
 
 def _rank(events: Path) -> Rank:

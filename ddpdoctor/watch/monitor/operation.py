@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 # Frames of torch that wait for others, by the end of their file's path.
 WAITS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rendezvous.py", "torch/nn/parallel/distributed.py")
+# Functions of functional collectives, which DTensors communicate by, and those of them that only wait.
+FUNCTIONAL = ("torch/distributed/_functional_collectives.py", "torch/distributed/tensor/_redistribute.py")
+ONLY_WAITS = {"wait_tensor", "trigger_wait", "wait", "__torch_dispatch__"}
+REDISTRIBUTE = "redistribute"
+"""What DTensors do when one rank needs the parts of the others: ``full_tensor()``, and norms, too."""
 # What may stand further in: a frame of any other file is one of a computation.
 WITHIN = (
     "/torch/distributed/", "/torch/nn/parallel/", "/torch/_ops.py", "/torch/_dynamo/eval_frame.py",
@@ -42,6 +47,8 @@ def operation_of(frames: tuple[Frame, ...]) -> str:
             break
         if frame.file.endswith(WAITS):
             name = frame.function
+        elif frame.file.endswith(FUNCTIONAL):
+            name = REDISTRIBUTE if frame.function in ONLY_WAITS or "redistribute" in frame.function else frame.function
     return CONSTRUCTED.get(name, name) or _of_a_framework(frames)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from ddpdoctor.host.stack import dump_on
-from ddpdoctor.watch.event_log import ASK, DUMP
+from ddpdoctor.watch.event_log import ANSWERER, ASK, DUMP
 from ddpdoctor.watch.rank.training_thread import TrainingThread
 from ddpdoctor.watch.settings import STACK_SIGNAL
 
@@ -41,7 +41,7 @@ class Answers:
         descriptor = os.open(asked, os.O_RDWR)  # both ends: a read then waits for the next question
         trains = trains or TrainingThread(lambda _: None)
         answers = {"stack": lambda: thread_stack(trains.ident), "flight": flight_record}
-        threading.Thread(target=_serve, args=(descriptor, base, answers), name="ddpdoctor", daemon=True).start()
+        threading.Thread(target=_serve, args=(descriptor, base, answers), name=ANSWERER, daemon=True).start()
 
     def end(self) -> None:
         """Take no signal any more."""
@@ -53,6 +53,8 @@ class Answers:
 
 def _serve(descriptor: int, base: Path, answers: dict[str, Callable[[], str]]) -> None:
     """Answer; the question is also the suffix of the file that the answer is written to."""
+    with suppress(OSError):  # no Linux; Python does so itself since 3.14
+        Path("/proc/thread-self/comm").write_text(ANSWERER, encoding="ascii")
     while asked := os.read(descriptor, 4096).decode():
         for name in {name for name in asked.split() if name in answers}:
             with suppress(Exception):  # the session is gone, or torch refuses: then there is no answer

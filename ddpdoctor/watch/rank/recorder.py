@@ -21,16 +21,19 @@ from ddpdoctor.watch.rank.answers import Answers
 from ddpdoctor.watch.rank.async_work import Handles
 from ddpdoctor.watch.rank.crash_dump import CrashDump
 from ddpdoctor.watch.rank.data.draws import Draws
+from ddpdoctor.watch.rank.data.given_rows import GivenRows
 from ddpdoctor.watch.rank.data.numberings import Numberings
 from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.end.failures import Failures, FindOut
 from ddpdoctor.watch.rank.end.leaving import Leaving
 from ddpdoctor.watch.rank.end.traceback_format import comes_from_a_handler
 from ddpdoctor.watch.rank.evaluations import Evaluations
+from ddpdoctor.watch.rank.forked import Inherited, has_group
 from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
 from ddpdoctor.watch.rank.model.ledger import Ledger
 from ddpdoctor.watch.rank.model.models import Models
+from ddpdoctor.watch.rank.model.operands import Operands
 from ddpdoctor.watch.rank.model.used import Calls
 from ddpdoctor.watch.rank.profile import Profile
 from ddpdoctor.watch.rank.reads import Reads
@@ -69,8 +72,8 @@ class Recorder:
         self.before_first_step: list[Callable[[], None]] = [Numberings(self).tell]
         self.models = Models(self)
         self.exchanges = Exchanges()
-        self.ledger = Ledger(self, Calls(self, self.models.shards))
-        self.feed = Feed(Draws(self))
+        self.ledger = Ledger(self, Calls(self, self.models.shards), Operands(self))
+        self.feed, self.rows = Feed(Draws(self)), GivenRows(self)
         self.evaluations = Evaluations(self)
         self.last_looks.append(functools.partial(self.evaluations.over, at_end=True))
         self.stopwatch = Stopwatch()
@@ -81,6 +84,7 @@ class Recorder:
         self.reads = Reads()
         self.frameworks = Frameworks(self)
         self.trains = TrainingThread(self._trains_in)
+        self.inherited: Inherited | None = None
         self.log: event_log.Writer | None = None
         self._writer: event_log.Writer | None = None
         self._answers: Answers | None = None
@@ -249,7 +253,7 @@ class Recorder:
     def stop(self) -> None:
         """Write nothing any more."""
         self.active, self.log = False, None
-        self.ledger.calls.end()
+        self.ledger.quiet()
         self._end_answers()
 
     def _end_answers(self) -> None:
@@ -260,12 +264,15 @@ class Recorder:
 
     def _forked(self) -> None:
         self._end_answers()
+        if self.log is not None and has_group():
+            self.inherited = Inherited(self.log, self.rank)
         self._writer, self.log, self.rank = None, None, None
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
-        self.ledger.calls.end()
+        self.rows = GivenRows(self)
+        self.ledger.quiet()
         self.exchanges, self.evaluations = Exchanges(), Evaluations(self)
-        self.ledger = Ledger(self, Calls(self, self.models.shards))
+        self.ledger = Ledger(self, Calls(self, self.models.shards), Operands(self))
         self.handles, self.failures, self.leaving = Handles(self), Failures(self), Leaving(self)
         self.frameworks.forget()
         self.trains = TrainingThread(self._trains_in)

@@ -16,6 +16,12 @@ def shards_in(thing: Any) -> int:
     return sum(_is_part(each) for each, _ in zip(_tensors(thing, DEEP), range(MOST), strict=False))
 
 
+def emptied_in(thing: Any) -> tuple[int, int]:
+    """Return how many tensors of a thing are empty, as ZeRO 3 leaves them between two uses, and how many there are."""
+    found = [each for each, _ in zip(_tensors(thing, DEEP), range(MOST), strict=False)]
+    return sum(tuple(each.shape) == (0,) for each in found), len(found)
+
+
 def _tensors(thing: Any, depth: int) -> Iterator[Any]:
     if isinstance(thing, dict) and depth:
         for each in list(thing.values()):

@@ -9,7 +9,7 @@ from ddpdoctor.frameworks import ACCELERATE
 from ddpdoctor.watch.events import DataSeen, Sampler
 from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
 from ddpdoctor.watch.rank.data.generators import copied, methods, seeded_by
-from ddpdoctor.watch.rank.data.index_digest import Listing, listing, picks
+from ddpdoctor.watch.rank.data.index_digest import Listing, listing, mapping, picks, table_behind
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -25,17 +25,23 @@ def describe(recorder: Process, number: int, loader: Any, *, iterable: bool) -> 
         DataSeen,
         loader=number,
         contents="" if iterable else contents(dataset),
-        base=contents(dataset.dataset) if picked.listed else "",
+        base=_base(dataset) if picked.listed else "",
         picks=picked.listed,
         listed=listed.listed,
         members=picked.members or listed.members,
         first=picked.first or listed.first,
         name=listed.name,
         least=picked.least or listed.least,
+        kind=type(dataset).__module__.partition(".")[0],
         reader=reader(dataset, iterable=iterable),
         generators=() if iterable else copied(loader),
         seeded_by=None if iterable else seeded_by(loader),
     )
+
+
+def _base(dataset: Any) -> str:
+    """Digest what a part of a data set is taken from."""
+    return contents(dataset.dataset) if mapping(dataset) is None else table_behind(dataset)
 
 
 def owning_library(loader: Any) -> str:

@@ -37,13 +37,32 @@ class Listing:
 
 
 def picks(dataset: Any) -> Listing:
-    """Digest the indices of a Subset; nothing for other data sets."""
+    """Digest the indices of a Subset, and those of a part of Hugging Face's datasets; nothing for other data sets."""
     from torch.utils.data import Subset
 
-    if type(dataset) is not Subset:
+    table = mapping(dataset)
+    if table is None and type(dataset) is not Subset:
         return Listing()
-    indices = array("q", map(int, dataset.indices))
+    indices = array("q", map(int, dataset.indices if table is None else table.column(0).to_pylist()))
     return Listing("indices", _digest(indices), "", tuple(map(str, indices[:4])), _least(indices))
+
+
+def mapping(dataset: Any) -> Any:
+    """Return the table of rows that a part of a data set of Hugging Face's consists of; None for all else."""
+    module = sys.modules.get("datasets.arrow_dataset")
+    if module is None or not isinstance(dataset, module.Dataset):
+        return None
+    table = getattr(dataset, "_indices", None)
+    return table if table is not None and table.num_rows <= LISTED else None
+
+
+def table_behind(dataset: Any) -> str:
+    """Digest a few rows of the table that a part of a data set of Hugging Face's is taken from."""
+    table = dataset._data  # noqa: SLF001 - it has no other name
+    rows = table.num_rows
+    places = sorted({place * rows // LEAST for place in range(LEAST)}) if rows else []
+    told = [rows, table.column_names, *(table.slice(at, 1).to_pydict() for at in places[: LEAST // 4])]
+    return hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()
 
 
 def listing(dataset: Any) -> Listing:

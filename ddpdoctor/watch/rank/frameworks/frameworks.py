@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.frameworks import ACCELERATE, LIGHTNING, Framework, by_module
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import AccumulationUnused, BackwardBypassed, FrameworkSeen, ShardedTwice, SteppedUnsynced
+from ddpdoctor.watch.events import (
+    AccumulationUnused,
+    BackwardBypassed,
+    FrameworkSeen,
+    LossDivided,
+    ShardedTwice,
+    SteppedUnsynced,
+)
 from ddpdoctor.watch.rank.frameworks.accelerated import Accelerated
+from ddpdoctor.watch.rank.frameworks.engines import Engines
 from ddpdoctor.watch.rank.frameworks.metrics import Metrics
 from ddpdoctor.watch.rank.frameworks.stops import Stops
 from ddpdoctor.watch.rank.frameworks.synced import Synced
+from ddpdoctor.watch.rank.frameworks.trainers import Trainers
+from ddpdoctor.watch.rank.model.constants import divisor
 from ddpdoctor.watch.rank.patch import patch
-from ddpdoctor.watch.user_frames import frames, is_users
+from ddpdoctor.watch.user_frames import calling_package, frames, is_users
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import Models, ProcessWithModels
@@ -39,6 +49,8 @@ class Frameworks:
     accelerated: Accelerated = field(init=False)
     stops: Stops = field(init=False)
     synced: Synced = field(init=False)
+    engines: Engines = field(init=False)
+    trainers: Trainers = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with nothing told."""
@@ -46,6 +58,8 @@ class Frameworks:
         self.accelerated = Accelerated(self.recorder)
         self.stops = Stops(self.recorder)
         self.synced = Synced(self.recorder)
+        self.engines = Engines(self.recorder)
+        self.trainers = Trainers(self.recorder)
 
     def forget(self) -> None:
         """Begin anew in a child that was forked; what is hooked is so there as well."""
@@ -55,10 +69,12 @@ class Frameworks:
         self.accelerated.forget()
         self.stops.told = 0
         self.synced.told.clear()
+        self.engines.forget()
+        self.trainers.begun = 0
 
     def seen(self, *, wraps: bool) -> None:
         """Take note of who makes a process group, or wraps a model, right now."""
-        self._hook()
+        self.hook()
         framework = above_torch()
         if framework is None:
             return
@@ -81,6 +97,7 @@ class Frameworks:
 
     def steps(self, optimizer: Any, models: Models) -> None:
         """Look whether an optimizer steps while Accelerate keeps the gradients apart."""
+        self.engines.optimizer_steps(optimizer)
         state = _gradient_state()
         if state is None or state.get("sync_gradients", True) or "step" in self.told or self.wrapping is not ACCELERATE:
             return
@@ -100,7 +117,7 @@ class Frameworks:
             names = type(sampler).__name__, type(shards).__name__
             self.recorder.emit(ShardedTwice, sampler=names[0], shards=names[1], ranks=ranks)
 
-    def _hook(self) -> None:
+    def hook(self) -> None:
         """Hook into what is there by now, once each."""
         accelerator = "accelerate.accelerator.Accelerator"
         for name, wrap in (
@@ -111,6 +128,8 @@ class Frameworks:
             *self.accelerated.hooks(),
             *self.stops.hooks(),
             *self.synced.hooks(),
+            *self.engines.hooks(),
+            *self.trainers.hooks(),
         ):
             path, _, method = name.rpartition(".")
             module, _, kind = path.rpartition(".")
@@ -130,9 +149,18 @@ class Frameworks:
         def backward(accelerator: Any, *args: Any, **kwargs: Any) -> Any:
             if self.recorder.is_rank and not self.accumulates and "accumulation" not in self.told:
                 self.recorder.safely(self._counted)
+            if self.recorder.is_rank and args and "divided" not in self.told:
+                self.recorder.safely(self._divides, args[0])
             return original(accelerator, *args, **kwargs)
 
         return backward
+
+    def _divides(self, loss: Any) -> None:
+        """Look whether a loss comes divided by the steps of accumulation, by which Accelerate divides it."""
+        steps = _accumulation(_gradient_state() or {})
+        if steps > 1 and divisor(loss) == steps and not calling_package():
+            self.told.add("divided")
+            self.recorder.emit(LossDivided, framework=ACCELERATE.name, steps=steps)
 
     def _counted(self) -> None:
         """Count the backwards, and the steps that they led to."""

@@ -62,6 +62,7 @@ def _clipping(recorder: Recorder, clippings: Clippings) -> Callable[[Callable[..
             if recorder.is_rank:
                 parameters = [parameters] if hasattr(parameters, "grad") else list(parameters)
                 recorder.safely(_clipped, recorder, clippings, parameters, max_norm, total_norm)
+                recorder.safely(recorder.frameworks.engines.clipped, parameters)
                 if recorder.exchanges.windows and not hasattr(total_norm, "placements"):
                     recorder.safely(recorder.ledger.clips, parameters, total_norm, max_norm, user_site())
             return original(parameters, max_norm, total_norm, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""torch.compile: from its call on, the watch sets no hook that a compiler would look at."""
+"""torch.compile, torch.jit.trace: when they are called, nothing is replaced, and no hook set, that they would see."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ if TYPE_CHECKING:
 
 
 def hook(recorder: Recorder) -> list[Patch]:
-    """Replace torch.compile, which modules and frameworks call as well."""
+    """Replace torch.compile, which modules and frameworks call as well, and what traces."""
     import torch
 
-    return [patch(torch, "compile", _compiling(recorder))]
+    return [
+        patch(torch, "compile", _compiling(recorder)),
+        patch(torch.jit, "trace", _compiling(recorder)),
+        patch(torch.jit, "trace_module", _compiling(recorder)),
+    ]
 
 
 def _compiling(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - its name
-            recorder.safely(recorder.ledger.calls.end)
+            recorder.safely(recorder.ledger.quiet)
+            recorder.safely(recorder.rows.quiet)
             return original(*args, **kwargs)
 
         return compile

@@ -24,6 +24,7 @@ def hook_when_imported(recorder: Recorder) -> None:
     if engine is not None and not hasattr(engine.forward, "ddpdoctor"):
         recorder.late.append(patch(engine, "forward", _forward(recorder)))
         vars(engine)["forward"].ddpdoctor = True
+        recorder.frameworks.hook()
 
 
 def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+SPAWNED = "DDPDOCTOR_SPAWNED"
+"""Tells the processes that mp.spawn starts how many there are."""
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -31,6 +33,7 @@ def hook(recorder: Recorder) -> list[Patch]:
         patch(sys, "excepthook", _excepthook(recorder)),
         patch(multiprocessing.process.BaseProcess, "run", _running(recorder)),
         patch(spawn, "_wrap", _spawned(recorder)),
+        patch(spawn, "start_processes", _spawning),
         patch(ErrorHandler, "record_exception", _recorded(recorder)),
         patch(traceback, "print_exception", _shown(recorder)),  # what print_exc() and logging call
         patch(traceback, "format_exception", _shown(recorder)),
@@ -86,6 +89,17 @@ def _running(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
         return run
 
     return wrap
+
+
+def _spawning(original: Callable[..., Any]) -> Callable[..., Any]:
+    def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+        os.environ[SPAWNED] = str(nprocs)
+        try:
+            return original(fn, args, nprocs, *rest, **kwargs)
+        finally:
+            os.environ.pop(SPAWNED, None)
+
+    return start_processes
 
 
 def _spawned(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -14,6 +14,7 @@ from ddpdoctor.watch.rank.hooks import (
     models,
     opens,
     optimizers,
+    schedules,
     sharding,
     tensor_parallel,
 )
@@ -30,6 +31,7 @@ EVERY = (
     models,
     opens,
     optimizers,
+    schedules,
     sharding,
     tensor_parallel,
 )

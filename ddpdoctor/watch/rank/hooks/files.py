@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.rank.patch import Patch, patch
-from ddpdoctor.watch.rank.shards_in import shards_in
+from ddpdoctor.watch.rank.shards_in import emptied_in, shards_in
 from ddpdoctor.watch.rehearsal.file_journal import overwriting
+from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
+
+WHOLLY = 3
+"""The stage of ZeRO that keeps a part of each parameter on each rank."""
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -35,15 +39,22 @@ def _saving(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., 
             if recorder.settings.rehearsal is not None:
                 overwriting(Path(recorder.settings.session), path)  # torch writes without Python's open
             result = original(obj, f, *args, **kwargs)
-            steps = recorder.writer.counters[event_log.STEPS]
-            recorder.safely(
-                lambda: recorder.emit(FileWritten, path=path, began=began, steps=steps, shards=shards_in(obj))
-            )
+            recorder.safely(_tell, recorder, path, began, obj)
             return result
 
         return save
 
     return wrap
+
+
+def _tell(recorder: Recorder, path: str, began: float, thing: Any) -> None:
+    """Record what was written, and what of it is this rank's part alone, or nothing at all."""
+    steps = recorder.writer.counters[event_log.STEPS]
+    looks = recorder.frameworks.engines.stage() == WHOLLY and not calling_package()
+    emptied, tensors = emptied_in(thing) if looks else (0, 0)
+    recorder.emit(
+        FileWritten, path=path, began=began, steps=steps, shards=shards_in(thing), emptied=emptied, tensors=tensors
+    )
 
 
 def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
+from ddpdoctor.watch.events import PassedOver
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
-from ddpdoctor.watch.rank.hooks.errors import stay_outermost
+from ddpdoctor.watch.rank.hooks.errors import SPAWNED, stay_outermost
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.rehearsal.in_ranks import without_gpu
 from ddpdoctor.watch.user_frames import user_site
@@ -51,6 +52,7 @@ OPERATIONS = {
 
 # What point-to-point functions give is waited for by the other side; a barrier has no result.
 NO_RESULT = {"send", "recv", "barrier", "monitored_barrier"}
+MOST = 20  # lines that are told
 ASKS = ("is_completed", "is_success", "get_future", "get_future_result", "result", "synchronize",
         "block_current_stream", "exception", "boxed")  # fmt: skip
 
@@ -66,9 +68,9 @@ def hook(recorder: Recorder) -> list[Patch]:
         if hasattr(dist.ProcessGroup, method)
     ]
     patches += [patch(dist.Work, method, _asked(recorder)) for method in ASKS if hasattr(dist.Work, method)]
-    # With torch 2.2 ranks hung in destroy_process_group where the frame of a wait holds its work; 2.10 has this mark.
-    newer = hasattr(sys.modules["torch"]._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - as constants.py
-    patches.append(patch(dist.Work, "wait", (_waited if newer else _asked)(recorder)))
+    patches.append(patch(dist.Work, "wait", _waited(recorder)))
+    if hasattr(c10d, "_warn_not_in_group"):
+        patches.append(patch(c10d, "_warn_not_in_group", _passed_over(recorder)))
     for module in (dist, c10d):  # the package re-exports what the module defines
         patches.append(patch(module, "init_process_group", _joining(recorder)))
         patches.append(patch(module, "destroy_process_group", _leaving(recorder)))
@@ -79,6 +81,8 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def communicate(group: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.is_rank:
+                if recorder.inherited is not None:
+                    recorder.safely(recorder.inherited.communicates, operation, group)
                 return original(group, *args, **kwargs)
             site = user_site()
             recorder.safely(_record, recorder, operation, group, args, site)
@@ -92,6 +96,25 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
             return work
 
         return communicate
+
+    return wrap
+
+
+def _passed_over(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    told: set[Site | None] = set()
+
+    def tell(operation: str) -> None:
+        site = user_site()
+        if recorder.is_rank and site not in told and len(told) < MOST:
+            told.add(site)
+            recorder.emit(PassedOver, operation=operation, site=site)
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def warn(*args: Any, **kwargs: Any) -> Any:
+            recorder.safely(tell, str(args[0]) if args else "")
+            return original(*args, **kwargs)
+
+        return warn
 
     return wrap
 
@@ -180,6 +203,7 @@ def _enter(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         address=meeting,
         store_written=_written(meeting),
         local_size=_set("LOCAL_WORLD_SIZE"),
+        spawned=_set(SPAWNED),
         launched=_set("WORLD_SIZE") if os.environ.get("TORCHELASTIC_RUN_ID") else None,
         store_port=recorder.given_port if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "",
     )

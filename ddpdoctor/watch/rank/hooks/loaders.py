@@ -202,6 +202,8 @@ def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:
     if this.told or this.batches > LOOKS:
         return
     recorder.feed.gave(this, batch)
+    if this.trains:
+        recorder.rows.by_loader()
     if len(this.digests) < this.digested and this.number < PASSES:
         this.digests.append(digest(sketch_of_batch(batch)))
 

@@ -86,6 +86,8 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
                     recorder.safely(recorder.evaluations.over)
                 if recorder.feed.passes:
                     recorder.safely(recorder.feed.taken, model, (args, kwargs))
+                if recorder.rows.active and with_gradients and (recorder.exchanges.windows or not recorder.rows.over):
+                    recorder.safely(_given, recorder, model, args)
             began = now()
             try:
                 result = original(model, *args, **kwargs)
@@ -103,6 +105,13 @@ def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
         return forward
 
     return wrap
+
+
+def _given(recorder: Recorder, model: Any, args: tuple[Any, ...]) -> None:
+    """Look at what a model is given, with gradients on, in a step that is compared or in the first steps."""
+    recorder.ledger.given(args)
+    if not recorder.rows.over and model.training:
+        recorder.rows.taken(recorder.number("model", model), args)
 
 
 def _wrapped(recorder: Recorder, model: Any) -> dict[str, Any]:

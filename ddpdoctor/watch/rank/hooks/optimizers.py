@@ -84,6 +84,7 @@ def _after(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable
         pace = paces.of(optimizer)
         if pace.near:
             recorder.safely(_tell, recorder, optimizer)
+            recorder.safely(recorder.rows.stepped, pace.steps)
             closure = has_closure(args, kwargs)
             if closure:  # before the step its gradients were not there yet
                 recorder.safely(lambda: optimizers.step(optimizer, pace.steps, closure=True))

@@ -38,6 +38,15 @@ def other_number(node: Any) -> float | None:
         return None
 
 
+def divisor(loss: Any) -> float | None:
+    """Return the number that a loss was divided by last; None where it was not, or where torch does not tell."""
+    import torch
+
+    node = getattr(loss, "grad_fn", None)
+    tells_hooks = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - as below
+    return other_number(node) if tells_hooks and node is not None and node.name() == "DivBackward0" else None
+
+
 def constants(loss: Any) -> list[Constant]:
     """List the numbers in the graph of a loss, nearest to the loss first."""
     import torch

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch.rank.model.constants import Constant, constants, other_number
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.model.gradients import elements_of, tensors_in
+from ddpdoctor.watch.rank.model.products import products
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.events import Site
+    from ddpdoctor.watch.events import Product, Site
 
 MOST = 256  # communications of one step that are looked at
 RUNS = 8
@@ -58,6 +59,7 @@ class Window:
     divisors: set[float] = field(default_factory=set)
     constants: list[Constant] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
 
     def communicated(
         self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
@@ -113,11 +115,13 @@ class Exchanges:
     def backward(self, given: Any) -> None:
         """Take note of a loss, on its device, and of the numbers it was computed with, before its gradients are."""
         for loss in tensors_in(given):
-            copy, numbers, last = _copied(loss), constants(loss), set(divisors(loss))
+            copy, numbers, last, several = _copied(loss), constants(loss), set(divisors(loss)), products(loss)
             for window in self.windows:
                 window.divisors.update(last)
                 if len(window.constants) <= NUMBERS:
                     window.constants += numbers
+                if len(window.products) <= NUMBERS:
+                    window.products += several
                 if copy is not None and len(window.losses) < LOSSES:
                     window.losses.append(copy)
 

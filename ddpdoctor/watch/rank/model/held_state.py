@@ -6,6 +6,7 @@ there then, no sample of that step has made. Nothing is changed, called or kept.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -26,9 +27,15 @@ LISTED = 16  # numbers of a list, or of a dict
 MODULES = 200  # of a model
 TENSORS = 64
 LARGEST = 200_000  # elements
+HOLDINGS = 100
+NAME = re.compile(r"[^\W\d]\w*")
+BEST = re.compile(r"best|lowest|highest|minimum|maximum|(^|_)(min|max)(_|$)", re.IGNORECASE)
+EXACT = 2**53
+TOGETHER = 1_000_000  # elements
+PLANE = 2  # dimensions of a bank of samples
 DROPOUT = "torch.nn.modules.dropout"
 STATISTIC = re.compile(r"mean|std|var|scale|center|centre|centroid|proto|embed|codebook|basis|proj|freq|mu_?$|sigma_?$")
-"""In the name of an attribute that samples are computed with; others hold samples, or what was computed last."""
+"""In the name of an attribute that samples are computed with; others hold samples mostly, or what was computed last."""
 
 
 @dataclass(slots=True)
@@ -38,8 +45,15 @@ class Tensor:
     path: str
     kind: str
     file: str
-    size: int
+    shape: tuple[int, ...]
+    broadcast: bool
+    named: bool
     fold: Any
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
 
 
 @dataclass(slots=True)
@@ -54,6 +68,15 @@ class State:
         """Return where a number is held, the first few places."""
         return tuple(path for path, each in self.numbers.items() if each == value)[:LISTED]
 
+    def named(self, names: set[str]) -> list[tuple[str, float]]:
+        """Return the numbers that are held by one of these names, or as the best so far, the first few."""
+        found = []
+        for path, value in self.numbers.items():
+            meant = NAME.findall(path)[-2 if path.endswith("]") else -1 :]  # a key, and what it is a key of
+            if names & set(meant) or BEST.search(meant[-1]):
+                found.append((path, value))
+        return found[:HOLDINGS]
+
 
 @dataclass(slots=True)
 class Search:
@@ -64,6 +87,7 @@ class Search:
     looked: set[int] = field(default_factory=set)
     module: Any = None
     broadcast: set[int] = field(default_factory=set)
+    elements: int = 0
 
     def __post_init__(self) -> None:
         """Find out whose buffers DDP gives to all ranks."""
@@ -73,9 +97,7 @@ class Search:
         self.broadcast = {id(part) for each in self._wrappers() if each.broadcast_buffers for part in each.modules()}
 
     def run(self) -> State:
-        """Look into the user's functions; not before torch 2.10: with 2.2 ranks then hung in destroy_process_group."""
-        if not hasattr(sys.modules["torch"]._C._autograd.SavedTensor, "unpack_hook"):  # noqa: SLF001 - as constants.py
-            return self.state
+        """Look into the user's functions."""
         for frame in frames():
             if is_users(frame.f_code.co_filename):
                 for name, value in _variables(frame):
@@ -84,7 +106,7 @@ class Search:
 
     def _visit(self, path: str, value: Any, depth: int, owner: Any = None) -> None:
         kind = type(value)
-        if issubclass(kind, float):  # numpy's are too
+        if issubclass(kind, float) or (kind is int and abs(value) < EXACT):  # numpy's are floats too
             self.state.numbers.setdefault(path, float(value))
         elif kind in {list, tuple, dict}:
             self._several(path, value, depth)
@@ -123,8 +145,7 @@ class Search:
                 if type(rate) in {int, float}:
                     self.state.rates[f"{where}.p"] = float(rate)
             elif is_own(type(part)):
-                buffers = part._buffers.items() if id(part) not in self.broadcast else ()  # noqa: SLF001
-                for attribute, each in [*_attributes(part), *buffers]:
+                for attribute, each in [*_attributes(part), *part._buffers.items()]:  # noqa: SLF001
                     self._visit(f"{where}.{attribute}", each, DEEPEST, part)
 
     def _wrappers(self) -> list[Any]:
@@ -141,14 +162,22 @@ class Search:
         if value.numel() == 1:
             if value.is_cpu:
                 self.state.numbers.setdefault(path, float(value))
-        elif (
-            owner is not None
-            and _is_statistic(path.rpartition(".")[2], owner, self.module)
-            and len(self.state.tensors) < TENSORS
-        ):
-            kind = type(owner)
-            file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-            self.state.tensors.append(Tensor(path, kind.__qualname__, file, value.numel(), fold(value)))
+        elif owner is not None and len(self.state.tensors) < TENSORS:
+            self._hold(path, value, owner)
+
+    def _hold(self, path: str, value: Any, owner: Any) -> None:
+        """Fold what an object holds; of what DDP gives to all ranks at each forward only what can be a bank."""
+        name, kind = path.rpartition(".")[2], type(owner)
+        broadcast = id(owner) in self.broadcast and name in owner._buffers  # noqa: SLF001 - torch's own
+        named = _is_statistic(name, owner, self.module)
+        small = self.elements + value.numel() <= TOGETHER
+        if (not named and not small) or (broadcast and value.dim() != PLANE):
+            return
+        self.elements += value.numel()
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+        self.state.tensors.append(
+            Tensor(path, kind.__qualname__, file, tuple(value.shape), broadcast, named, fold(value))
+        )
 
 
 def _is_statistic(name: str, owner: Any, module: type) -> bool:

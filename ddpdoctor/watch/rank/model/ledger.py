@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
+    from ddpdoctor.watch.rank.model.operands import Operands
     from ddpdoctor.watch.rank.model.used import Calls
 
 RATES = 50  # of dropout
@@ -39,10 +40,13 @@ class Ledger:
 
     recorder: ProcessWithModels
     calls: Calls
+    operands: Operands
     accounts: dict[int, Account] = field(default_factory=dict)
     state: State | None = None
     awaits_batch: bool = False
     by_loader: bool = False
+    rows: int = 0
+    """Of what a wrapped model was given last, while a compared step is on its way."""
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -83,6 +87,7 @@ class Ledger:
         if is_sampled(account.steps + 1):
             self._arm(account)
             self.calls.begin()
+            self.operands.begin()
             if not self.by_loader:
                 self._look_around()
             self.awaits_batch = True
@@ -106,6 +111,16 @@ class Ledger:
         for account in self.accounts.values():
             if account.window is not None and not account.stepping:
                 account.parts.after_backward()
+
+    def quiet(self) -> None:
+        """Take away what is told of calls and of operators."""
+        self.calls.end()
+        self.operands.end()
+
+    def given(self, args: Sequence[Any]) -> None:
+        """Take note of what a wrapped model is given."""
+        shape: Any = getattr(args[0], "shape", ()) if args else ()
+        self.rows = int(shape[0]) if len(shape) else 0
 
     def clears(self) -> None:
         """Take note that gradients are about to be cleared: of which of these they are, they show themselves."""
@@ -182,7 +197,7 @@ class Ledger:
             self.recorder.exchanges.windows.remove(account.window)
         account.window = None
         if not self.recorder.exchanges.windows:
-            self.calls.end()
+            self.quiet()
         for each in (account.hooks, account.local, account.added, account.given, account.values, account.clips):
             each.clear()
         account.used.clear()
@@ -267,9 +282,16 @@ class Ledger:
                 *(Factor("dropout", 0, 0, value, (path,)) for path, value in [*state.rates.items()][:RATES]),
             ),
             statistics=tuple(
-                Statistic(each.path, each.kind, each.file, each.size, next(rest)) for each in state.tensors
+                Statistic(
+                    each.path, each.kind, each.file, each.size, next(rest), each.shape, each.broadcast, each.named
+                )
+                for each in state.tensors
             ),
             parts=account.parts.told(),
+            products=tuple(account.window.products) if account.window else (),
+            numbers=tuple(self.operands.found.values()),
+            holdings=tuple(state.named(self.operands.names())),
+            rows=self.rows,
         )
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:

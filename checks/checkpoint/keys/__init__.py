@@ -1,0 +1,1 @@
+"""Keys that do not fit: prefixes of wrappers, other networks, nothing loaded."""

@@ -1,0 +1,175 @@
+"""The keys of the checkpoint begin with module., the name under which DP and DDP hold the model.
+
+## What happens
+
+DataParallel and DistributedDataParallel keep the model as their child `module`, so the `state_dict()` of the wrapper
+has `module.` before every key. Loaded into the bare model it raises 'Missing key(s) in state_dict: "conv1.weight" ...
+Unexpected key(s) in state_dict: "module.conv1.weight"'; with `strict=False` it raises nothing and loads nothing. The
+reverse, bare keys into a wrapped model, fails the same way.
+
+## How to be sure
+
+`ddpdoctor inspect last.pt` names the prefix. A layer of your own can be called `module`, too. With
+`ddpdoctor check --checkpoint last.pt --model train.py:build_model` the model's own keys decide; without a model,
+ddpdoctor prints that it assumes there is none.
+
+In a source (`ddpdoctor lint`): `torch.save` is given the state dict of a model that is wrapped at that line, and
+neither this file nor one in its reach loads a state dict or speaks of the prefix.
+
+## How to mend it
+
+Save the bare model, `model.module.state_dict()`. To mend a file that exists, without loading it:
+
+    ddpdoctor repair last.pt -o last.bare.pt
+    ddpdoctor repair last.pt --in-place          # ddpdoctor repair last.pt --undo takes it back
+    ddpdoctor repair bare.pt --to ddp -o ddp.pt   # the other way
+
+In a script, `ddpdoctor.load_state_dict(model, "last.pt")` loads either kind into either kind of model. A dict
+comprehension that renames loses `_metadata`, and with it the versions of the layers. torch's own
+`consume_prefix_in_state_dict_if_present` renames `_metadata`, too, but overwrites silently when both names exist.
+
+## Versions and sources
+
+Holds for all versions of torch; seen with torch 2.13 CPU. Source: PyTorch documentation, "Saving and Loading Models",
+and the docstring of `consume_prefix_in_state_dict_if_present`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, lint, log_pattern
+
+from .._look import few
+from .._reason import OTHER_NETWORK, Reason, on_refusal
+from .._refusal import refusal
+from ._saved import saved
+from ._wrappers import Wrapper, facets
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script, Wrap
+
+AILMENT = Ailment("DDP801", Severity.ERROR)
+ALONE, BESIDE_THE_MODEL, IN_LOGS = facets(
+    Wrapper(
+        ("module",),
+        "DataParallel or DistributedDataParallel",
+        "torch.save(model.state_dict(), path)",
+        "torch.save(model.module.state_dict(), path)",
+        Reason.MODULE,
+        ", assuming that no layer of the model itself is called module",
+    )
+)
+
+
+@on_refusal(Reason.MODULE_ON_ONE_SIDE)
+def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave it open where the log shows one side only, and all of it begins with module."""
+    refused = refusal(record, match, log)
+    one_side = refused.missing or refused.unexpected
+    expected = "the same keys without module. on the other side"
+    yield Finding(
+        f"{len(one_side)} keys that begin with module. are {'missing' if refused.missing else 'unexpected'}",
+        (Evidence(few(one_side), expected, "load_state_dict"), *refused.evidence),
+        Fix(
+            "look at the file's keys; where module. is all that differs, write them anew",
+            command="ddpdoctor repair last.pt --model train.py:build_model -o new.pt",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            ("one side was saved or built in DataParallel or DDP, the other was not", OTHER_NETWORK),
+            f"ddpdoctor inspect {refused.path} --keys",
+        ),
+    )
+
+
+@log_pattern(r"KeyError: '(?P<key>module\.[\w.]+)'")
+def of_one_key(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read which key the script asked for by its name under a wrapper."""
+    bare = match["key"].removeprefix("module.")
+    yield Finding(
+        f"the script asks for {match['key']!r}, and what it looks into has no such key",
+        (record.proof(match, f"the key as it was saved: {bare!r}, if the model was not wrapped then"),),
+        Fix(
+            "look at the file's keys, and ask for them without the wrapper's prefix",
+            command="ddpdoctor inspect checkpoint.pt --keys",
+            diff=f'-state["{match["key"]}"]\n+state["{bare}"]',
+        ),
+        record.place,
+    )
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for the state dict of a wrapped model that is saved, and that nothing in reach loads or renames."""
+    for call, what in saved(script):
+        for node in ast.walk(what):
+            match node:
+                case ast.Call(func=ast.Attribute(value=model, attr="state_dict"), args=[], keywords=[]):
+                    wrap = script.wrap(model)
+                    if wrap is not None and not wrap.sure and _is_apart(script, node, wrap):
+                        continue
+                    loaded = _into_bare(script, call) if wrap is not None and node is what else None
+                    if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
+                        yield _saved(script, node, model, wrap, loaded)
+
+
+LOADED_BACK = (
+    r"module\.[\"']|[\"']module[\"']|load_state_dict|consume_prefix_in_state_dict_if_present|set_model_state_dict"
+)
+"""What says that somebody loads what is saved, or takes the prefix off."""
+
+
+def _is_apart(script: Script, node: ast.AST, wrap: Wrap) -> bool:
+    """Whether a test that holds where the model is wrapped does not hold at a node."""
+    wrapped = {part for each in script.guards(wrap.call) for part in _parts(script, each.test, holds=each.holds)}
+    here = {part for each in script.guards(node) for part in _parts(script, each.test, holds=each.holds)}
+    return any((code, not holds) in wrapped for code, holds in here)
+
+
+def _parts(script: Script, test: ast.expr, *, holds: bool) -> Iterator[tuple[str, bool]]:
+    """Yield the tests that hold for certain, or do not, where a test does."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _parts(script, operand, holds=not holds)
+        case ast.BoolOp(op=operator, values=values) if isinstance(operator, ast.And) == holds:
+            for each in values:
+                yield from _parts(script, each, holds=holds)
+        case _:
+            yield script.code(test), holds
+
+
+def _into_bare(script: Script, save: ast.Call) -> ast.Call | None:
+    """Return where a model that is not wrapped loads, in one expression, what a call saves under a literal path."""
+    path = ast.unparse(save.args[1]) if len(save.args) > 1 else ""
+    if not path.startswith(("'", '"')) or re.search(PREFIX_REMOVED, script.text):
+        return None
+    for call in script.nodes(ast.Call):
+        match call:
+            case ast.Call(
+                func=ast.Attribute(value=model, attr="load_state_dict"), args=[ast.Call(args=[where, *_]) as load]
+            ):
+                held = script.held(model) if isinstance(model, ast.Name) else None
+                is_bare = (
+                    isinstance(held, ast.Call) and script.wrap(model) is None and script.resolve(held.func) is None
+                )
+                if is_bare and script.resolve(load.func) == "torch.load" and ast.unparse(where) == path:
+                    return call
+    return None
+
+
+PREFIX_REMOVED = r"module\.[\"']|consume_prefix_in_state_dict_if_present"
+
+
+def _saved(script: Script, call: ast.Call, model: ast.expr, wrap: Wrap, loaded: ast.Call | None) -> Finding:
+    right = f"{script.code(model)}.module.state_dict()"
+    return Finding(
+        f"the keys of what is saved begin with module.: {script.code(model)} is the {wrap.kind} of line {wrap.line}",
+        (script.seen(call, right), script.seen(wrap.call), *([script.seen(loaded)] if loaded is not None else [])),
+        Fix("save what is wrapped", edits=(script.replaced(call, right),) if wrap.sure else ()),
+        script.place(call),
+        severity=Severity.ERROR if loaded is not None else Severity.WARNING,
+    )

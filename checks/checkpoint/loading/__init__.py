@@ -1,0 +1,1 @@
+"""Files that torch.load refuses, or loads to the wrong place."""

@@ -1,0 +1,1 @@
+"""Checkpoints in shards: FSDP, DeepSpeed ZeRO, ZeroRedundancyOptimizer, DCP."""

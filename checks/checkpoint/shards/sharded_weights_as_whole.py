@@ -1,0 +1,67 @@
+"""The checkpoint holds one rank's shards, not the weights.
+
+## What happens
+
+Under FSDP a rank owns a part of every tensor. A file made by `torch.save` of what one rank holds has that part only:
+a flat parameter (`_flat_param`, the parameters of a unit end to end; FSDP1), a ShardedTensor (FSDP1,
+SHARDED_STATE_DICT or LOCAL_STATE_DICT) or a DTensor (FSDP2, `fully_shard`). A plain model cannot load it: missing
+keys, or "aten.copy_.default got mixed torch.Tensor and DTensor". With `strict=False` and flat parameters nothing is
+loaded and nothing is raised. If rank 0 alone saved, the other parts are lost.
+
+## How to be sure
+
+`ddpdoctor inspect last.pt` counts the shards; `{type(v) for v in state.values()}` shows their types.
+`ddpdoctor check --checkpoint last.pt --model train.py:build_model` reports an error; without a model it is a warning.
+
+## How to mend it
+
+Best first: save the full state dict, gathered on rank 0 (`get_model_state_dict` with `full_state_dict=True`, called
+on all ranks); or save a distributed checkpoint with `torch.distributed.checkpoint.save`, which
+`python -m torch.distributed.checkpoint.format_utils dcp_to_torch` turns into one file.
+
+## Versions and sources
+
+Holds for FSDP1 of all versions of torch and FSDP2 (torch 2.4 and later); `get_model_state_dict` exists since 2.2.
+Seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.checkpoint" and
+"FullyShardedDataParallel".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, is_flat, probe
+
+from .._look import few, named, state_dicts
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import CheckpointFile, StateDict
+
+AILMENT = Ailment("DDP812", Severity.ERROR)
+SAVE = """\
+- torch.save(model.state_dict(), path)
++ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
++ full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
++ if torch.distributed.get_rank() == 0:
++     torch.save(full, path)"""
+
+
+@probe
+def in_the_file(checkpoint: CheckpointFile, model_given: bool) -> Iterator[Finding]:  # noqa: FBT001 - an input of this name
+    """Look for parts of tensors; with a model to load into, they are an error."""
+    for state_dict in state_dicts(checkpoint):
+        parts = [entry.key for entry in state_dict.entries if entry.sharded or is_flat(entry.key)]
+        if parts:
+            yield Finding(
+                f"{len(parts)} of {len(state_dict.entries)} tensors of {named(state_dict)} are {_kind(state_dict)}: "
+                "the part of one rank, which no plain model loads",
+                (Evidence(few(parts), "whole tensors under the model's names", checkpoint.path),),
+                Fix("gather the whole weights on all ranks and save them on rank 0", diff=SAVE),
+                place=Place(file=checkpoint.path, key=parts[0]),
+                severity=Severity.ERROR if model_given else Severity.WARNING,
+            )
+
+
+def _kind(state_dict: StateDict) -> str:
+    return "flat parameters of FSDP" if any(map(is_flat, state_dict.keys)) else "shards (DTensor or ShardedTensor)"

@@ -1,0 +1,1 @@
+"""Files, checkpoints among them, that several ranks write or read at once."""

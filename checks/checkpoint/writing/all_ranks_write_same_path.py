@@ -1,0 +1,216 @@
+"""Several ranks make or delete one and the same file or directory.
+
+## What happens
+
+Every rank runs the same script. Where it says `if not exists: makedirs`, `rmtree`, `unlink` or `rename` on a path
+that does not depend on the rank, one rank is first and others fail: FileExistsError, FileNotFoundError or "Directory
+not empty", on some ranks, on some days. The same race leaves truncated checkpoints and half-unpacked data sets
+without an error.
+
+## How to be sure
+
+Only some ranks fail, and the next run fails on others or not at all. A path that an earlier run left behind fails on
+every start, also with one rank: `ls -ld --time-style=full-iso PATH` then shows a time before this start.
+
+In a source (`ddpdoctor lint`): `os.makedirs` without `exist_ok`, after a test whether the folder is there, where every
+rank comes.
+
+## How to mend it
+
+Best first: rank 0 alone prepares the path, and a barrier lets the others wait for it; or
+`os.makedirs(path, exist_ok=True)` on all ranks, which helps against FileExistsError only.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: Python documentation, "os.makedirs"; threads of training frameworks.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
+
+from ._shared_path import depends_on_rank, diff_guarded
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP853", Severity.ERROR)
+EXISTS = r"FileExistsError: \[(?:Errno 17|WinError 183)\] [^:\n]+: '([^'\n]+)'"
+GONE = r"(?:FileNotFoundError: \[(?:Errno 2|WinError [23])\]|OSError: \[Errno 39\]) [^:\n]+: '([^'\n]+)'"
+REMOVING = r"\bin (?:rmtree|_rmtree\w+|unlink|rename|replace|move|rmdir)\b|(?:rmtree|unlink|remove|rename)\("
+FIX = Fix(
+    "let rank 0 prepare the path, and the others wait",
+    diff="-os.makedirs(path)\n+if rank == 0:\n+    os.makedirs(path, exist_ok=True)\n+torch.distributed.barrier()",
+)
+
+
+@log_pattern(EXISTS)
+def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield the name of the path, and who failed at it."""
+    ranks = sorted(log.ranks(EXISTS))
+    yield Finding(
+        f"{match[1]} exists already: "
+        + (f"rank {', '.join(map(str, ranks))} failed, another made it" if any(ranks) else "ranks race to make it"),
+        (record.proof(match, "one rank makes it, or exist_ok=True"),),
+        FIX,
+        record.place,
+        ambiguity=None
+        if any(ranks)
+        else Ambiguity(
+            ("several ranks make it at once", "an earlier run left it, and every start fails"),
+            f"ls -ld --time-style=full-iso '{match[1]}'   # older than this start: an earlier run left it",
+        ),
+    )
+
+
+@log_pattern(GONE)
+def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield the name of the path that was gone when a rank wanted to delete or rename it, where rank 0 did not fail."""
+    removing = re.search(REMOVING, record.text)
+    ranks = sorted(log.ranks(GONE))
+    if removing is None or not ranks or 0 in ranks:
+        return
+    yield Finding(
+        f"{match[1]} changed under rank {', '.join(map(str, ranks))}: another rank deletes or renames it, too",
+        (record.proof(match, "one rank deletes it"), record.proof(removing, "rank 0 alone")),
+        FIX,
+        record.place,
+    )
+
+
+@log_pattern(r"Failed to open local file '(?P<path>[^'\n]*\.incomplete[^'\n]*)'\. Detail: \[errno 2\]")
+def renamed_by_another(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Take the folder that `datasets` writes to, and renames when it is done."""
+    yield Finding(
+        f"{match['path']} is gone while it is written: another process prepares the same data set, and was done first",
+        (record.proof(match, "one process prepares the data set"),),
+        Fix(
+            "let rank 0 prepare the data set first, and the others wait; jobs of one user need caches of their own",
+            diff="+if rank == 0:\n+    load_dataset(name)\n+torch.distributed.barrier()\n data = load_dataset(name)",
+            command="export HF_DATASETS_CACHE=/path/of/this/job",
+        ),
+        record.place,
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a folder that every rank makes after it has seen that it is not there."""
+    if script.frameworks - STARTED_BY_LAUNCHERS:
+        return
+    for call in script.calls("os.makedirs", "os.mkdir"):
+        path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
+        if path is None or allowed is not None or depends_on_rank(script, path):
+            continue
+        asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
+        if asked and not _is_caught(script, call) and _is_reached(script, call, joins=script.runs_in_ranks):
+            right = f"os.makedirs({script.code(path)}, exist_ok=True)"
+            yield Finding(
+                f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
+                (script.seen(call, right), script.seen(asked[0].test)),
+                Fix("allow that it is there already", edits=(script.replaced(call, right),)),
+                script.place(call),
+                severity=Severity.WARNING,
+            )
+
+
+STARTED_BY_LAUNCHERS = frozenset({"deepspeed", "horovod"})
+"""Frameworks whose scripts run in each rank from their first line, and that make no folders of the user's."""
+
+
+@lint
+def files_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
+    if script.frameworks:
+        return
+    for call in script.calls(*WRITERS):
+        path = given(call, 0, "file")
+        mode = given(call, 1, "mode")
+        if script.code(call.func) == "open" and (
+            not isinstance(mode, ast.Constant) or mode.value not in {"w", "wb", "w+"}
+        ):
+            continue
+        if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or _is_caught(script, call):
+            continue
+        if _writes_options(script, call) or _follows_result_of_some(script, call):
+            continue
+        if _is_named(script, path) and _is_reached(script, call, joins=script.joins):
+            code = script.code(path)
+            yield Finding(
+                f"every rank writes {code}: what is left is of the last one, or of several",
+                (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
+                Fix("let rank 0 write it", diff=diff_guarded(script, call)),
+                script.place(call),
+                severity=Severity.WARNING,
+            )
+
+
+def _follows_result_of_some(script: Script, call: ast.Call) -> bool:
+    """Whether a function has returned before what only some ranks fill: the others can have failed at its result."""
+    for node in script.nodes(ast.Assign):
+        if script.function(node) is not script.function(call) or node.lineno > call.lineno:
+            continue
+        made = script.called(node.value) if isinstance(node.value, ast.Call) else None
+        if made is not None and any(_is_filled_by_some(script, each) for each in script.returned(node.value)):  # type: ignore[arg-type]
+            return True
+    return False
+
+
+def _is_filled_by_some(script: Script, value: ast.expr) -> bool:
+    """Whether a returned variable gets something, or has a method called, behind a test that can depend on the rank."""
+    if not isinstance(value, ast.Name):
+        return False
+    same = [each for each in script.nodes(ast.Name) if each.id == value.id]
+    for node in (each for each in same if script.function(each) is script.function(value)):
+        is_receiver = isinstance(script.tree.parents.get(node), ast.Attribute)
+        if (isinstance(node.ctx, ast.Store) or is_receiver) and any(
+            each.is_rankish(script.tree) for each in script.guards(node)
+        ):
+            return True
+    return False
+
+
+OPTIONS = re.compile(
+    r"dumps?\((?:vars\()?(?:\w+\.)?_?"
+    r"(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hy?params|hyps?|flags)\b"
+)
+"""What writes the options of a run, which are the same on all ranks, and are read by people."""
+
+
+def _writes_options(script: Script, call: ast.Call) -> bool:
+    """Whether what is written are the options of the run, which are the same on all ranks, and nobody waits for."""
+    statement = script.tree.statement(call)
+    return statement is not None and OPTIONS.search(script.code(statement)) is not None
+
+
+WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
+
+
+def _is_named(script: Script, path: ast.expr) -> bool:
+    """Whether a literal is part of a path, here or in the variable that holds it: a path, and no object like a file."""
+    held = script.held(path) if isinstance(path, ast.Name) else path
+    return held is not None and any(
+        isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(held)
+    )
+
+
+def _is_reached(script: Script, call: ast.Call, *, joins: bool) -> bool:
+    """Whether all ranks of a training come to a line: of this file, or of one whose helper makes the group."""
+    if joins:
+        return script.all_ranks_reach(call)
+    return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))
+
+
+def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:
+    return any(word in script.code(test) for word in ("exists", "isdir", "is_dir")) and script.code(
+        path
+    ) in script.code(test)
+
+
+def _is_caught(script: Script, call: ast.Call) -> bool:
+    return any(isinstance(each, ast.Try) and each.handlers for each in script.tree.above(call))

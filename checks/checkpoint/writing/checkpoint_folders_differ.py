@@ -1,0 +1,125 @@
+"""The ranks save, or look for, one checkpoint in different folders.
+
+## What happens
+
+`engine.save_checkpoint(folder, tag)` writes a part of the checkpoint on each rank: its part of the optimizer's state,
+under ZeRO 3 of the weights, too. With a folder or a tag of each rank's own the parts lie apart, and no folder holds a
+checkpoint. Nothing fails until one is loaded: "could not find checkpoint" or a missing `*_optim_states.pt`.
+
+The transformers Trainer writes its checkpoints on rank 0, and with `load_best_model_at_end` each rank loads the best of
+them from its own `output_dir`. Where that is another one on each rank (`tempfile.mkdtemp()`, a time stamp), the other
+ranks go on with their last weights ("Could not locate the best model"), and evaluate another model than rank 0 does.
+
+## How to be sure
+
+List the folder after a save: there is one `*_optim_states.pt` for each rank. In a running training (`ddpdoctor run`)
+the ranks' folders, or tags, are compared before the first save; in a source (`ddpdoctor lint`) the folder is made of
+the rank.
+
+## How to mend it
+
+Give all ranks one folder and one tag. What one of them decides, such as a time stamp, it broadcasts:
+
+    stamp = [time.strftime("%Y%m%d-%H%M%S")]
+    torch.distributed.broadcast_object_list(stamp, src=0)
+    engine.save_checkpoint(f"runs/{stamp[0]}")
+
+## Versions and sources
+
+Sources: DeepSpeed documentation, "Model Checkpointing": all processes must call it; transformers/trainer.py,
+`_load_best_model`. Seen with DeepSpeed 0.19, transformers 5.23 and torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    TRAINER,
+    Ailment,
+    Evidence,
+    Fact,
+    Finding,
+    Fix,
+    SavesInto,
+    Severity,
+    Training,
+    dotted,
+    keyword,
+    lint,
+    place,
+    watch,
+)
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP838", Severity.ERROR)
+OF_A_RANK = {Fact.RANK, Fact.LOCAL_RANK}
+MOST = 8  # ranks that are named
+FIX = Fix(
+    "give all ranks one folder and one tag; what one rank decides, it broadcasts",
+    diff='-engine.save_checkpoint(f"out/rank{rank}")\n+engine.save_checkpoint("out")',
+)
+OF_TRAINER = Fix(
+    "give all ranks one output_dir",
+    diff='-TrainingArguments(output_dir=tempfile.mkdtemp(), ...)\n+TrainingArguments(output_dir="out", ...)',
+)
+
+
+@watch(SavesInto)
+def while_training(event: SavesInto, training: Training) -> Iterator[Finding]:
+    """Compare where the ranks of this training save, once all have come to it."""
+    if event.number:
+        return
+    ranks = training.complete(SavesInto, number=0, framework=event.framework)
+    places = {rank: (each.folder, each.tag) for rank, each in ranks.items()}
+    if len(set(places.values())) < 2:  # noqa: PLR2004 - to differ takes two
+        return
+    what = "tag" if len({folder for folder, _ in places.values()}) == 1 else "folder"
+    of_trainer = event.framework == TRAINER.name
+    yield Finding(
+        "each rank has an output_dir of its own, and load_best_model_at_end finds nothing but on rank 0"
+        if of_trainer
+        else f"each rank saves its part of the checkpoint under a {what} of its own: none of them is complete",
+        tuple(
+            Evidence(f"{what} {tag if what == 'tag' else folder}", f"one {what} for all ranks", f"rank {rank}")
+            for rank, (folder, tag) in list(places.items())[:MOST]
+        ),
+        OF_TRAINER if of_trainer else FIX,
+        place(event.site),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a folder that is made of the rank."""
+    engines = {name for call in script.calls("deepspeed.initialize") if (name := _engine(script, call))}
+    for call in script.nodes(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(attr="save_checkpoint", value=owner)) if dotted(owner) in engines:
+                folder = keyword(call, "save_dir") or (call.args[0] if call.args else None)
+            case _:
+                continue
+        made = script.value(folder) if folder is not None else None
+        number = next((each for each in ast.walk(made) if _is_rank(script, each)), None) if made is not None else None
+        if number is not None:
+            yield Finding(
+                f"each rank saves its part of the checkpoint in a folder of its own, by {ast.unparse(number)}",
+                (script.seen(call, "one folder for all ranks"), script.seen(number)),
+                FIX,
+                script.place(call),
+            )
+
+
+def _engine(script: Script, call: ast.Call) -> str:
+    match script.tree.parents.get(call):
+        case ast.Assign(targets=[ast.Tuple(elts=[first, *_])]):
+            return dotted(first) or ""
+    return ""
+
+
+def _is_rank(script: Script, node: ast.AST) -> bool:
+    return isinstance(node, ast.expr) and script.fact(node) in OF_A_RANK

@@ -1,0 +1,103 @@
+"""Several ranks write a checkpoint to one path.
+
+## What happens
+
+Each rank runs the same script. A `torch.save` that every rank reaches truncates the file that another rank is writing
+at the same moment. What is left is a mixture or a truncated archive, on some days. Where the ranks' optimizers or
+random states differ, the file holds those of the last rank that wrote.
+
+## How to be sure
+
+ddpdoctor (`ddpdoctor run`) sees the same line write the same path from several ranks after the same number of
+optimizer steps, and shows whether the writes overlap. A path that holds the rank, and ranks that write it at
+different steps, are not reported. Ranks on several hosts are compared host by host.
+
+In a source (`ddpdoctor lint`): no test on the way to `torch.save` can depend on the rank, in this function and in those
+that call it, and nothing in the path does.
+
+## How to mend it
+
+Let rank 0 alone write, to a name beside, and rename the file when it is complete. A barrier lets the others wait
+before anybody reads it.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch tutorial, "Getting Started with Distributed
+Data Parallel", save and load checkpoints.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Evidence, FileWritten, Finding, Fix, Severity, Training, given, lint, place, watch
+
+from ._shared_path import depends_on_rank, diff_guarded
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+from .._whole import WHOLE
+
+AILMENT = Ailment("DDP851", Severity.ERROR)
+BY_ONE = Fix(
+    "let rank 0 write, beside the final name, and the others wait",
+    diff="-torch.save(state, path)\n+if torch.distributed.get_rank() == 0:\n"
+    '+    torch.save(state, f"{path}.tmp")\n+    os.replace(f"{path}.tmp", path)\n'
+    "+torch.distributed.barrier()",
+)
+
+
+@watch(FileWritten)
+def while_training(event: FileWritten, training: Training) -> Iterator[Finding]:
+    """Look for another rank that wrote the same path at the same step, in the same line."""
+    if event.site is None or event.path.startswith("/dev/"):
+        return
+    others = training.of(FileWritten, path=event.path, site=event.site, steps=event.steps)
+    other = next((each for each in others if each.rank != event.rank), None)
+    if other is None or None in (event.rank, other.rank):
+        return
+    first, second = sorted((event, other), key=lambda each: each.began)
+    overlap = second.began < first.time
+    yield Finding(
+        f"several ranks write {event.path}",
+        (
+            Evidence(_written(first, first.began), "by one rank only", f"rank {first.rank}"),
+            Evidence(
+                _written(second, first.began) + (": while the other still wrote" if overlap else ""),
+                "not at all",
+                f"rank {second.rank}",
+            ),
+        ),
+        WHOLE if event.shards else BY_ONE,
+        place(event.site),
+    )
+
+
+def _written(event: FileWritten, zero: float) -> str:
+    return f"writes from {(event.began - zero) * 1e3:.1f} to {(event.time - zero) * 1e3:.1f} ms, at step {event.steps}"
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a torch.save that every rank comes to, into a path that is the same on all."""
+    if script.frameworks:
+        return
+    for call in script.calls("torch.save"):
+        path = given(call, 1, "f")
+        if path is None or not _is_reached(script, call) or depends_on_rank(script, path):
+            continue
+        yield Finding(
+            f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
+            (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
+            Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
+            script.place(call),
+        )
+
+
+def _is_reached(script: Script, call: ast.Call) -> bool:
+    if script.joins:
+        return script.all_ranks_reach(call)
+    return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))

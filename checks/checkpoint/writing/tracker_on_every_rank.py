@@ -1,0 +1,63 @@
+"""Every rank writes to the experiment tracker.
+
+## What happens
+
+A `SummaryWriter` on every rank writes as many event files into one folder as there are ranks, and TensorBoard shows
+their curves as one that jumps. `wandb.init` on every rank opens as many runs, each with a part of the numbers.
+
+## How to be sure
+
+Count the event files, or the runs. Reported where every rank is shown to come to the line, and neither the folder nor
+a group tells the ranks apart.
+
+## How to mend it
+
+Make it on one rank: `writer = SummaryWriter(folder) if rank == 0 else None`, and ask for it where something is
+written.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13; seen with torch 2.13 CPU. Source: torch/utils/tensorboard/writer.py; the documentation of
+Weights & Biases on distributed training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, lint
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP854", Severity.WARNING)
+
+
+WRITERS = (
+    "torch.utils.tensorboard.SummaryWriter",
+    "tensorboardX.SummaryWriter",
+    "torch.utils.tensorboard.writer.SummaryWriter",
+    "wandb.init",
+)
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for trackers that every rank makes."""
+    if not script.runs_in_ranks or script.frameworks - STARTED_BY_LAUNCHERS:
+        return
+    for call in script.calls(*WRITERS):
+        given = [*call.args, *(word.value for word in call.keywords)]
+        told_apart = is_open(call) or any(word.arg in {"group", "mode", "settings"} for word in call.keywords)
+        if not told_apart and not any(map(script.can_differ, given)) and script.all_ranks_reach(call):
+            yield Finding(
+                f"every rank makes a {script.code(call.func)}",
+                (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
+                Fix("make it on one rank, and ask for it where something is written"),
+                script.place(call),
+            )
+
+
+STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod"})
+"""Frameworks whose scripts run in each rank from their first line."""

@@ -1,0 +1,104 @@
+"""One rank catches an exception and goes on, and so skips a collective that the others wait in.
+
+## What happens
+
+A training step in `try: ... except Exception: continue` (a corrupt sample, CUDA out of memory, a shape that does not
+fit) is skipped by the rank that meets the error, and by no other. That rank averages no gradients in this step: the
+others wait for it, or what they average next is paired with another step of its, and at the end of the epoch one rank
+is a step behind. A barrier in `except` or `finally` is the same: one rank calls it, and the others are elsewhere. Over
+gloo a collective of another size then ends a process (exit code -6), over NCCL all wait until
+the time-out, and the numbers in between are wrong without a word.
+
+## How to be sure
+
+Where one rank waits in the handler of an exception, and another one in the lines that it is for, both lines are told.
+`ddpdoctor run` sees the exceptions that torch and the loaders raise into the training's lines; it names one where
+the rank has gone on after it and another rank had none there, and the training hangs, or a rank was lost.
+
+## How to mend it
+
+Let the error end the training, or find the bad sample before the loop (in the data set, with a replacement for it). To
+skip a batch, all ranks must skip it: decide by a flag that is reduced with MAX before the forward.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: DDP's documentation, "Internal Design": gradients are averaged bucket by bucket in
+the order of the backward, on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Training, place, watch
+
+from ..hangs._alone import called_alone
+from ..hangs._handlers import Handling, handling
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._swallowed import Swallowed, swallowed
+from ..hangs._told import seen, short, table
+
+AILMENT = Ailment("DDP743", Severity.ERROR)
+
+
+@on_hang(Hang.SWALLOWED)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield the error, and who waits since."""
+    if found := swallowed(event.ranks, training):
+        yield _finding(found, seen(event), table=table(event))
+    elif met := handling(event):
+        yield _in_its_handler(met, event)
+
+
+def _in_its_handler(met: Handling, event: Stalled) -> Finding:
+    rank, handler = met.rank, met.handler
+    return Finding(
+        f"rank {rank.rank} has caught an exception (`{handler.said}`, line {handler.line}), and waits in "
+        f"{rank.operation} at {short(met.at)}; rank {met.other.rank} has met none, and waits in "
+        f"{met.other.operation} at {short(met.tries)}",
+        (
+            Evidence(f"in the handler `{handler.said}`", "no collective there", f"rank {rank.rank}, {short(met.at)}"),
+            *seen(event),
+        ),
+        Fix(
+            "let the error end the training, or tell all ranks of it, and let all take the same way",
+            diff=f"-{handler.said}:\n-    ...\n+{handler.said}:\n+    raise",
+        ),
+        place(met.at, rank=rank.rank),
+        table=table(event),
+    )
+
+
+@watch(PeerLost)
+def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the error where gloo has ended a rank for a collective that is another one's."""
+    if event.first is None and not called_alone(event) and (found := swallowed(event.progress, training)):
+        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]))
+
+
+def _finding(found: Swallowed, proof: tuple[Evidence, ...], **rest: object) -> Finding:
+    error, times = found.error, f"{found.times} times" if found.times > 1 else "once"
+    said = f"{error.error}: {error.text}"
+    return Finding(
+        f"rank {found.rank} raised {error.error} at {short(error.site)}, and calls collectives while it handles it; "
+        f"rank {found.other} had no such error"
+        if error.handled
+        else f"rank {found.rank} swallowed {error.error} at {short(error.site)} and went on, {times}: it skipped steps "
+        f"that rank {found.other} did not skip",
+        (
+            Evidence(said, "an error ends the rank, or all ranks skip the step", f"rank {found.rank}"),
+            Evidence(f"caught {times}", f"{found.others} times on rank {found.other}", f"rank {found.rank}"),
+            *proof,
+        ),
+        Fix(
+            "mend this error, and wait for no rank where it is handled: a barrier there meets other ranks' collectives",
+            diff=" finally:\n-    dist.barrier()\n     dist.destroy_process_group()",
+        )
+        if error.handled
+        else Fix(
+            "let the error end the training, or skip the step on all ranks",
+            diff="-except Exception:\n-    continue\n+except Exception:\n+    raise",
+        ),
+        place(error.site, rank=found.rank),
+        **rest,  # type: ignore[arg-type]
+    )

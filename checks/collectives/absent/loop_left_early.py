@@ -1,0 +1,90 @@
+"""One rank leaves a loop that the others are still in: a break or a return that only it comes to.
+
+## What happens
+
+Early stopping, a loss that is not finite, a limit of time, a batch that is empty: the rank that sees it alone takes
+the `break` or the `return`, and calls whatever comes after the loop. The others wait in the loop's next collective
+for it, for ever over NCCL; over gloo they fail when it ends ("Connection closed by peer").
+
+## How to be sure
+
+`ddpdoctor run` compares the lines that the ranks are at: one is in the loop, the other past it. The ways out of the
+loop are read off the source; where only one is left (the loop ends by itself on no rank: a pass over a loader that was
+not used up, a range of literals, `while True`), it is named.
+
+## How to mend it
+
+Decide together: reduce the decision with MAX before the test, so that all ranks take it in the same step.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collective functions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Place,
+    Severity,
+    Stalled,
+    Table,
+    Training,
+    watch,
+)
+
+from ..hangs._alone import called_alone
+from ..hangs._exits import LeftBy, loop_left_before_the_end, loop_left_by
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._swallowed import swallowed
+from ..hangs._told import seen, short, table
+
+AILMENT = Ailment("DDP744", Severity.ERROR)
+
+
+@on_hang(Hang.EXITED)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield the way out that the rank took, or those that it can have taken."""
+    if found := loop_left_by(event, training):
+        yield _finding(found, seen(event), table(event))
+
+
+@watch(PeerLost)
+def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield it where the rank has ended, and another one lost it."""
+    if event.first is not None or called_alone(event) or swallowed(event.progress, training):
+        return
+    if found := loop_left_before_the_end(event, training):
+        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+
+
+def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    loop, only = left.loop, left.loop.only
+    at = f"{Path(loop.file).name}:{loop.line}"
+    by = f" by {only}" if only else ""
+    causes = [*map(str, loop.exits), *(["its items were used up on this rank"] if loop.ends_itself else [])]
+    return Finding(
+        f"rank {left.rank} has left the loop at {at}{by}; rank {left.other} is still in it, at {short(left.site)}",
+        (
+            *([Evidence(str(only), "all ranks leave the loop in the same step", f"rank {left.rank}")] if only else []),
+            *proof,
+        ),
+        Fix(
+            "let all ranks leave the loop together: decide once, and tell all",
+            diff="+stop = torch.tensor([int(stop_here)])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)\n"
+            "-if stop_here:\n+if stop.item():\n     break",
+        ),
+        Place(file=loop.file, line=only.line if only else loop.line, rank=left.rank),
+        table=positions,
+        ambiguity=None
+        if only
+        else Ambiguity(tuple(causes), "print the rank and the step at each of these lines: one rank comes there first"),
+    )

@@ -1,0 +1,292 @@
+"""One rank is gone or hangs, and all the others wait for it.
+
+## What happens
+
+A rank that was killed, that crashed in native code, or that hangs in a lock or in its data loading prints nothing;
+the others print the time-outs. Its number is what they leave out: the rank without a watchdog line where all others
+have one, the one missing in Horovod's "[ready ranks: ...]" or listed under its "Stalled ranks:" or "Missing ranks:",
+the one that gloo's monitored barrier or torch's desync report names. "NCCL communicator was aborted" is what the
+surviving ranks raise when their group is torn down for it.
+
+## How to be sure
+
+Read that rank's own log. `dmesg -T | grep -iE "killed process|out of memory|xid|segfault"` on its host shows whether
+the kernel ended it. `ddpdoctor run` says that a rank stands still where its counters and its stack have not moved for
+--hang-after, and neither it nor what it has started has used a processor, a disk or moved data meanwhile.
+`py-spy dump --pid PID` shows where it is if the process still lives; a process that is gone
+gives no answer.
+
+## How to mend it
+
+Mend what that rank's log, or its stack, shows. Nothing is wrong on the ranks that wait.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13 and Horovod. Source: torch's ProcessGroupNCCL.cpp, TraceUtils.h and ProcessGroupGloo.cpp;
+Horovod, stall_inspector.cc.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Crashed,
+    Doing,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Log,
+    PeerLost,
+    Place,
+    Record,
+    Role,
+    Severity,
+    Stalled,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
+
+from ..hangs._alone import called_alone
+from ..hangs._apart import gone_on, mismatch
+from ..hangs._batches import behind_a_batch
+from ..hangs._hangs import GONE, Hang, on_hang
+from ..hangs._joins import met_in_join
+from ..hangs._lost import KERNEL, REVIVE, lines, what_keeps, who_waits
+from ..hangs._swallowed import swallowed
+from ..hangs._synced import synced_by_some
+from ..hangs._told import seen, short, table, where
+from ..timeouts._flight import SILENT, proofs
+from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+
+AILMENT = Ailment("DDP720", Severity.ERROR)
+READY = r"\[ready ranks: ([\d, ]+)"
+STALLED = r"^(?:(?P<rank>\d+)!?: )?\[[^\]\n]*(?:[Aa]llreduce|[Aa]llgather|[Bb]roadcast)"
+NOT_PASSED = r"Ranks? (\d[\d, ]*) failed to pass monitoredBarrier in \d+ ms"
+BELOW = 64  # lines: Horovod lists a rank in a line, below its warning
+MISSING = r"\[missing ranks: ?([\d, ]+)"
+
+
+@on_timeout(Timeout.ABSENT)
+def by_its_silence(log: Log) -> Iterator[Finding]:
+    """All ranks of the group but a few wait."""
+    story = story_of(log)
+    yield _finding(list(story.ranks), f"{story.waiting}, and all others came", story.evidence)
+
+
+@log_pattern(
+    r"waiting for remainder of ranks for more than \d+ seconds|One or more tensors were submitted to be reduced",
+    context=(READY, MISSING, STALLED),
+    waits=True,
+)
+def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Horovod lists who is ready, or who is missing."""
+    gone = {int(rank) for _, found in log.find(MISSING) for rank in re.findall(r"\d+", found[1])}
+    for each, found in log.find(STALLED):
+        rank = each.rank if found["rank"] is None else int(found["rank"])
+        if rank is not None and each.source == record.source and 0 < each.line - record.line <= BELOW:
+            gone.add(rank)
+    for _, found in log.find(READY):
+        ready = {int(rank) for rank in re.findall(r"\d+", found[1])}
+        gone |= set(range(max(ready) + 1)) - ready
+    yield _finding(
+        sorted(gone),
+        "Horovod waits for its tensors",
+        (record.proof(match, "all ranks submit them"),),
+    )
+
+
+@log_pattern(NOT_PASSED, waits=True)
+def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Rank 0 says who did not come."""
+    ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
+    yield _finding(ranks, "it is missing at the barrier", (record.proof(match, "all ranks come to the barrier"),))
+
+
+@log_pattern(
+    r"\[(\d+)\] (?:finished collective #\d+, but didn't join collective #\d+|joined but didn't finish collective #\d+)",
+    waits=True,
+)
+def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """TORCH_NCCL_DESYNC_DEBUG=1 names the lagging ranks."""
+    yield _finding(
+        [int(match[1])], "it did not join the others' collective", (record.proof(match, "all ranks join it"),)
+    )
+
+
+@log_pattern(r"wait timeout after \d+ms, keys: /(?!default_pg/\d+//cpu//)\S*//cpu//", waits=True)
+def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo leaves the address of each rank in the store when a group is made; one did not come (a later group)."""
+    yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
+
+
+@log_pattern(
+    r"wait timeout after (?P<ms>\d+)ms, keys: /\S*//cuda//\d+|(?:DistStoreError|RuntimeError): Socket Timeout",
+    waits=True,
+)
+def by_a_key_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Rank 0 of a group leaves NCCL's id in the store when it comes to the group's first collective."""
+    if match["ms"]:
+        said, expected = (
+            "it did not come to the first collective of its group",
+            "NCCL's id, left in the store by rank 0",
+        )
+    else:
+        said, expected = "it did not leave in the store what this rank waits for", "a value in the store"
+    yield _finding([], said, (record.proof(match, expected),))
+
+
+@log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,), waits=True)
+def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """The others came; rank 0 alone, where it came itself, knows who did not."""
+    if not log.first(NOT_PASSED):
+        yield _finding(
+            [],
+            "this rank came to the barrier, and rank 0, whose log names who did not, gave no answer",
+            (record.proof(match, "rank 0 answers when all ranks have come"),),
+        )
+
+
+@log_pattern(
+    r"but received errors while waiting for send/recv from rank 0", role=Role.CONSEQUENCE, context=(NOT_PASSED,)
+)
+def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Rank 0 has said who did not come."""
+    if log.first(NOT_PASSED):
+        yield _finding(
+            [],
+            "this rank came to the barrier; rank 0 says who did not",
+            (record.proof(match, "all ranks come to the barrier"),),
+        )
+
+
+@log_pattern(r"NCCL communicator was aborted|Horovod has been shut down\. This", role=Role.CONSEQUENCE)
+def by_the_survivors(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The group was torn down under this rank."""
+    yield _finding([], "the group was torn down", (record.proof(match, "the group lives until the training ends"),))
+
+
+@log_pattern(SILENT)
+def by_the_dump_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A process that lives writes its flight recorder's dump when the others do."""
+    who = match["who"]
+    yield Finding(
+        match["said"],
+        proofs(record, f"a dump of {who}"),
+        Fix(f"read the log of {who}, and the kernel's on its host", command=KERNEL),
+        ambiguity=Ambiguity(
+            (f"{who} died (memory, signal, GPU)", "the dump lies on another host, or was not named"),
+            "ddpdoctor explain DUMPS_OF_ALL_HOSTS LOGS_OF_ALL_RANKS",
+        ),
+    )
+
+
+def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Finding:
+    """Return the name of the ranks as far as they are known."""
+    who = named(ranks[:8]) if ranks else "a rank"
+    plural = "are" if len(ranks) > 1 else "is"
+    return Finding(
+        f"{who} {plural} gone or stuck: {waits}",
+        evidence,
+        Fix(
+            f"read the log of {who}, and the kernel's on its host",
+            command=f"{KERNEL}; py-spy dump --pid PID",
+        ),
+        Place(rank=ranks[0]) if len(ranks) == 1 else Place(),
+        ambiguity=Ambiguity(
+            (
+                "it was killed or crashed (memory, signal, GPU)",
+                "it hangs or works elsewhere (data loading, I/O, a branch)",
+            ),
+            "py-spy dump --pid PID   # of that rank: a process that is gone answers nothing",
+        ),
+    )
+
+
+@on_hang(Hang.GONE, Hang.STANDS)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield which rank is gone, or stands outside of all communication, and who waits for it."""
+    gone = [position for position in event.ranks if position.doing in GONE]
+    lost = (gone or event.doing(Doing.STANDING))[0]
+    if training.of(Crashed, pid=lost.pid):
+        return  # which has been told, with its line
+    failed = training.of(Failed, pid=lost.pid)
+    said = failed[-1].text.strip().splitlines()[-1] if failed else ""
+    keeps = what_keeps(lost, event)
+    awaits = lost.awaited
+    yield Finding(
+        f"rank {lost.rank} {where(lost)}{keeps}; {who_waits(event)}",
+        (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *lines(lost)),
+        Fix(
+            (awaits and awaits.mend) or f"mend what keeps rank {lost.rank}",
+            command=(awaits and awaits.command) or REVIVE[lost.doing].format(pid=lost.pid),
+        ),
+        place((failed[-1] if failed else lost).site, rank=lost.rank),
+        table=table(event),
+    )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield which rank is gone without a word, where the others fail for want of it."""
+    recent = {each.rank: each.recent for each in event.progress}
+    by_source = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
+    by_framework = behind_a_batch(event.progress) or synced_by_some(event.progress, training)
+    told = by_source or by_framework or mismatch(event, training) or gone_on(event, training)
+    crashed = {each.rank for each in training.of(Crashed)}
+    if event.first is None and event.gone and event.others and not told and crashed.isdisjoint(event.gone):
+        lost = event.others[0]
+        who, one = named(list(event.gone)[:8]), len(event.gone) == 1
+        yield Finding(
+            f"{who} {'is' if one else 'are'} gone without an exception{'' if one else ', one of them first'}; "
+            f"rank {lost.rank} lost its connection",
+            tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others),
+            Fix(f"find out what ended {who}: the kernel's log and the rank's own", command=REVIVE[Doing.DIED]),
+            place(lost.site, rank=lost.rank),
+            ambiguity=Ambiguity(
+                (
+                    "the kernel killed it, for want of memory",
+                    "it crashed in native code (signal 11 or 6)",
+                    "somebody sent it a signal (kill, a scheduler)",
+                    "a library called os._exit",
+                ),
+                REVIVE[Doing.DIED] + "   # and the exit code in the launcher's summary: -9, -11, -6",
+            ),
+        )
+
+
+@watch(PeerLost)
+def by_its_last_call(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the last call of a rank that is gone without a word, where all of this host are, and others are not seen.
+
+    It is a note: torchrun ends the ranks of a host in the same way where one of another host has failed.
+    """
+    if event.first is not None or event.others or training.world_size <= len(event.progress):
+        return
+    for each in event.progress:
+        if each.rank in event.gone and each.recent:
+            last = each.recent[-1]
+            yield Finding(
+                f"rank {each.rank} is gone without an exception; {last.operation} at {short(last.site)} was the last "
+                "communication that it began",
+                (Evidence(f"{last.operation} at {short(last.site)}", "", f"rank {each.rank}"),),
+                Fix("read what the rank printed last, and its exit code", command=REVIVE[Doing.DIED]),
+                place(last.site, rank=each.rank),
+                severity=Severity.NOTE,
+                ambiguity=Ambiguity(
+                    (
+                        "exit code -6: gloo ended it, since a rank of another host is in another collective",
+                        "exit code -15: torchrun ended it, since a rank of another host has failed",
+                        "exit code -9: the kernel killed it for want of memory, or somebody did",
+                        "exit code -11: it crashed in native code",
+                    ),
+                    "ddpdoctor explain LOGS_OF_ALL_HOSTS",
+                ),
+            )
+            return

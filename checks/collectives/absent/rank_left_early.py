@@ -1,0 +1,138 @@
+"""A rank has come to its end while the others still wait for it.
+
+## What happens
+
+A rank leaves the script by `sys.exit`, by a `return` that only it takes, or because its loop was shorter. It closes
+its connections and prints nothing. The others are in the middle of a step: over gloo they get "Connection closed by
+peer" at best, over NCCL they wait until the time-out of the watchdog.
+
+## How to be sure
+
+`ddpdoctor run` sees the process end (its interpreter finished, no exception) while another rank has waited in a
+communication for longer than --hang-after; it compares how many steps and batches each of them did.
+
+## How to mend it
+
+Let all ranks leave together: decide on one rank and broadcast the decision, and give every rank the same number of
+batches (`drop_last=True`, DistributedSampler, or Join for uneven inputs).
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU over gloo. Source: PyTorch documentation, "Distributed
+communication package", torch.distributed.algorithms.Join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    INTERRUPTED,
+    Ailment,
+    Doing,
+    EpochEnded,
+    Evidence,
+    Finding,
+    Fix,
+    Left,
+    PeerLost,
+    Severity,
+    Stalled,
+    Training,
+    place,
+    watch,
+)
+
+from ..hangs._alone import called_alone
+from ..hangs._batches import behind_a_batch
+from ..hangs._exits import loop_left_before_the_end
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._joins import met_in_join
+from ..hangs._left import evidence, in_words, left_by
+from ..hangs._stops import stop_of_some_ranks
+from ..hangs._swallowed import swallowed
+from ..hangs._told import seen, short, table
+
+AILMENT = Ailment("DDP740", Severity.ERROR)
+
+
+@on_hang(Hang.LEFT)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield who left, who waits, and how far each of them came."""
+    gone = event.doing(Doing.ENDED)[0]
+    waiting = event.doing(Doing.WAITING)[0]
+    counted = not event.outside
+    left = left_by(gone.rank, training)
+    how = in_words(left) if left else "has ended"
+    yield Finding(
+        f"rank {gone.rank} {how}{f' after {gone.steps} steps' if counted else ''}; rank {waiting.rank} waits for "
+        f"it in {waiting.operation} at {short(waiting.site)}{f', after {waiting.steps}' if counted else ''}",
+        (
+            *((evidence(left),) if left else ()),
+            Evidence(f"{gone.steps} steps, {gone.batches} batches", "as many as the others", f"rank {gone.rank}")
+            if counted
+            else Evidence("its process is no more", "all ranks end together", f"rank {gone.rank}"),
+            *seen(event),
+        ),
+        _fix(left, TOGETHER),
+        place(left.site, rank=gone.rank) if left else place(waiting.site, rank=waiting.rank),
+        table=table(event),
+    )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield who came to the end of the script while another rank was still at work."""
+    batches = {each.batches for each in training.by_rank(EpochEnded).values()}
+    if event.first is not None or not event.ended or not event.others or len(batches) > 1:
+        return  # a rank of its own error, loaders of different lengths: told by others
+    if called_alone(event) or swallowed(event.progress, training) or loop_left_before_the_end(event, training):
+        return
+    if behind_a_batch(event.progress):
+        return
+    if stop_of_some_ranks(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
+        return
+    gone, lost = event.ended[0], event.others[0]
+    left = left_by(gone, training)
+    how = in_words(left) if left else "has come to the end of the script"
+    yield Finding(
+        f"rank {gone} {how}; rank {lost.rank} was still to communicate with it",
+        (
+            evidence(left)
+            if left
+            else Evidence("its program came to its end", "all ranks end together", f"rank {gone}"),
+            Evidence(lost.said, "", f"rank {lost.rank}"),
+        ),
+        _fix(left, _same_steps(training)),
+        place(left.site, rank=gone) if left else place(lost.site, rank=lost.rank),
+    )
+
+
+def _fix(left: Left | None, otherwise: Fix) -> Fix:
+    if left is None:
+        return otherwise
+    return INTERRUPT if left.by == INTERRUPTED else TOGETHER
+
+
+TOGETHER = Fix(
+    "let all ranks leave the loop together: decide once, and tell all",
+    diff="+stop = torch.tensor([int(stop_here)])\n+dist.all_reduce(stop, op=dist.ReduceOp.MAX)\n"
+    "-if stop_here:\n+if stop.item():\n     break",
+)
+
+
+def _same_steps(training: Training) -> Fix:
+    """Return how a batch that one rank leaves out is left out by all of them."""
+    framework = training.framework
+    agreed = framework.agree if framework is not None and framework.agree else AGREED
+    return Fix(
+        "let all ranks do the same steps: a batch that one of them leaves out, all leave out",
+        diff=f"{agreed.format(test='bad')}\n-if bad:\n+if flag:\n     continue",
+    )
+
+
+AGREED = "+flag = torch.tensor(float({test}))\n+dist.all_reduce(flag, op=dist.ReduceOp.MAX)"
+INTERRUPT = Fix(
+    "send the signal to the launcher, which ends all ranks; find out who sent it to one of them",
+    command="kill -INT PID_OF_TORCHRUN",
+)

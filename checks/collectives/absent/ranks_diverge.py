@@ -1,0 +1,266 @@
+"""The ranks are in different places of the program.
+
+## What happens
+
+Collectives pair by their number in the group, not by their line. When a rank skips one, or adds one (an
+`if rank == 0`, a batch that takes another branch, one step more than the others), all later ones pair wrongly, and
+the hang shows at one that is not at fault. The proof is a difference between ranks: at the same SeqNum another OpType
+or NumelIn; another SeqNum; a watchdog's queue that is shorter (workMetaList_.size()=84 beside 103).
+
+## How to be sure
+
+Compare the stacks of the rank that differs and of another one: `py-spy dump --pid PID`, or the flight recorder's
+dumps (TORCH_NCCL_TRACE_BUFFER_SIZE=20000), which `ddpdoctor explain` compares. `ddpdoctor run` shows where each rank
+waits.
+
+## How to mend it
+
+Put no collective, and no forward of a DDP model, under a condition that differs between the ranks. Decide on one rank
+and broadcast the decision.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupNCCL.cpp; torch.distributed documentation, "Debugging
+torch.distributed applications".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    PeerLost,
+    Place,
+    Record,
+    Severity,
+    Site,
+    Stalled,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
+
+from ..._few import few
+from ..hangs._apart import gone_on
+from ..hangs._exits import loop_left_by
+from ..hangs._hangs import Hang, iterations, on_hang
+from ..hangs._members import passed_over
+from ..hangs._told import seen, short, table
+from ..timeouts._flight import CROSSED, LATE, proofs
+from ..timeouts._waits import STUCK, place_of
+from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+
+AILMENT = Ailment("DDP712", Severity.ERROR)
+QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
+FIX = Fix(
+    "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",
+    diff="+flag = torch.tensor([int(condition)], device=device)\n+torch.distributed.broadcast(flag, src=0)\n"
+    "-if condition:\n+if flag.item():",
+)
+UNEVEN = Fix(
+    "give every rank the same number of iterations, and leave the loop on all ranks together",
+    diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
+)
+ELSEWHERE = "a branch or a loop differs between the ranks (rank == 0, number of batches, kind of batch)"
+
+
+@on_timeout(Timeout.DIFFERENT)
+def in_one_number(record: Record, log: Log) -> Iterator[Finding]:
+    """The same number is not the same collective."""
+    story = story_of(log)
+    said = "; ".join(f"rank {wait.rank} in {wait}" for wait in few(story.waits, place_of))
+    yield Finding(f"the ranks are in different collectives: {said}", story.evidence, FIX, record.place)
+
+
+@on_timeout(Timeout.BEHIND)
+def in_different_numbers(log: Log) -> Iterator[Finding]:
+    """A rank is behind the others."""
+    story = story_of(log)
+    late = named(list(story.ranks))
+    yield Finding(
+        f"{late} {'are' if len(story.ranks) > 1 else 'is'} behind the others, which wait in {story.waits[0]}",
+        story.evidence,
+        FIX,
+        Place(rank=story.ranks[0]),
+        ambiguity=Ambiguity(
+            (ELSEWHERE, f"{late} hung or worked elsewhere (data loading, I/O)", "a transfer broke off half-way"),
+            f"py-spy dump --pid PID   # of {late}, and of one other rank, while they wait",
+        ),
+    )
+
+
+@log_pattern(QUEUE, context=(QUEUE, STUCK))
+def in_the_queues(record: Record, log: Log) -> Iterator[Finding]:
+    """Compare the lengths of the watchdogs' queues, where several ranks print them."""
+    sizes = {each.rank: (int(found[1]), each.proof(found)) for each, found in log.find(QUEUE) if each.rank is not None}
+    first = log.first(QUEUE)
+    if first and first[0] is record and not log.first(STUCK) and len({size for size, _ in sizes.values()}) > 1:
+        fewest = min(size for size, _ in sizes.values())
+        late = [rank for rank, (size, _) in sorted(sizes.items()) if size == fewest]
+        yield Finding(
+            f"{named(late)} issued fewer collectives than the others: {fewest} under way, up to "
+            f"{max(size for size, _ in sizes.values())} elsewhere",
+            tuple(proof for _, proof in few(sizes.values(), lambda each: each[0])),
+            FIX,
+            Place(rank=late[0]),
+            ambiguity=Ambiguity(
+                (ELSEWHERE, f"{named(late)} hung or worked elsewhere (data loading, I/O)"),
+                f"py-spy dump --pid PID   # of {named(late)}, and of one other rank, while they wait",
+            ),
+        )
+
+
+@log_pattern(LATE, supersedes=("rank-died-or-stuck",))
+def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A rank that lives, since it wrote a dump, has not called what the others wait in."""
+    yield Finding(
+        f"{match['said']}, where the others wait",
+        proofs(record, "all ranks call it"),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (ELSEWHERE, f"{match['who']} hung or worked elsewhere (data loading, I/O)"),
+            f"py-spy dump --pid PID   # of {match['who']}, and of one other rank, while they wait",
+        ),
+    )
+
+
+@log_pattern(CROSSED, supersedes=("rank-died-or-stuck",))
+def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The ranks wait for each other, in several groups or transfers."""
+    yield Finding(
+        f"{match['said']}, each for another one",
+        proofs(record, "all ranks call the groups' collectives in one order"),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            ("the ranks use several process groups in different orders", ELSEWHERE),
+            "compare the lines above: they are where each rank waits",
+        ),
+    )
+
+
+@on_hang(Hang.DIVERGED)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield where each rank waits, where nothing tells which of them is wrong."""
+    yield _in_iterations(event) or _after_a_loop(event, training) or _apart(event, seen(event))
+
+
+def _apart(event: Stalled, evidence: tuple[Evidence, ...]) -> Finding:
+    return Finding(
+        "the ranks wait for each other in different places: "
+        + "; ".join(
+            f"rank {position.rank} in {position.operation} at {short(position.site)}" for position in event.ranks[:4]
+        ),
+        evidence,
+        FIX,
+        place(event.ranks[0].site, rank=event.ranks[0].rank),
+        table=table(event),
+        ambiguity=Ambiguity(
+            (
+                "a loop ends earlier on one rank (break, other number of batches)",
+                "a branch differs between the ranks",
+            ),
+            "compare the two lines above: one of them is reached by some ranks only",
+        ),
+    )
+
+
+def _in_iterations(event: Stalled) -> Finding | None:
+    """Return that all ranks wait at one line, and have not come to it equally often; None where they have."""
+    found = iterations(event)
+    if not found:
+        return None
+    first = event.ranks[0]
+    counters = {rank: ", ".join(f"{name}={value}" for name, value in each.items()) for rank, each in found.items()}
+    said = "; ".join(f"rank {rank} at {each}" for rank, each in few(counters.items(), lambda pair: pair[1]))
+    return Finding(
+        f"all ranks wait in {first.operation} at {short(first.site)}, in different iterations: {said}",
+        (
+            *(
+                Evidence(each, "the same on all ranks", f"rank {rank}, its variables")
+                for rank, each in counters.items()
+            ),
+            *seen(event),
+        ),
+        UNEVEN,
+        place(first.site, rank=first.rank),
+        ambiguity=Ambiguity(
+            (
+                "the ranks have different numbers of batches, or one skips an iteration (continue, break)",
+                "the network has stalled: the rank behind did not get the last result",
+            ),
+            "ddpdoctor run -- torchrun ...   # counts the batches of each rank",
+        ),
+    )
+
+
+def _after_a_loop(event: Stalled, training: Training) -> Finding | None:
+    """Return which rank has left a loop that another one is in, where nothing but its end can be why."""
+    found = loop_left_by(event, training)
+    if found is None:
+        return None
+    loop = Site(found.loop.file, found.loop.line, "")
+    ahead, behind = (next(each for each in event.ranks if each.rank == rank) for rank in (found.rank, found.other))
+    return Finding(
+        f"rank {ahead.rank} has left the loop at {short(loop)}, and waits in {ahead.operation} at {short(ahead.site)}; "
+        f"rank {behind.rank} is in the loop, in {behind.operation} at {short(behind.site)}",
+        seen(event),
+        UNEVEN,
+        place(loop, rank=ahead.rank),
+    )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield who had left the loop that another rank was in, where one of them is gone without a word."""
+    found = gone_on(event, training)
+    if found is None or found.batches is not None:
+        return  # of different numbers of batches another check speaks
+    call = found.call
+    yield Finding(
+        f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} forwards; "
+        f"rank {found.other} was in forward {found.others}" + (f", at {short(found.site)}" if found.site else ""),
+        (
+            Evidence(
+                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
+            ),
+            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        UNEVEN,
+        place(call.site, rank=found.rank),
+    )
+
+
+@on_hang(Hang.OUTSIDE)
+def passed_over_by_torch(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield who waits in a collective, and who called it with a group that does not have it."""
+    found = passed_over(event, training)
+    assert found is not None  # noqa: S101 - else it would be another hang
+    position, others = found
+    who = f"rank{'s' if len(others) > 1 else ''} {', '.join(map(str, others[:8]))}"
+    yield Finding(
+        f"rank {position.rank} waits in {position.operation} at {short(position.site)}; {who} called it there "
+        f"with a group that {'they are' if len(others) > 1 else 'it is'} not in, which torch passes over",
+        (
+            Evidence(f"{position.operation} was passed over", "the group of which the rank is a member", who),
+            *seen(event),
+        ),
+        Fix(
+            "let each rank take the group that has it",
+            diff=" groups = [dist.new_group(ranks) for ranks in layout]\n"
+            "+own = next(each for each, ranks in zip(groups, layout) if dist.get_rank() in ranks)\n"
+            "-dist.all_reduce(tensor, group=groups[index])\n+dist.all_reduce(tensor, group=own)",
+        ),
+        place(position.site, rank=others[0]),
+        table=table(event),
+    )

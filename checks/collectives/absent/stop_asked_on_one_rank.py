@@ -1,0 +1,116 @@
+"""One rank alone tells Lightning, the transformers Trainer or Ignite to end the training.
+
+## What happens
+
+`trainer.should_stop = True` (Lightning), `control.should_training_stop = True` (transformers) and `engine.terminate()`
+(Ignite) hold for the rank that says so. Where a callback does it under `if trainer.is_global_zero`, or by what only
+this rank knows (its own loss, its clock, a file on its host), that rank leaves the loop; the others begin the next step
+and wait for it: "Connection closed by peer" over gloo, a time-out over NCCL.
+
+## How to be sure
+
+ddpdoctor (`ddpdoctor run`) keeps the lines that set these flags, and how many forwards the rank had made: here a rank
+has set it, and another one has begun a step after that without it.
+
+## How to mend it
+
+Decide together, then set it on all ranks. Lightning:
+
+    trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+
+transformers:
+
+    stop = torch.tensor(float(stop), device=args.device)
+    torch.distributed.all_reduce(stop)
+    control.should_training_stop = bool(stop.item())
+
+Ignite:
+
+    if idist.all_reduce(float(stop)) > 0:
+        engine.terminate()
+
+## Versions and sources
+
+Source: lightning/pytorch/loops/fit_loop.py and callbacks/early_stopping.py; transformers/trainer_callback.py;
+ignite/engine/engine.py. Seen with lightning 2.6, transformers 5.23, ignite 0.5 and torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Severity,
+    Stalled,
+    Table,
+    Training,
+    one_rank_only,
+    place,
+    watch,
+)
+
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._stops import StopOfSome, stop_of_some_ranks
+from ..hangs._told import seen, short, table
+
+AILMENT = Ailment("DDP781", Severity.ERROR)
+FIXES = {
+    "should_stop": Fix(
+        "decide together, and set it on all ranks",
+        diff="-if stop:\n-    trainer.should_stop = True\n"
+        "+trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)   # called by all ranks",
+    ),
+    "should_training_stop": Fix(
+        "decide together, and set it on all ranks",
+        diff="-if stop:\n-    control.should_training_stop = True\n"
+        "+stop = torch.tensor(float(stop), device=args.device)\n"
+        "+torch.distributed.all_reduce(stop)   # called by all ranks\n"
+        "+control.should_training_stop = bool(stop.item())",
+    ),
+    "terminate": Fix(
+        "decide together, and end it on all ranks",
+        diff="-if stop:\n-    engine.terminate()\n"
+        "+if idist.all_reduce(float(stop)) > 0:   # called by all ranks\n+    engine.terminate()",
+    ),
+}
+SETS = {
+    "should_stop": "sets trainer.should_stop",
+    "should_training_stop": "sets control.should_training_stop",
+    "terminate": "calls terminate()",
+}
+
+
+@on_hang(Hang.ASKED)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Report the line that set it."""
+    if found := stop_of_some_ranks(event.ranks, training):
+        yield _finding(found, seen(event), table(event))
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Report it where the rank has come to its end, and another one lost it."""
+    if event.first is None and (found := stop_of_some_ranks(event.progress, training)):
+        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+
+
+def _finding(found: StopOfSome, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    asked = found.asked
+    guard = one_rank_only(asked.site.file, asked.site.line) if asked.site else ""
+    return Finding(
+        f"rank {found.rank} alone {SETS[asked.flag]} at {short(asked.site)}{guard and f', {guard}'}: "
+        f"{asked.framework} ends the training there, and rank {found.other} goes on and waits for it",
+        (
+            Evidence(f"{SETS[asked.flag]} after {asked.steps} steps", "the same on all ranks", f"rank {found.rank}"),
+            Evidence("has not, and is further by at least one forward", "", f"rank {found.other}"),
+            *proof,
+        ),
+        FIXES[asked.flag],
+        place(asked.site, rank=found.rank),
+        table=positions,
+    )

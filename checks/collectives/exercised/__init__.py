@@ -1,0 +1,1 @@
+"""Collectives, DDP and DataParallel as `ddpdoctor check` runs them on this machine."""

@@ -1,0 +1,1 @@
+"""How a hang is told apart: a family, of which exactly one check speaks of one."""

@@ -1,0 +1,83 @@
+"""What the user's line calls that a rank waits in: a collective, or a call that gathers the shards of all ranks.
+
+Nobody reads from `model.state_dict()`, or from `model(inputs)`, that it communicates: with FSDP and ZeRO it does.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from ddpdoctor.check import Fix, Site, calls_at, loop_at
+
+from ._one_rank import called, mend, rewritten, shown
+
+LONGEST = 60  # characters of a call that are shown
+STATE = frozenset(
+    "state_dict full_tensor get_state_dict get_model_state_dict get_optimizer_state_dict optim_state_dict "
+    "full_optim_state_dict sharded_optim_state_dict".split()
+)
+"""What gathers the shards of all ranks, and returns what one of them writes."""
+OTHERS = {
+    "consolidate_state_dict": "gathers the optimizer's state from all ranks",
+    "summon_full_params": "gathers the shards of all ranks",
+    "unshard": "gathers the shards of all ranks",
+    "load_state_dict": "gives each rank its part",
+    "clip_grad_norm_": "adds up the norms of all ranks' shards",
+    **dict.fromkeys(("set_model_state_dict", "set_optimizer_state_dict", "set_state_dict"), "gives each rank its part"),
+}
+INNER = frozenset("all_gather all_gather_into_tensor reduce_scatter_tensor redistribute all_gather_single".split())
+"""What nobody calls to compute or save something: the forward of a sharded model does."""
+
+
+class Called(NamedTuple):
+    """The call, what it does where its name does not say so, and how all ranks make it."""
+
+    call: str
+    does: str
+    fix: Fix
+
+
+def told_of(site: Site | None, operation: str, guard: str) -> Called:
+    """Return what a line calls that some ranks skip; the operation is the communication that a rank waits in."""
+    for call in calls_at(site.file, site.line) if site else ():
+        name = ast.unparse(call.func).rpartition(".")[2]
+        code = ast.unparse(call)
+        told = code if len(code) <= LONGEST else f"{ast.unparse(call.func)}(...)"
+        if name in STATE:
+            return Called(told, ", which gathers the shards of all ranks", _kept(told, guard))
+        if name in OTHERS:
+            return Called(told, f", which {OTHERS[name]}", _moved(code, guard))
+    if site and (loader := loop_at(site.file, site.line)):
+        return Called(f"the loop over {loader}", ", whose loader communicates as a pass begins", _looped(loader, guard))
+    what = called(site, operation)
+    calls = calls_at(site.file, site.line) if site and what == operation else []
+    named = {ast.unparse(each.func).rpartition(".")[2] for each in calls}
+    if calls and operation in INNER and operation not in named:
+        code = ast.unparse(calls[0])
+        told = code if len(code) <= LONGEST else f"{ast.unparse(calls[0].func)}(...)"
+        return Called(told, f", in which {operation} is called", _moved(code, guard))
+    return Called(what, "", mend(what, guard))
+
+
+def _kept(code: str, guard: str) -> Fix:
+    use = "print({})" if code.endswith("full_tensor()") else "torch.save({}, path)"
+    return Fix(
+        "call it on all ranks, and write what it returns on one",
+        diff=f"+whole = {code}\n {_test(guard)}:\n-    {use.format(code)}\n+    {use.format('whole')}",
+    )
+
+
+def _moved(code: str, guard: str) -> Fix:
+    return Fix("call it on all ranks", diff=rewritten(guard, code))
+
+
+def _looped(loader: str, guard: str) -> Fix:
+    return Fix(
+        f"let all ranks go through {loader}; a rank that does so alone needs a loader that is not shared out",
+        diff=rewritten(guard, f"for batch in {loader}:"),
+    )
+
+
+def _test(guard: str) -> str:
+    return shown(guard) if guard.startswith("under `if ") else "if rank == 0"

@@ -1,0 +1,264 @@
+"""What a training that stands has come to: a family of hangs, so that exactly one check speaks of one."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+from ddpdoctor.check import (
+    Claim,
+    Communication,
+    Doing,
+    EpochEnded,
+    EpochStarted,
+    Joining,
+    Marker,
+    Position,
+    Progress,
+    Stalled,
+    Training,
+    watch,
+)
+
+from ..._store import meets_nowhere, misses_the_store
+from ._batches import behind_a_batch
+from ._exits import loop_left_by
+from ._guards import crossed, guarded
+from ._handlers import handling
+from ._joins import met_in_join
+from ._members import passed_over
+from ._one_rank import DEFAULT, alone
+from ._pairs import MESSAGES, POINT_TO_POINT, in_branches, root_of, unsent
+from ._stops import stop_of_some_ranks
+from ._swallowed import swallowed
+from ._synced import synced_by_some
+from ._threads import ended_thread
+
+JOINING = "init_process_group"
+GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
+
+
+class Hang(enum.Enum):
+    """What stands in the way: of each exactly one check speaks."""
+
+    GONE = "a rank failed, was killed or was stopped"
+    NEVER_JOINED = "a rank never joined the process group"
+    LEFT = "a rank has ended while the others go on"
+    STANDS = "a rank stands still outside of any communication"
+    THREAD = "a rank stands still, and an exception has ended a thread of it"
+    WORKS = "a rank works, or asks for something, while the others wait for it"
+    SHAPES = "ranks give different shapes to one collective"
+    ROOTS = "ranks name different roots of one collective"
+    ORDER = "ranks call different collectives"
+    GUARDED = "a collective is called by some ranks only"
+    METRICS = "a metric is synchronised by some ranks only"
+    BATCH = "a call is behind a test that each rank's own batch decides"
+    SWALLOWED = "an exception that one rank swallowed let it skip a collective"
+    EXITED = "one rank has left a loop that another one is in"
+    UNEVEN = "ranks have different numbers of batches"
+    JOINS = "a collective of the script's own stands within Join"
+    RECEIVES = "all ranks wait to receive"
+    UNSENT = "a rank waits for a message more than was sent"
+    SAME = "all ranks wait in the same collective"
+    DIVERGED = "ranks are at different places"
+    ASKED = "one rank was told to end the training, by a flag of a framework"
+    OUTSIDE = "ranks call an operation with a group that they are not in"
+    CUT = "another host does not answer any more"
+    ON_LOOPBACK = "other hosts are told to come to a loopback address"
+    UNSEEN = "all ranks of this host wait, for others that are not seen from here"
+
+
+def on_hang(*hangs: Hang) -> Marker:
+    """Mark what is shown these hangs."""
+    return watch(Stalled, claim=Claim(hang_of, hangs))
+
+
+def hang_of(event: Stalled, training: Training) -> Hang | None:
+    """Decide; what is seen for sure comes before what is concluded.
+
+    None where the ranks meet nowhere: that was said when they set out.
+    """
+    doings = {position.doing for position in event.ranks}
+    pids = {position.pid for position in event.ranks}
+    if any(meets_nowhere(each) or misses_the_store(each) for each in training.of(Joining) if each.pid in pids):
+        return None
+    if Doing.WAITING not in doings:
+        return _nobody_waits(doings)
+    if not doings & {*GONE, Doing.WORKING} and absent(event, training):
+        return Hang.CUT if event.silent else Hang.ON_LOOPBACK if event.on_loopback else Hang.NEVER_JOINED
+    if not doings & {*GONE} and stop_of_some_ranks(event.ranks, training):
+        return Hang.ASKED
+    for doing, verdict in (
+        *((each, Hang.GONE) for each in GONE),
+        (Doing.ENDED, Hang.LEFT),
+        (Doing.WORKING, Hang.WORKS),
+        (Doing.ASKING, Hang.WORKS),
+        (Doing.STANDING, Hang.STANDS),
+    ):
+        if doing in doings:
+            return _for_want_of(verdict, event, training)
+    return _all_wait(event, training)
+
+
+def _for_want_of(verdict: Hang, event: Stalled, training: Training) -> Hang:
+    """Decide why the rank for which the others wait has ended, or stands, where that is known."""
+    if verdict is Hang.STANDS and ended_thread(event, training) is not None:
+        return Hang.THREAD
+    return _why_left(event, training) if verdict is Hang.LEFT else verdict
+
+
+def _why_left(event: Stalled, training: Training) -> Hang:
+    return _skipped(event, training) or (Hang.GUARDED if guarded(event) else Hang.LEFT)
+
+
+def _skipped(event: Stalled, training: Training) -> Hang | None:
+    """Decide what the source tells for certain of ranks that are at different lines."""
+    if passed_over(event, training) is not None:
+        return Hang.OUTSIDE
+    if swallowed(event.ranks, training) or handling(event):
+        return Hang.SWALLOWED
+    if alone(event):
+        return Hang.GUARDED
+    left = loop_left_by(event, training)
+    return Hang.EXITED if left is not None and left.loop.only else None
+
+
+def _nobody_waits(doings: set[Doing]) -> Hang | None:
+    """Decide where no rank is in a communication, which is seen from outside alone: nothing hangs where one works."""
+    if doings & {*GONE}:
+        return Hang.GONE
+    if doings & {Doing.WORKING, Doing.ASKING}:
+        return None
+    return Hang.STANDS if Doing.STANDING in doings else None
+
+
+def absent(event: Stalled, training: Training) -> tuple[int, ...]:
+    """List the ranks that have not called init_process_group, where those that wait do so in it."""
+    if any(position.operation != JOINING for position in event.doing(Doing.WAITING)):
+        return ()
+    pids = {position.pid for position in event.ranks}
+    came = {each.rank for each in training.of(Joining) if each.pid in pids}
+    return tuple(rank for rank in range(event.world_size) if rank not in came)
+
+
+def _all_wait(event: Stalled, training: Training) -> Hang:
+    operations = {position.operation for position in event.ranks}
+    if event.silent:
+        return Hang.CUT
+    if len(event.ranks) == event.world_size and operations <= MESSAGES:
+        return Hang.RECEIVES
+    if known := _of_some(event, training):
+        return known
+    if mismatch := first_mismatch(event.ranks):
+        return _mismatched(event, *(call for _, call in mismatch))
+    return Hang.UNSEEN if len(event.ranks) < event.world_size else _unlike(event, training)
+
+
+def _of_some(event: Stalled, training: Training) -> Hang | None:
+    """Decide where the source tells why some ranks alone came to a line, or have left one out."""
+    if synced_by_some(event.ranks, training):
+        return Hang.METRICS
+    if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
+        return apart
+    return Hang.GUARDED if alone(event) or crossed(event) else None
+
+
+def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> Hang:
+    """Decide where two calls do not match: Join, or a condition on the rank, around one of the two lines tells why."""
+    if met_in_join({position.rank: position.recent for position in event.ranks}):
+        return Hang.JOINS
+    found = guarded(event) if ours.site != theirs.site and ours.group in DEFAULT else None
+    if (
+        found is not None
+        and found.position.site in {ours.site, theirs.site}
+        and not in_branches(ours.site, theirs.site)
+    ):
+        return Hang.GUARDED
+    if behind_a_batch(event.ranks):
+        return Hang.BATCH
+    if ours.operation != theirs.operation:
+        return Hang.ORDER
+    return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
+
+
+def _unlike(event: Stalled, training: Training) -> Hang:
+    """Decide where no two calls are seen that should match."""
+    if at_odds(event) or unsent(event.ranks):
+        return Hang.ORDER if at_odds(event) else Hang.UNSENT
+    last = {position.recent[-1].site for position in event.ranks if position.recent}
+    if len({position.operation for position in event.ranks}) == 1 and len(last) <= 1:
+        return Hang.DIVERGED if iterations(event) else Hang.SAME
+    if uneven(event, training):
+        return Hang.UNEVEN
+    if guarded(event):
+        return Hang.GUARDED
+    if behind_a_batch(event.ranks):
+        return Hang.BATCH
+    left = loop_left_by(event, training)
+    return Hang.EXITED if left is not None and left.loop.exits else Hang.DIVERGED
+
+
+def first_mismatch(
+    ranks: Iterable[Position | Progress],
+) -> tuple[tuple[int, Communication], tuple[int, Communication]] | None:
+    """Return the first two communications, with their ranks, that should match and do not: the n-th of one group.
+
+    Only those count that Python begins; send and recv match no one of the same number.
+    """
+    calls: dict[tuple[str, int], list[tuple[int, Communication]]] = {}
+    for position in ranks:
+        for each in position.recent:
+            if each.group and each.operation not in POINT_TO_POINT:
+                calls.setdefault((each.group, each.number), []).append((position.rank, each))
+    for _, alike in sorted(calls.items(), key=lambda item: item[1][0][1].time):
+        (rank, ours), *others = alike
+        for other, theirs in others:
+            unequal = ours.operation in UNEQUAL and root_of(ours) == root_of(theirs)
+            same_shapes = ours.shapes == theirs.shapes or unequal
+            if ours.operation != theirs.operation or not same_shapes:
+                return (rank, ours), (other, theirs)
+    return None
+
+
+def at_odds(event: Stalled) -> tuple[Position, Position] | None:
+    """Return two ranks in different operations at one line, or in the two branches of one ``if``.
+
+    Of ranks that were watched it is known what they called, which is better.
+    """
+    if not event.outside:
+        return None
+    first = event.ranks[0]
+    for other in event.ranks[1:]:
+        if first.operation == other.operation or "backward" in {first.operation, other.operation}:
+            continue
+        if first.stack == other.stack or in_branches(first.site, other.site):
+            return first, other
+    return None
+
+
+def iterations(event: Stalled) -> dict[int, dict[str, int]]:
+    """Return by rank the counters of the loops around the line where all ranks wait, if these differ; or nothing."""
+    first = event.ranks[0]
+    if any(each.stack != first.stack for each in event.ranks):
+        return {}
+    found = {each.rank: dict(each.counters) for each in event.ranks}
+    names = [name for name, _ in first.counters]
+    apart = [name for name in names if len({values.get(name) for values in found.values()}) > 1]
+    known = [name for name in apart if all(name in values for values in found.values())]
+    return {rank: {name: values[name] for name in known} for rank, values in found.items()} if known else {}
+
+
+UNEQUAL = frozenset({"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"})
+"""Operations to which ranks rightly give different shapes."""
+
+
+def uneven(event: Stalled, training: Training) -> dict[int, int]:
+    """Return the batches of the latest pass of a loader by rank, if one rank has left it and another goes on in it."""
+    passes = {rank: each for rank, each in training.by_rank(EpochStarted).items() if each.training}
+    if len({(each.loader, each.number) for each in passes.values()}) != 1 or len(passes) < len(event.ranks):
+        return {}
+    loader, number = next((each.loader, each.number) for each in passes.values())
+    ended = training.by_rank(EpochEnded, loader=loader, number=number)
+    counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
+    going_on = [rank for rank in passes if rank not in counts]
+    return counts if counts and going_on else {}

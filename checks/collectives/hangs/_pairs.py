@@ -1,0 +1,83 @@
+"""Communications of ranks that met each other: those of one number in one group."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ddpdoctor.check import Communication, Position, Site, are_alternatives
+
+POINT_TO_POINT = frozenset({"send", "recv"})
+"""Operations that meet no one of the same number."""
+MESSAGES = POINT_TO_POINT | {"batch_isend_irecv", *(f"Work.wait of {each}" for each in POINT_TO_POINT)}
+"""What a rank waits in for a message, or for somebody to take one."""
+ROOT = re.compile(r", root (\d+)$")
+
+
+PEER = re.compile(r" (?:to|from) (?P<peer>-?\d+)(?:, tag (?P<tag>\d+))?$")
+ALL = 60  # communications of a rank: with fewer of them all that it made since its start are known
+
+
+class Unsent(NamedTuple):
+    """A rank that waits for a message, the rank that it names, and how many of them were received and sent before."""
+
+    waits: Position
+    other: Position
+    received: int
+    sent: int
+
+
+def named_peer(call: Communication) -> tuple[int, int] | None:
+    """Return the rank that a message goes to or comes from, and its tag."""
+    found = PEER.search(call.shapes)
+    return (int(found["peer"]), int(found["tag"] or 0)) if found else None
+
+
+def unsent(ranks: Sequence[Position]) -> Unsent | None:
+    """Return a rank that waits for one message more than the other side, which is past its sends, has sent."""
+    known = {each.rank: each for each in ranks if 0 < len(each.recent) < ALL}
+    for waits in known.values():
+        last = waits.recent[-1]
+        told = named_peer(last) if last.operation == "recv" and waits.operation in MESSAGES else None
+        other = known.get(told[0]) if told else None
+        if told is None or other is None or other.operation in MESSAGES:
+            continue
+        took = [each for each in waits.recent if each.operation == "recv" and named_peer(each) == told]
+        gave = [each for each in other.recent if each.operation == "send" and named_peer(each) == (waits.rank, told[1])]
+        if len(gave) < len(took):
+            return Unsent(waits, other, len(took) - 1, len(gave))
+    return None
+
+
+class Met(NamedTuple):
+    """A call of a rank, and what another rank called at its turn."""
+
+    rank: int
+    call: Communication
+    other: int
+    theirs: Communication
+
+
+def root_of(call: Communication) -> str:
+    """Return the rank of the group from which, or to which, all others send; empty where there is none."""
+    found = ROOT.search(call.shapes)
+    return found[1] if found else ""
+
+
+def met_elsewhere(recent: Mapping[int, Sequence[Communication]]) -> Iterator[Met]:
+    """Yield the calls that met one of another line, by the last communications of each rank, oldest first."""
+    for rank, calls in recent.items():
+        for other, others in recent.items():
+            theirs = {(each.group, each.number): each for each in others}
+            for call in calls if other != rank else ():
+                met = theirs.get((call.group, call.number))
+                if call.site is not None and met is not None and met.site != call.site:
+                    yield Met(rank, call, other, met)
+
+
+def in_branches(one: Site | None, other: Site | None) -> bool:
+    """Whether two lines stand in the two branches of one ``if``."""
+    if one is None or other is None or one.file != other.file:
+        return False
+    return are_alternatives(one.file, one.line, other.line)

@@ -1,0 +1,1 @@
+"""Calls that torch refuses, or that do not do what they say."""

@@ -1,0 +1,1 @@
+"""Time-outs, watchdogs, and ends that do not come."""

@@ -1,0 +1,1 @@
+"""Collectives that the ranks do not call alike."""

@@ -1,0 +1,94 @@
+"""The ranks of one tensor-parallel group are given different batches.
+
+## What happens
+
+`parallelize_module` splits each layer over the ranks of a group: together they compute one model, for one batch. A
+`DistributedSampler` that counts all ranks, as for DDP, gives each of them another one. Every rank then adds up parts of
+the outputs for different samples: the loss is that of a mixture, and nothing fails.
+
+## How to be sure
+
+ddpdoctor knows the mesh that layers were split over, and the indices that each rank's sampler drew. Here ranks of one
+group drew different ones.
+
+## How to mend it
+
+Split the data over the data-parallel ranks alone; within a tensor-parallel group all have the same share:
+
+    mesh = init_device_mesh("cuda", (dp, tp), mesh_dim_names=("dp", "tp"))
+    sampler = DistributedSampler(data, num_replicas=mesh["dp"].size(), rank=mesh["dp"].get_local_rank())
+
+Silent where a layer is told that each rank gives its own rows (`input_layouts=Shard(0)`).
+
+## Versions and sources
+
+Measured with torch 2.13, gloo, two ranks. Source: PyTorch tutorial, "Large Scale Transformer model training with Tensor
+Parallel". Seen with torch 2.5 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    ParametersHeld,
+    Severity,
+    TensorParallel,
+    Training,
+    place,
+    watch,
+)
+
+from ...model._words import listed
+
+AILMENT = Ailment("DDP758", Severity.ERROR)
+SHOWN = 8
+TELLING = 4  # samples
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the first pass of a loader within the group, where a sampler splits the data by rank."""
+    told = training.of(TensorParallel, pid=event.pid)
+    groups = {each.group for each in told if len(each.group) > 1}
+    trained = any(each.shards for each in training.of(ParametersHeld, pid=event.pid))
+    if event.number or len(groups) != 1 or any(each.by_rows for each in told) or not trained:
+        return
+    (group,) = groups
+    orders = {
+        rank: each
+        for rank, each in training.by_rank(OrderSeen, loader=event.loader, number=0, site=event.site).items()
+        if rank in group
+    }
+    started = {
+        rank: each
+        for rank, each in training.by_rank(EpochStarted, loader=event.loader, number=0).items()
+        if rank in orders
+    }
+    if len(orders) < len(group) or len(started) < len(group):
+        return
+    samplers = [each.sampler for each in started.values()]
+    places = {each.rank for each in samplers if each is not None and each.replicas is not None and each.replicas > 1}
+    drawn = {each.indices for each in orders.values()}
+    if len(places) < len(group) or len(drawn) < len(group) or min(map(len, drawn)) < TELLING:
+        return
+    replicas = next(each.replicas for each in samplers if each is not None)
+    yield Finding(
+        f"ranks {listed(group, SHOWN)} compute one model together (tensor parallel) and draw different batches",
+        tuple(
+            Evidence(f"samples {listed(each.indices, TELLING)}", "the same in one group", f"rank {rank}'s sampler")
+            for rank, each in list(orders.items())[:SHOWN]
+        ),
+        Fix(
+            "split the data over the data-parallel ranks alone",
+            diff=f"-sampler = DistributedSampler(data)   # num_replicas={replicas}\n"
+            '+sampler = DistributedSampler(data, num_replicas=mesh["dp"].size(), rank=mesh["dp"].get_local_rank())',
+        ),
+        place(event.site),
+    )

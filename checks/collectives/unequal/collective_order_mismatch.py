@@ -1,0 +1,162 @@
+"""The ranks call different collectives, or the same ones in another order.
+
+## What happens
+
+With TORCH_DISTRIBUTED_DEBUG=DETAIL torch compares the operation of all ranks before it starts: "Detected mismatch
+between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint(... OpType=ALLGATHER ...), but Rank
+1 is running collective: ... OpType=REDUCE". Without it the same mistake is a hang, or wrong numbers. torch before 2.1
+prints one side only ("is running inconsistent collective"); the other ranks' logs have the rest.
+
+## How to be sure
+
+Compare the line of the traceback on each of the two ranks.
+`TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...` names the two collectives and their lines;
+`ddpdoctor explain` finds the same in the dumps of the flight recorder of both ranks.
+
+## How to mend it
+
+Let every rank call the same collectives in the same order. Put no collective in a branch that one rank takes alone.
+The order counts for `new_group`, too, and for groups that are used in turn.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch's ProcessGroupWrapper.cpp; torch.distributed documentation, "Debugging".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Record,
+    Severity,
+    Stalled,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
+
+from ..hangs._apart import mismatch
+from ..hangs._hangs import Hang, at_odds, first_mismatch, on_hang
+from ..hangs._told import seen, short, table
+from ..timeouts._flight import OTHER_OPERATION, proofs
+from ..timeouts._watchdog import named
+from ._mismatch import Mismatch, on_mismatch, sides
+
+AILMENT = Ailment("DDP717", Severity.ERROR)
+FIX = Fix(
+    "compare the two ranks' lines, and have every rank call the same collectives in the same order",
+    command="TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...",
+)
+
+
+@on_mismatch(Mismatch.ORDER)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The operations or their numbers differ."""
+    both = sides(record.text)
+    one_sided = len(both) < 2  # noqa: PLR2004 - two sides
+    yield Finding(
+        "the ranks are in different collectives: " + ("; ".join(map(str, both)) or "see both ranks' lines"),
+        (record.proof(match, "one operation on all ranks"),),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            ("another operation or order on the other ranks", "the same operation with another shape"),
+            "grep 'is running' LOGS_OF_ALL_RANKS   # each rank prints its own side",
+        )
+        if one_sided
+        else None,
+    )
+
+
+@log_pattern(r"NCCL WARN Mismatched collective detected")
+def in_logs_of_nccl(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """NCCL 2.4 to 2.6 say it themselves."""
+    yield Finding(
+        "the ranks are in different collectives, says NCCL",
+        (record.proof(match, "one operation on all ranks"),),
+        FIX,
+        record.place,
+    )
+
+
+@log_pattern(
+    r"NCCL WARN Your program may be hanging, this may be caused by a collective mismatch around rank (?P<rank>\d+)"
+)
+def around_a_rank(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """NCCL 2.9 and later have waited in vain for a rank's part of a collective."""
+    yield Finding(
+        f"rank {match['rank']} does not take part in the collective that another rank waits in, says NCCL",
+        (record.proof(match, "one operation on all ranks"),),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                f"rank {match['rank']} calls another collective, or none: a branch that its rank or its data decides",
+                f"rank {match['rank']} is gone, or still works",
+            ),
+            f"py-spy dump --pid PID   # of rank {match['rank']}",
+        ),
+    )
+
+
+@log_pattern(OTHER_OPERATION)
+def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The flight recorders of two ranks have different operations under one number."""
+    yield Finding(match["said"], proofs(record, "one operation on all ranks"), FIX, record.place)
+
+
+@on_hang(Hang.ORDER)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield the name of the first collectives of two ranks that do not match."""
+    if pair := first_mismatch(event.ranks):
+        (rank, ours), (other, theirs) = pair
+        yield Finding(
+            f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
+            f"{short(theirs.site)}",
+            (
+                Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
+                Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
+                *seen(event),
+            ),
+            FIX,
+            place(ours.site),
+            table=table(event),
+        )
+    elif both := at_odds(event):
+        one, two = both
+        yield Finding(
+            f"rank {one.rank} calls {one.operation} at {short(one.site)} where rank {two.rank} calls {two.operation} "
+            f"at {short(two.site)}",
+            seen(event),
+            FIX,
+            place(one.site, rank=one.rank),
+        )
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Yield the first collectives that do not match, where a rank is gone without a word."""
+    pair = mismatch(event, training)
+    if pair is None or pair[0][1].operation == pair[1][1].operation:
+        return
+    (rank, ours), (other, theirs) = pair
+    yield Finding(
+        f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
+        f"{short(theirs.site)}; {named(list(event.gone))} ended there without an exception",
+        (
+            Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
+            Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        FIX,
+        place(ours.site),
+    )

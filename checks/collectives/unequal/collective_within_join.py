@@ -1,0 +1,80 @@
+"""A collective of the script's own stands within Join, which does not answer it for a rank without batches.
+
+## What happens
+
+`with Join([model])` lets a rank that has no batch left answer the collectives of the others' forwards and backwards. It
+knows those of DistributedDataParallel and ZeroRedundancyOptimizer, and no others: an `all_reduce` of the loss in the
+same loop meets what Join sends next. The numbers are wrong, the training hangs, or gloo ends a process.
+
+## How to be sure
+
+ddpdoctor compares the last communications of the ranks by their number within the group. Here one rank called a
+collective in a line within Join, and what another one sent under the same number was of another line.
+
+## How to mend it
+
+Move the collective behind Join, and add up on each rank what it is to reduce:
+
+    with Join([model]):
+        for inputs, targets in loader:
+            ...
+            total += loss.detach()
+    dist.all_reduce(total)
+
+or give all ranks the same number of batches, and leave Join out.
+
+## Versions and sources
+
+Measured with torch 2.13, gloo, two ranks. Source: PyTorch documentation, "Generic Join Context Manager". Holds for
+torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Table, place, watch
+
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._joins import InJoin, met_in_join
+from ..hangs._told import short, table
+
+AILMENT = Ailment("DDP757", Severity.ERROR)
+
+
+@on_hang(Hang.JOINS)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Report what the collective met, where all ranks wait."""
+    if found := met_in_join({each.rank: each.recent for each in event.ranks}):
+        yield _finding(found, table(event))
+
+
+@watch(PeerLost)
+def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
+    """Report it where gloo has ended a process for it."""
+    found = met_in_join({each.rank: each.recent for each in event.progress})
+    if event.first is None and found:
+        yield _finding(found, None)
+
+
+def _finding(found: InJoin, shown: Table | None) -> Finding:
+    call, met = found.call, found.met
+    return Finding(
+        f"rank {found.rank} calls {call.operation} at {short(call.site)} within `with {found.join}`: rank "
+        f"{found.other} has no batch left, and answers with {met.operation} at {short(met.site)}",
+        (
+            Evidence(f"{call.operation}, number {call.number} of its group", "", f"rank {found.rank}, {call.site}"),
+            Evidence(
+                f"{met.operation}, number {met.number} of its group",
+                f"{call.operation}: Join answers for the model alone",
+                f"rank {found.other}, {met.site}",
+            ),
+        ),
+        Fix(
+            "move the collective behind Join",
+            diff=f" with {found.join}:\n     for inputs, targets in loader:\n         ...\n"
+            f"-        dist.{call.operation}(total)\n+dist.{call.operation}(total)",
+        ),
+        place(call.site, rank=found.rank),
+        table=shown,
+    )

@@ -1,0 +1,151 @@
+"""All ranks wait to receive, and nobody sends.
+
+## What happens
+
+`recv` blocks until the message is there, and `send` can block until the other rank takes it. Two ranks that both
+receive first wait for each other without end. A ring in which every rank receives first does the same with any number
+of ranks. A message goes to the rank and the tag that are named: with another tag, or to a rank that does not exist
+(`dst=rank + 1` on the last rank), nobody takes it; over gloo torch 2.13 waits, or crashes the process.
+
+## How to be sure
+
+`ddpdoctor run` shows each rank in `recv` (or `send`) with the peer and the tag that it names, and the line.
+
+## How to mend it
+
+Best first: post both sides at once with `dist.batch_isend_irecv`, where the order does not matter; or let half of the
+ranks (the even ones, say) send first.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU over gloo. Source: PyTorch documentation, "Distributed
+communication package", point-to-point communication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Communication, Evidence, Finding, Fix, Position, Severity, Stalled, place
+
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._pairs import POINT_TO_POINT, named_peer, unsent
+from ..hangs._told import seen, short, table
+
+AILMENT = Ailment("DDP741", Severity.ERROR)
+
+
+@on_hang(Hang.RECEIVES)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield who waits for a message, and from whom; a rank that does not exist, and tags that differ, come first."""
+    yield _nobody(event) or _other_tag(event) or _deadlock(event)
+
+
+def _deadlock(event: Stalled) -> Finding:
+    told = "; ".join(_waiting(each) for each in event.ranks[:4])
+    return Finding(
+        f"no message is on its way: {told}",
+        seen(event),
+        Fix(
+            "let one side send first, or post both at once",
+            diff="-dist.recv(incoming, peer)\n-dist.send(outgoing, peer)\n"
+            "+for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, outgoing, peer),\n"
+            "+                                   dist.P2POp(dist.irecv, incoming, peer)]):\n+    work.wait()",
+        ),
+        place(event.ranks[0].site, rank=event.ranks[0].rank),
+        table=table(event),
+    )
+
+
+def _nobody(event: Stalled) -> Finding | None:
+    for each, call in ((rank, call) for rank in event.ranks for call in _under_way(rank)):
+        told = named_peer(call)
+        if told is not None and not 0 <= told[0] < event.world_size:
+            way = "sends to" if call.operation == "send" else "waits for a message of"
+            return Finding(
+                f"rank {each.rank} {way} rank {told[0]}, and the last rank of this job is {event.world_size - 1}",
+                (
+                    Evidence(
+                        f"{call.operation} {'to' if call.operation == 'send' else 'from'} {told[0]} at "
+                        f"{short(call.site)}",
+                        f"a rank from 0 to {event.world_size - 1}",
+                        f"rank {each.rank}",
+                    ),
+                    *seen(event),
+                ),
+                Fix(
+                    "ranks count from 0; around a ring the next one is taken modulo the world size",
+                    diff="-dist.send(x, dst=rank + 1)\n+dist.send(x, dst=(rank + 1) % dist.get_world_size())",
+                ),
+                place(call.site, rank=each.rank),
+            )
+    return None
+
+
+def _under_way(position: Position) -> list[Communication]:
+    """Return the messages that a rank can be waiting for: the last, and those of its line, which a batch has."""
+    own = [each for each in position.recent if each.operation in POINT_TO_POINT]
+    return [each for each in own if each is own[-1] or each.site == position.site]
+
+
+def _other_tag(event: Stalled) -> Finding | None:
+    """Find a send and the receive that was meant for it, which have different tags."""
+    for sends in event.ranks:
+        to = _peer(sends)
+        for receives in event.ranks:
+            of = _peer(receives)
+            is_pair = (
+                sends.operation.endswith("send")
+                and receives.operation.endswith("recv")
+                and to is not None
+                and of is not None
+            )
+            if is_pair and to and of and (to[0], of[0]) == (receives.rank, sends.rank) and to[1] != of[1]:
+                return Finding(
+                    f"rank {sends.rank} sends to rank {receives.rank} with tag {to[1]} at {short(sends.site)}, and "
+                    f"rank {receives.rank} waits for tag {of[1]} at {short(receives.site)}",
+                    (
+                        Evidence(f"tag={to[1]}", f"tag={of[1]}", f"rank {sends.rank}, {sends.site}"),
+                        Evidence(f"tag={of[1]}", f"tag={to[1]}", f"rank {receives.rank}, {receives.site}"),
+                    ),
+                    Fix(
+                        "give both sides the same tag",
+                        diff=f"-dist.recv(x, {sends.rank}, tag={of[1]})\n+dist.recv(x, {sends.rank}, tag={to[1]})",
+                    ),
+                    place(receives.site, rank=receives.rank),
+                )
+    return None
+
+
+def _peer(position: Position) -> tuple[int, int] | None:
+    """Return the rank that the last call names, and its tag."""
+    return named_peer(position.recent[-1]) if position.recent else None
+
+
+def _waiting(position: Position) -> str:
+    peer = position.recent[-1].shapes.partition("]")[2] if position.recent else ""
+    return f"rank {position.rank} waits in {position.operation}{peer} at {short(position.site)}"
+
+
+@on_hang(Hang.UNSENT)
+def one_too_many(event: Stalled) -> Iterator[Finding]:
+    """Yield how many messages were sent and how many are waited for."""
+    found = unsent(event.ranks)
+    assert found is not None  # noqa: S101 - else it would be another hang
+    waits, other = found.waits, found.other
+    yield Finding(
+        f"rank {waits.rank} waits at {short(waits.site)} for message {found.received + 1} of rank {other.rank}, which "
+        f"has sent {found.sent} and waits in {other.operation} at {short(other.site)}",
+        (
+            Evidence(f"{found.received + 1} receives from rank {other.rank}", f"{found.sent}", f"rank {waits.rank}"),
+            Evidence(f"{found.sent} sends to rank {waits.rank}", f"{found.received + 1}", f"rank {other.rank}"),
+            *seen(event),
+        ),
+        Fix(
+            "let both sides count alike: send the number of messages first",
+            diff="+count = torch.tensor([len(chunks)])\n+dist.send(count, dst)   # dist.recv(count, src) there\n"
+            " for chunk in chunks:\n     dist.send(chunk, dst)",
+        ),
+        place(waits.site, rank=waits.rank),
+        table=table(event),
+    )

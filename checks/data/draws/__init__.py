@@ -1,0 +1,1 @@
+"""Random draws that are alike where they are to differ."""

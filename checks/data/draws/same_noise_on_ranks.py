@@ -1,0 +1,84 @@
+"""All ranks draw the same noise for their batches.
+
+## What happens
+
+All ranks have seeded torch with the same number, and each step draws noise, time steps, masks or latent vectors for
+its batch. The samples differ, the noise does not: N ranks try N times fewer of its values than a step could, and an
+average over them says less. A diffusion model trains on as many time steps as one rank has. With dropout it is the
+same, and never matters.
+
+## How to be sure
+
+Print `torch.rand(1)` on each rank in a step. ddpdoctor (`ddpdoctor run`) compares the states of torch's generators
+between the ranks when the model is given its first three batches, and counts how many numbers were drawn since the
+batch came: at least one for each sample. It is a note. What ranks must draw alike (a size for all images, a layer that
+is left out) takes fewer.
+
+## How to mend it
+
+Seed with the rank, once the model is wrapped: `torch.manual_seed(seed + dist.get_rank())`. The sampler has a seed of
+its own.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Reproducibility".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Drew,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    Severity,
+    Training,
+    place,
+    watch,
+)
+
+from ..._evaluations import shares_gradients
+
+AILMENT = Ailment("DDP628", Severity.NOTE)
+LAST = 3  # batch
+FEWEST = 4  # rows
+
+
+@watch(Drew)
+def while_training(event: Drew, training: Training) -> Iterator[Finding]:
+    """Compare the states of all ranks at the first batches of a loader."""
+    if event.number or event.batch != LAST or not shares_gradients(event.pid, training):
+        return
+    batches = [training.complete(Drew, loader=event.loader, number=0, batch=batch) for batch in range(1, LAST + 1)]
+    if not all(batches) or not all(map(_alike, batches)):
+        return
+    started = training.by_rank(EpochStarted, loader=event.loader, number=0)
+    if not all(each.sampler and each.sampler.replicas == len(started) for each in started.values()):
+        return  # whether their samples differ is not sure
+    if any(each.owning_library or each.subgroups for each in started.values()) or training.of(OrderSeen, joins=True):
+        return
+    last = batches[-1]
+    drawn = min(each.drawn for ranks in batches for each in ranks.values())
+    yield Finding(
+        f"{len(last)} ranks draw the same random numbers for their batches: torch's generators are in one state on all",
+        tuple(
+            Evidence(f"state {each.state} at batch {LAST}, {drawn} numbers or more drawn for each batch of {each.rows}",
+                     "another on each rank", f"rank {rank}, the loop of {each.site}")
+            for rank, each in last.items()
+        )[:8],
+        Fix(
+            "seed with the rank, once the model is wrapped",
+            diff=" model = DistributedDataParallel(model)\n+torch.manual_seed(seed + dist.get_rank())",
+        ),
+        place(event.site),
+    )  # fmt: skip
+
+
+def _alike(ranks: dict[int, Drew]) -> bool:
+    enough = all(each.drawn >= max(each.rows, FEWEST) for each in ranks.values())
+    return enough and len({each.state for each in ranks.values()}) == 1

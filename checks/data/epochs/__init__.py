@@ -1,0 +1,1 @@
+"""The order of each epoch: set_epoch, and what repeats."""

@@ -1,0 +1,106 @@
+"""Samplers that the source gives to loaders, and never tells the epoch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Finding,
+    Fix,
+)
+
+from ..._source import (
+    LOADER,
+    SAMPLER,
+    given_to,
+    is_evaluation,
+    is_shuffled,
+    iterated,
+    shuffling_samplers,
+    target,
+    uses,
+)
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+
+MEND = Fix(
+    "tell this loader's sampler the epoch, first thing in the loop over epochs",
+    diff=" for epoch in range(epochs):\n+    loader.sampler.set_epoch(epoch)\n     for batch in loader:",
+)
+DISTRIBUTED = "DistributedSampler"
+
+
+def has_others(script: Script) -> bool:
+    """Whether the file makes loaders of its own, none of which can get the sampler by other ways."""
+    return bool(script.calls(LOADER)) and "locals()" not in script.text
+
+
+OF_GRADIENTS = frozenset({"deepspeed", "horovod"})
+"""Frameworks that never see a loader which they are not handed."""
+
+
+def of_flow(script: Script, call: ast.Call, loop: ast.For | ast.While | None) -> Finding:
+    match loop:
+        case ast.For(target=ast.Name(id=count)) if "epoch" in count.lower():
+            right = f"sampler.set_epoch({count}) in the loop over epochs"
+        case _:
+            right = "sampler.set_epoch(epoch), another number before each pass"
+    seen = (script.seen(call, right),)
+    return Finding(
+        "each epoch has the same order: set_epoch is never called",
+        seen if loop is None else (*seen, script.seen(loop)),
+        MEND,
+        script.place(call),
+    )
+
+
+def by_all_loaders(script: Script) -> Iterator[Finding]:
+    """Look for a training whose loaders all have such a sampler, wherever they are handed."""
+    loaders, samplers = script.calls(LOADER), [*script.calls(SAMPLER)]
+    shuffling = [each for each in samplers if is_shuffled(script, each)]
+    fed = [each for each in samplers if given_to(script, each) or target(script, each)]
+    training = shuffling if len(loaders) == 1 else [each for each in shuffling if _is_for_training(script, each)]
+    if not loaders or len(loaders) != len(samplers) or fed != samplers or len(training) != 1:
+        return
+    loop = next((each for each in script.epoch_loops() if script.learns(each)), None)
+    function = script.function(training[0])
+    if loop is not None and (function is None or script.sites(function)):
+        yield Finding(
+            "each epoch has the same order: set_epoch is never called",
+            (
+                script.seen(training[0], f"sampler.set_epoch({loop.target.id}) in the loop over epochs"),  # type: ignore[attr-defined]
+                script.seen(loop),
+            ),
+            MEND,
+            script.place(training[0]),
+        )
+
+
+def _is_for_training(script: Script, sampler: ast.Call) -> bool:
+    return "train" in (target(script, sampler) or "").lower() + " ".join(map(script.code, sampler.args[:1])).lower()
+
+
+def by_names(script: Script) -> Iterator[Finding]:
+    """Follow a loader by its name, from its sampler into the loop over epochs."""
+    for sampled in shuffling_samplers(script):
+        for name in sampled.loaders:
+            for loop in script.epoch_loops():
+                if any(script.function(use) is script.function(loop) for use in uses(script, name, sampled.call)):
+                    inner = iterated(script, name, loop)
+                    if inner is not None and not is_evaluation(script, name, inner):
+                        edit = script.line_before(loop.body[0], f"{sampled.name}.set_epoch({loop.target.id})")  # type: ignore[attr-defined]
+                        yield Finding(
+                            f"each epoch of {name} has the same order: {sampled.name}.set_epoch is never called",
+                            (
+                                script.seen(sampled.call, f"{sampled.name}.set_epoch(epoch) in the loop over epochs"),
+                                script.seen(loop),
+                                script.seen(inner),
+                            ),
+                            Fix("tell the sampler the epoch, first thing in the loop over epochs", edits=(edit,)),
+                            script.place(sampled.call),
+                        )
+                        break

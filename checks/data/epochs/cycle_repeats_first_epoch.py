@@ -1,0 +1,111 @@
+"""itertools.cycle keeps the batches of the first epoch, and gives them again and again.
+
+## What happens
+
+`itertools.cycle(loader)` goes through the loader once, and keeps what it gave. From the second epoch on the model gets
+the same batches in the same order, with the augmentations that they had in the first one, whatever set_epoch is told;
+and the whole data set stays in memory.
+
+## How to be sure
+
+ddpdoctor (`ddpdoctor run`) sees that a pass over a loader that shuffles was begun by `cycle(...)`, fed a model, and
+has ended while the training asks for more. In a source (`ddpdoctor lint`): `itertools.cycle` of a DataLoader that
+shuffles.
+
+## How to mend it
+
+    def forever(loader):
+        for epoch in itertools.count():
+            loader.sampler.set_epoch(epoch)
+            yield from loader
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: Python documentation, "itertools.cycle".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    EpochEnded,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    Training,
+    calls_at,
+    keyword,
+    lint,
+    place,
+    watch,
+)
+
+from ..._source import LOADER, SAMPLER
+from .._passes import rank_pass
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script, Site
+
+AILMENT = Ailment("DDP618", Severity.WARNING)
+CYCLE = "itertools.cycle"
+MEND = Fix(
+    "go through the loader anew in each epoch",
+    diff="-batches = itertools.cycle(loader)\n+def forever(loader):\n+    for epoch in itertools.count():\n"
+    "+        loader.sampler.set_epoch(epoch)\n+        yield from loader\n+batches = forever(loader)",
+)
+
+
+@watch(EpochEnded)
+def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
+    """Look for a pass that cycle() has begun, and that is over while more is asked for."""
+    this = rank_pass(event, training)
+    if this is None or event.site is None or not (event.trained and event.complete) or this.sampler is None:
+        return
+    shuffles = this.sampler.kind == "RandomSampler" or this.sampler.shuffle is True
+    if not shuffles or not _cycles(event.site):
+        return
+    yield Finding(
+        f"cycle() has kept the {event.batches} batches of the first epoch, and gives them again in each one",
+        (
+            Evidence(
+                f"cycle() goes through a loader with {this.sampler.kind}", "a new pass in each epoch", str(event.site)
+            ),
+            Evidence(f"{event.batches} batches, and the training asks for more", "", f"rank {event.rank}"),
+        ),
+        MEND,
+        place(event.site),
+    )
+
+
+def _cycles(site: Site) -> bool:
+    return any(ast.unparse(each.func).rpartition(".")[2] == "cycle" for each in calls_at(site.file, site.line))
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for cycle() of a loader that shuffles."""
+    if not script.joins:
+        return
+    for call in script.calls(CYCLE):
+        given = script.held(call.args[0]) if call.args and isinstance(call.args[0], ast.Name) else None
+        if isinstance(given, ast.Call) and script.resolve(given.func) == LOADER and _shuffles(script, given):
+            yield Finding(
+                "cycle() keeps the batches of the first epoch, and gives them again in each one",
+                (script.seen(call, "a new pass over the loader in each epoch"), script.seen(given)),
+                MEND,
+                script.place(call),
+            )
+
+
+def _shuffles(script: Script, loader: ast.Call) -> bool:
+    shuffle, sampler = keyword(loader, "shuffle"), keyword(loader, "sampler")
+    made = script.held(sampler) if isinstance(sampler, ast.Name) else sampler
+    if isinstance(made, ast.Call) and script.resolve(made.func) == SAMPLER:
+        told = keyword(made, "shuffle")
+        return told is None or (isinstance(told, ast.Constant) and told.value is True)
+    return isinstance(shuffle, ast.Constant) and shuffle.value is True

@@ -1,0 +1,90 @@
+"""A sampler of the script's own draws the same order in every epoch.
+
+## What happens
+
+A sampler, or batch sampler, that the script defines seeds its generator with a number that never changes, so that all
+ranks draw one order and each takes its part. Drawn anew in each epoch from the same seed, it is the same order: each
+epoch has the same batches, on the same ranks, in the same places. Nothing fails, and the shuffle has no effect after
+the first epoch.
+
+## How to be sure
+
+ddpdoctor compares the orders of epochs that train: here two complete ones had the same, which is neither ascending nor
+descending, and `__iter__` of the sampler's class makes or seeds a generator. Print the first indices of each epoch.
+
+## How to mend it
+
+Seed with the epoch, and tell the sampler the epoch, as DistributedSampler does:
+
+    generator = torch.Generator().manual_seed(self.seed + self.epoch)  # in __iter__
+    sampler.epoch = epoch  # first in the loop over epochs
+
+Silent where set_epoch was called with another number (set-epoch-ignored looks at that), and where the class is defined
+in another file than the loop.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, OrderSeen, Place, Severity, Training, watch
+
+from .._passes import repeated
+from .._words import shown
+
+AILMENT = Ailment("DDP644", Severity.WARNING)
+SEEDS = {"manual_seed", "Random", "RandomState", "default_rng", "seed", "SeedSequence"}
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the order of an epoch with that of the epoch before, of a sampler that the script defines."""
+    last, this = repeated(event, training) or (None, None)
+    if this is None or last is None or this.sampler is None or last.sampler is None or event.site is None:
+        return
+    epochs = last.sampler.epoch, this.sampler.epoch
+    numbers = list(event.indices)
+    if (None not in epochs and epochs[0] != epochs[1]) or numbers in (sorted(numbers), sorted(numbers, reverse=True)):
+        return
+    line = _seeded(event.site.file, this.sampler.kind)
+    if line is None:
+        return
+    yield Finding(
+        f"every epoch has the same order: {this.sampler.kind} draws it from the same seed",
+        (
+            Evidence(f"passes {last.order.number} and {event.number} both begin {shown(event.indices)}", "two orders",
+                     f"rank {event.rank}"),
+            Evidence("its generator is seeded in __iter__", "a seed that holds the epoch", f"{event.site.file}:{line}"),
+        ),
+        Fix(
+            "seed with the epoch, and tell the sampler the epoch",
+            diff="-generator = torch.Generator().manual_seed(self.seed)\n"
+            "+generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
+            " for epoch in range(epochs):\n+    sampler.epoch = epoch",
+        ),
+        Place(file=event.site.file, line=line),
+    )  # fmt: skip
+
+
+def _seeded(file: str, kind: str) -> int | None:
+    """Return the line of ``__iter__`` of a class that seeds a generator."""
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name == kind:
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__iter__"]
+            calls = [each for method in methods for each in ast.walk(method) if isinstance(each, ast.Call)]
+            return next((each.lineno for each in calls if _name(each.func) in SEEDS), None)
+    return None
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

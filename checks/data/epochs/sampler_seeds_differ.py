@@ -1,0 +1,128 @@
+"""The samplers of the ranks shuffle with different seeds.
+
+## What happens
+
+DistributedSampler permutes the whole data set on each rank and takes the rank's part of it; only with the same
+permutation are the parts disjoint. With `DistributedSampler(seed=rank)`, or a seed drawn on each rank, samples come
+to several ranks and others to none: with two ranks about a quarter of the data is missing in each epoch.
+
+## How to be sure
+
+Print `sampler.seed` on each rank. ddpdoctor reads the seeds and counts the samples that came to several ranks.
+
+In a running training (`ddpdoctor run`) the seeds of the samplers that share out one data set are compared.
+
+In a source (`ddpdoctor lint`): the `seed` of a DistributedSampler is computed from the rank.
+
+## How to mend it
+
+Use the same seed on all ranks: leave the argument `seed` out. Add the rank to the seed of augmentations only.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU: of 10 samples 2 ranks saw 7. Source: PyTorch documentation,
+DistributedSampler, `seed`: "This number should be identical across all processes in the distributed group".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Fact,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    Severity,
+    Training,
+    compare_shares,
+    given,
+    lint,
+    place,
+    probe,
+    watch,
+)
+
+from ..._source import SAMPLER
+from .._passes import same_data, same_pass, splitting, told
+from .._words import SHOWN, at, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LoaderExam, Script
+
+AILMENT = Ailment("DDP616", Severity.ERROR)
+
+
+@probe
+def by_its_own_word(loader: LoaderExam) -> Iterator[Finding]:
+    """Compare the seeds, then what the ranks drew."""
+    loader.several()
+    ranks = loader.indexed()
+    samplers = [rank.sampler for rank in ranks if rank.sampler is not None and rank.sampler.replicas == len(ranks)]
+    if len(samplers) < len(ranks):
+        raise NotRun("no sampler that splits by rank")
+    seeds = [sampler.seed for sampler in samplers]
+    shares = compare_shares([rank.samples() for rank in ranks])
+    if len(set(seeds)) == 1 or samplers[0].shuffle is False or len(shares.repeated) < len(ranks):
+        return
+    if loader.same_data() is False:
+        return
+    length = ranks[0].length
+    yield Finding(
+        f"the samplers shuffle with different seeds ({', '.join(map(str, seeds))}): "
+        f"{len(shares.repeated)} samples reached more than one rank",
+        (
+            *(
+                Evidence(f"seed={seed}, {shown(rank.samples())}", f"seed={seeds[0]}", f"rank {rank.rank}'s sampler")
+                for rank, seed in zip(ranks, seeds, strict=True)
+            ),
+            Evidence(f"{shares.distinct} different samples of {length}", f"{length}", "all ranks together"),
+        ),
+        Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
+        at(loader, sampler=True),
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the seeds of samplers that share one data set out."""
+    ranks = same_pass(event, training)
+    samplers = splitting(ranks)
+    seeds = [sampler.seed for sampler in samplers.values()]
+    if not samplers or None in seeds or len(set(seeds)) == 1 or same_data(ranks) is False:
+        return
+    if not all(sampler.shuffle and sampler.kind == "DistributedSampler" for sampler in samplers.values()):
+        return
+    yield Finding(
+        f"the samplers shuffle with different seeds ({told(seeds)}): their shares overlap",
+        tuple(
+            Evidence(
+                f"seed={seed}, the pass begins {shown(each.order.indices)}",
+                f"seed={seeds[0]}",
+                f"rank {rank}'s sampler",
+            )
+            for seed, (rank, each) in zip(seeds, ranks.items(), strict=True)
+        )[:SHOWN],
+        Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
+        place(event.site),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a rank in the seed that a DistributedSampler is given."""
+    for call in script.calls(SAMPLER):
+        seed = given(call, 4, "seed")
+        ranks = [node for node in ast.walk(seed) if isinstance(node, ast.expr)] if seed is not None else []
+        if seed is not None and any(script.fact(node) in {Fact.RANK, Fact.LOCAL_RANK} for node in ranks):
+            yield Finding(
+                f"the sampler's seed is {script.code(seed)}, another on each rank: the ranks' shares overlap",
+                (script.seen(seed, "the same seed on all ranks"),),
+                Fix("give all ranks the same seed; the sampler itself gives each its own share"),
+                script.place(call),
+            )

@@ -1,0 +1,150 @@
+"""set_epoch is called with the same number in each epoch.
+
+## What happens
+
+`sampler.set_epoch(0)` within the loop over epochs tells the sampler the same epoch each time, and its order stays
+that of the first epoch. Usual causes: a call that was copied, or a loop variable called `_`.
+
+## How to be sure
+
+ddpdoctor finds that set_epoch does change the order of this loader, and that all calls in the sources pass the same
+literal. A call on a sampler whose name says evaluation, or in a function whose name does, does not count; nothing is
+said where the sources make a sampler anew in a loop, with a seed of its own.
+
+In a running training (`ddpdoctor run`), ddpdoctor reports two epochs that had one order where the sampler, which was
+told an epoch, had the same one in both. Where the sampler was made anew in between three such epochs are needed, and
+where a model was wrapped in between another training has begun.
+
+In a source (`ddpdoctor lint`): within a loop over epochs, a sampler that shuffles is told a literal.
+
+## How to mend it
+
+Pass the variable of the loop, `sampler.set_epoch(epoch)`, in each epoch.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.distributed.DistributedSampler", the warning.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    EpochSet,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    Place,
+    Severity,
+    Training,
+    dotted,
+    lint,
+    place,
+    probe,
+    watch,
+)
+
+from ..._source import shuffling_samplers
+from .._passes import repeated
+from .._words import shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LoaderExam, Script
+
+AILMENT = Ailment("DDP613", Severity.WARNING)
+
+
+@probe
+def by_the_sources(loader: LoaderExam) -> Iterator[Finding]:
+    """Look at what the calls pass, where set_epoch matters."""
+    ranks, source = loader.indexed(), loader.source
+    sampler = ranks[0].sampler
+    if sampler is None or not sampler.has_set_epoch:
+        raise NotRun("no sampler that takes an epoch")
+    repeats = all(rank.repeats for rank in ranks)
+    reacts = any(rank.reacts for rank in ranks)
+    calls = source.always_the_same
+    if not (calls and repeats and reacts and source.epoch_loop) or source.frameworks or source.reseeds:
+        return
+    call = calls[0]
+    told = f"{call.receiver}.set_epoch({call.constant})"
+    yield Finding(
+        f"each epoch has the same order: {told} passes a constant",
+        (
+            Evidence(told, f"{call.receiver}.set_epoch(epoch)", f"{call.file}:{call.line}"),
+            Evidence(
+                f"epochs 1 and 2 would begin {shown(ranks[0].told[0].indices)} and {shown(ranks[0].told[1].indices)}",
+                "",
+                "rank 0's sampler",
+            ),
+        ),
+        Fix(
+            "pass the variable of the loop",
+            diff=f" for epoch in range(epochs):\n-    {told}\n+    {call.receiver}.set_epoch(epoch)",
+        ),
+        Place(file=call.file, line=call.line),
+    )
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the order of an epoch with that of the epoch before, where this sampler was told the epoch."""
+    last, this = repeated(event, training) or (None, None)
+    if this is None or last is None or this.sampler is None or last.sampler is None:
+        return
+    numbers = {this.sampler.number, last.sampler.number}
+    calls = [call for call in training.of(EpochSet, pid=event.pid) if call.sampler in numbers]
+    if not calls or not this.sampler.shuffle or last.sampler.epoch != this.sampler.epoch:
+        return
+    again = any(last.started.time < call.time <= this.started.time for call in calls)
+    told = f"set_epoch({calls[-1].epoch})"
+    yield Finding(
+        f"each epoch has the same order: {told} is called " + ("each time" if again else "once, and not again"),
+        (
+            Evidence(
+                f"epochs {last.order.number} and {event.number} both begin {shown(event.indices)}",
+                "two orders",
+                f"rank {event.rank}",
+            ),
+            Evidence(f"the sampler's epoch is {this.sampler.epoch} in both", "another in each", str(calls[-1].site)),
+        ),
+        Fix(
+            "pass the variable of the loop, in each epoch",
+            diff=f" for epoch in range(epochs):\n-    loader.sampler.{told}\n+    loader.sampler.set_epoch(epoch)",
+        ),
+        place(calls[-1].site),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a literal, or nothing, where the sampler of a loader is told the epoch in a loop over epochs."""
+    samplers = {sampled.name for sampled in shuffling_samplers(script)}
+    for loop in script.epoch_loops():
+        for node in script.inside(*loop.body):
+            match node:
+                case ast.Call(func=ast.Attribute(value=receiver, attr="set_epoch"), args=args, keywords=[]):
+                    is_literal = not args or (isinstance(args[0], ast.Constant) and isinstance(args[0].value, int))
+                    if is_literal and dotted(receiver) in samplers and isinstance(loop.target, ast.Name):
+                        yield _in_loop(script, node, loop, loop.target.id)
+
+
+def _in_loop(script: Script, call: ast.Call, loop: ast.For, epoch: str) -> Finding:
+    receiver = script.code(call.func)
+    said = f"{receiver} is called without the epoch, which is a TypeError"
+    if call.args:
+        said = f"{receiver} is given {script.code(call.args[0])} in each epoch, so that all have the same order"
+    return Finding(
+        said,
+        (script.seen(call, f"{receiver}({epoch})"), script.seen(loop)),
+        Fix("pass the number of the epoch", edits=(script.replaced(call, f"{receiver}({epoch})"),)),
+        script.place(call),
+        severity=None if call.args else Severity.ERROR,
+    )

@@ -1,0 +1,1 @@
+"""Evaluations and metrics over all ranks."""

@@ -1,0 +1,114 @@
+"""Evaluation counts some samples twice.
+
+## What happens
+
+A DistributedSampler gives each rank the same number of samples. If the data set cannot be divided by the world size,
+it repeats its first samples to fill up. In training that does no harm. In an evaluation the repeated samples count
+twice, and the result depends on the number of GPUs. It is a note, since a handful of samples seldom matters.
+
+## How to be sure
+
+Compare the number of samples that all ranks evaluated with the length of the data set. ddpdoctor counts the indices
+of all ranks where the sampler does not shuffle. In a running training (`ddpdoctor run`) it reports an evaluation by a
+DistributedSampler that fills up, after which sums are reduced, and nothing is gathered that could be cut.
+
+## How to mend it
+
+Drop the surplus after gathering (`accelerator.gather_for_metrics` does), or give each rank its share without padding,
+`Subset(dataset, range(rank, len(dataset), world_size))`, and sum both the hits and the counts with all_reduce.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, DistributedSampler,
+`drop_last`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evaluated,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Severity,
+    Training,
+    compare_shares,
+    place,
+    probe,
+    watch,
+)
+
+from ..._evaluations import evaluation, sharded
+from .._words import at, counted, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LoaderExam
+
+AILMENT = Ailment("DDP612", Severity.NOTE)
+MEND = Fix(
+    "evaluate each sample once",
+    diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=False), ...)\n"
+    "+share = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))\n"
+    "+loader = DataLoader(share, ...)",
+)
+
+
+@probe
+def by_counting(loader: LoaderExam) -> Iterator[Finding]:
+    """Count what comes twice where the sampler does not shuffle."""
+    loader.several()
+    ranks = loader.indexed()
+    sampler, length = ranks[0].sampler, ranks[0].length
+    if sampler is None or sampler.replicas != len(ranks) or sampler.shuffle is not False:
+        raise NotRun("no sampler that splits by rank and does not shuffle")
+    if not length or not all(rank.order.complete for rank in ranks) or len({rank.length for rank in ranks}) > 1:
+        return
+    if sorted(rank.sampler.rank or 0 for rank in ranks if rank.sampler is not None) != list(range(len(ranks))):
+        return
+    shares = compare_shares([rank.samples() for rank in ranks])
+    if not 0 < shares.extra < len(ranks) or shares.distinct < length:
+        return
+    yield Finding(
+        f"{counted(shares.extra, 'sample')} of {length} {'counts' if shares.extra == 1 else 'count'} twice: "
+        f"{length} cannot be divided by {len(ranks)} ranks",
+        (
+            Evidence(f"{length + shares.extra} samples on all ranks together", f"{length}", "samplers"),
+            Evidence(f"on two ranks: {shown(shares.repeated)}", "no sample on two ranks", "samplers"),
+        ),
+        MEND,
+        at(loader, sampler=True),
+    )
+
+
+@watch(Evaluated)
+def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for an evaluation whose sampler fills up, and whose sums are then reduced."""
+    ranks = evaluation(event, training)
+    first = next(iter(ranks.values()), None)
+    if first is None or not sharded(ranks) or any(each.started.drop_last for each in ranks.values()):
+        return
+    if any(
+        sampler is None or sampler.kind != "DistributedSampler" or sampler.drop_last
+        for sampler in (each.started.sampler for each in ranks.values())
+    ):
+        return
+    length, extra = first.started.length or 0, -(first.started.length or 0) % len(ranks)
+    operations = {operation for each in ranks.values() for operation, *_ in each.told.sent}
+    if not extra or not operations or operations - {"all_reduce", "reduce"}:
+        return
+    yield Finding(
+        f"{counted(extra, 'sample')} of {length} {'counts' if extra == 1 else 'count'} twice: "
+        f"{length} cannot be divided by {len(ranks)} ranks",
+        (
+            Evidence(f"{sum(each.samples or 0 for each in ranks.values())} samples on all ranks together", f"{length}",
+                     "samplers"),
+            Evidence("their sums are reduced", "the surplus left out", f"after the loop of {event.site}"),
+        ),
+        MEND,
+        place(event.site),
+    )  # fmt: skip

@@ -1,0 +1,62 @@
+"""Each rank evaluates the whole data set, and the sums of all ranks are added up.
+
+## What happens
+
+The loader of the evaluation has no sampler that splits, so that each rank counts all samples. An all_reduce that adds
+the counts up gives the world size times the right number; divided by the length of the data set, two ranks have an
+accuracy of up to 200 %, and a loss that is twice as large as it is. It grows with the number of GPUs.
+
+## How to be sure
+
+Run the evaluation on one GPU: the metric is smaller by the number of ranks. ddpdoctor (`ddpdoctor run`) reports an
+evaluation in which each rank went through the same whole data set, and one number of each was added up afterwards, in a
+function that divides by a length and not by the number of ranks. The counts that were added up as well make it right.
+
+## How to mend it
+
+Leave the all_reduce out, or give each rank its share: `DataLoader(dataset, sampler=DistributedSampler(dataset,
+shuffle=False))`.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, torch.distributed.all_reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evaluated, Evidence, Finding, Fix, Severity, Training, place, watch
+
+from ..._evaluations import evaluation, one_number, whole
+from ..._metrics import divides
+
+AILMENT = Ailment("DDP625", Severity.WARNING)
+
+
+@watch(Evaluated)
+def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for an evaluation of all samples on each rank, whose one number is added up and divided by a length."""
+    ranks = evaluation(event, training)
+    reduced = one_number(ranks)
+    if not whole(ranks) or reduced is None or reduced.reduction != "SUM":
+        return
+    by_length, by_ranks = divides(reduced.site)
+    if not by_length or by_ranks:
+        return
+    first = next(iter(ranks.values()))
+    yield Finding(
+        f"each of {len(ranks)} ranks evaluates all {first.samples} samples of {first.started.dataset}, and their "
+        f"sums are added up: the metric is {len(ranks)} times what it should be",
+        (
+            Evidence(f"{first.samples} samples on each rank", "a share on each, or no all_reduce", str(event.site)),
+            Evidence("all_reduce adds up one number of each rank", "", str(reduced.site)),
+            Evidence("divided by a length, not by the number of ranks", "", f"{reduced.site.function}()"),
+        ),
+        Fix(
+            "give each rank its share of the evaluation",
+            diff="-loader = DataLoader(dataset, batch_size=...)\n"
+            "+loader = DataLoader(dataset, batch_size=..., sampler=DistributedSampler(dataset, shuffle=False))",
+        ),
+        place(reduced.site),
+    )

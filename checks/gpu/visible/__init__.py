@@ -1,0 +1,1 @@
+"""Which GPU a rank sees, and takes."""

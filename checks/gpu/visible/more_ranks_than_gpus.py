@@ -1,0 +1,161 @@
+"""More ranks are planned on this host than it has GPUs, or two ranks share one.
+
+## What happens
+
+With NCCL each rank needs a GPU of its own. The surplus ranks fail with "invalid device ordinal" in set_device. Where
+the script takes the rank modulo the number of GPUs, two ranks share a GPU, and NCCL refuses with "Duplicate GPU
+detected". With gloo on the CPU alone a surplus does no harm.
+
+## How to be sure
+
+ddpdoctor compares LOCAL_WORLD_SIZE, or LOCAL_RANK, with the number of GPUs that CUDA_VISIBLE_DEVICES leaves visible. It
+judges only where the environment has one of the two variables. To verify it by hand, compare the GPUs with
+`--nproc_per_node`:
+
+    nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$LOCAL_RANK" "$SLURM_GPUS_PER_TASK"
+
+In a file that starts trainings (`ddpdoctor lint`): a launcher is told a number of ranks, and CUDA_VISIBLE_DEVICES of
+the same command, or the header of the job, a smaller number of GPUs.
+
+In a log that names no rank, two other causes remain: the script names a GPU by a fixed number that is not visible, or
+Slurm shows each task one GPU, as number 0.
+
+## How to mend it
+
+Start one rank for each visible GPU; `gpu` stands for as many as there are:
+
+    torchrun --standalone --nproc_per_node=gpu train.py
+
+In the script call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, and name no GPU by a fixed number.
+
+## Versions and sources
+
+Holds for torch 2.2 and later. Sources: torch.distributed documentation, "Which backend to use"; NCCL documentation,
+"Creating a Communicator".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Gpus,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    lint,
+    log_pattern,
+    probe,
+    visible_gpus,
+)
+
+from ...launching._launchers import nodes, ranks
+from ._slurm import ORDINAL, SLURM, each_sees_one
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts, Launch, LaunchScript
+
+AILMENT = Ailment("DDP212", Severity.ERROR)
+
+
+@probe
+def counted(facts: Facts, gpus: Gpus) -> Iterator[Finding]:
+    """Compare the declared local ranks with the GPUs that they would see."""
+    seen = len(visible_gpus(facts.environ.get("CUDA_VISIBLE_DEVICES"), gpus))
+    for variable, surplus in (("LOCAL_WORLD_SIZE", 0), ("LOCAL_RANK", 1)):
+        value = facts.environ.get(variable, "")
+        # One visible GPU is how Slurm and Ray bind each rank to a GPU of its own.
+        if value.isascii() and value.isdigit() and seen > 1 and int(value) + surplus > seen:
+            yield Finding(
+                f"{variable}={value}, and a rank sees {seen} GPUs",
+                (Evidence(f"{variable}={value}", f"at most {seen - surplus} with {seen} GPUs", "environment"),),
+                Fix("start one rank for each GPU", command=f"torchrun --standalone --nproc_per_node={seen} train.py"),
+                Place(variable=variable),
+            )
+            return
+    if not any(facts.environ.get(name) for name in ("LOCAL_WORLD_SIZE", "LOCAL_RANK")):
+        raise NotRun("the environment does not say how many ranks there are here")
+
+
+@log_pattern(ORDINAL, context=(SLURM,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See which ranks have no GPU of their number; all but rank 0 of a Slurm job are another check's."""
+    failed = sorted(log.ranks(ORDINAL))
+    if log.first(SLURM) and each_sees_one(log.ranks(ORDINAL)):
+        return
+    many = f"rank {', '.join(map(str, failed[:8]))}" if failed else "a rank"
+    yield Finding(
+        f"{many} has no GPU of its number: there are more ranks on this host than visible GPUs",
+        (record.proof(match, f"at most {failed[0]} ranks a host" if failed and failed[0] else "a GPU for each rank"),),
+        Fix(
+            "start one rank for each visible GPU",
+            command="torchrun --standalone --nproc_per_node=gpu train.py   # gpu: as many as there are",
+        ),
+        record.place,
+        ambiguity=None
+        if failed
+        else Ambiguity(
+            (
+                "more processes were started than there are visible GPUs",
+                "the script names a GPU by a fixed number that this host, or CUDA_VISIBLE_DEVICES, does not have",
+                "Slurm shows each task one GPU, as number 0",
+            ),
+            'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES" "$LOCAL_RANK" "$SLURM_GPUS_PER_TASK"',
+        ),
+    )
+
+
+@log_pattern(r"assert num_gpus_per_machine <= torch\.cuda\.device_count\(\)")
+def of_detectron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read detectron2's own comparison, in the process that it has started."""
+    yield Finding(
+        "detectron2's launch is told more GPUs for each machine than this process sees",
+        (record.proof(match, "--num-gpus is at most what nvidia-smi -L lists"),),
+        Fix("say as many as there are", command="python train_net.py --num-gpus $(nvidia-smi -L | wc -l) ..."),
+        record.place,
+    )
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Compare the ranks of each launcher with the GPUs that it is shown, or that Slurm is asked for."""
+    for each in launch.launches:
+        started, counted = ranks(launch, each), _shown(launch, each)
+        several = each.tool == "accelerate launch" and nodes(launch, each) != 1
+        on_cpu = "cpu" in each.options or any("gloo" in word.text or "cpu" in word.text for word in each.arguments)
+        if started is None or counted is None or started <= counted[0] or several or on_cpu:
+            continue
+        gpus, line = counted
+        yield Finding(
+            f"{started} ranks are started, and they see {gpus} GPU{'s' * (gpus > 1)}",
+            (launch.seen(each.line, f"{gpus} rank{'s' * (gpus > 1)}, one for each GPU"), launch.seen(line)),
+            Fix("start one rank for each GPU", command="torchrun --standalone --nproc_per_node=gpu train.py"),
+            launch.place(each.line),
+        )
+
+
+def _shown(launch: LaunchScript, each: Launch) -> tuple[int, int] | None:
+    """Return how many GPUs a launcher sees, and the line that says so; None where that is not certain."""
+    own = [word for name, word in each.command.assigned if name == "CUDA_VISIBLE_DEVICES"]
+    own += (
+        [each.value for each in launch.settings if each.name == "CUDA_VISIBLE_DEVICES" and each.value]
+        if not own
+        else []
+    )
+    if own and each.tool == "deepspeed":
+        return None  # it takes its own choice of GPUs
+    if own:
+        listed = (launch.value(own[0]) or "").split(",")
+        is_sure = len(own) == 1 and own[0].line <= each.command.words[-1].line and all(e.isdecimal() for e in listed)
+        return (len(set(listed)), own[0].line) if is_sure else None
+    asked = launch.gpus()
+    return (asked[0], asked[1].line) if asked else None

@@ -1,0 +1,81 @@
+"""The batch size does not divide by the number of ranks.
+
+## What happens
+
+Where a script takes the batch size of all ranks together, each rank gets its part of it. Some programs refuse a size
+that leaves a rest: YOLO's train.py ("--batch-size 64 must be multiple of WORLD_SIZE"), Accelerate with
+`split_batches=True` ("the batch size (8) needs to be a round multiple of the number of processes (3)"), Megatron
+("global batch size (128) is not divisible by micro batch size (4) times data parallel size (24)"). Scripts that divide
+without a look get 0 where the batch is smaller than the number of ranks, which torch's BatchSampler refuses:
+"batch_size should be a positive integer value, but got batch_size=0".
+
+## How to be sure
+
+Divide the batch size that you give by the number of ranks, for Megatron by the ranks times the size of a micro batch
+(ranks that share one model by tensor or pipeline parallelism count once).
+
+## How to mend it
+
+Give a multiple. A larger batch wants a larger learning rate; a script of your own had better take the size of one rank.
+
+## Versions and sources
+
+Holds for all versions of torch. Sources: WongKinYiu/ScaledYOLOv4#76, hancyran/RepSurf#14, huggingface/accelerate#358,
+torch's torch/utils/data/sampler.py, BatchSampler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP422", Severity.ERROR)
+DIVIDED = re.compile(
+    r"//? *(?:\w+\.)*(?:world_size|num_gpus|n_gpus?|ngpus\w*|num_replicas|nprocs|get_world_size)", re.IGNORECASE
+)
+CAUSES = ("a batch size was divided by more ranks than it has samples", "batch_size=0 was given")
+WHERE = "grep -rnE 'batch_size *(=|//)' --include=*.py .   # where the loader's batch size comes from"
+
+
+@log_pattern(
+    r"batch[-_]size (?P<yolo>\d+) not multiple of (?:GPU|CUDA device) count (?P<gpus>\d+)"
+    r"|--batch-size (?P<of_world>\d+) must be (?:a )?multiple of (?:WORLD_SIZE|(?:GPU|CUDA device) count)"
+    r"|the batch size \((?P<split>\d+)\) needs to be a round multiple of the number of processes \((?P<processes>\d+)\)"
+    r"|global batch size \((?P<all>\d+)\) is not divisible by micro batch size \((?P<micro>\d+)\) "
+    r"times data parallel size \((?P<data>\d+)\)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read both numbers, as far as they are said."""
+    size = int(match["yolo"] or match["of_world"] or match["split"] or match["all"])
+    ranks = int(match["gpus"] or match["processes"] or match["data"] or 0)
+    step = ranks * int(match["micro"] or 1)
+    what = f"{ranks} ranks" if ranks else "the number of ranks"
+    each = f" with {match['micro']} a rank in each micro batch" if match["micro"] else ""
+    yield Finding(
+        f"a batch of {size} does not divide by {what}{each}",
+        (record.proof(match, f"a multiple of {step}" if step else "a multiple of the ranks"),),
+        Fix(
+            "give a multiple of the ranks",
+            command=f"... {'--global-batch-size' if match['all'] else '--batch-size'} "
+            + (str(max(1, size // step) * step) if step else "$((SIZE_OF_ONE_RANK * RANKS))"),
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"ValueError: batch_size should be a positive integer value, but got batch_size=0\b")
+def that_leaves_nothing(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """A loader is given the quotient of a batch size and a larger number of ranks."""
+    yield Finding(
+        "a loader is given batch_size=0"
+        + (": a batch size divided by more ranks than it has samples" if DIVIDED.search(record.text) else ""),
+        (record.proof(match, "at least 1 for each rank"),),
+        Fix(
+            "give at least as many samples as there are ranks",
+            diff="-batch_size=args.batch_size // world_size\n+batch_size=max(1, args.batch_size // world_size)",
+        ),
+        record.place,
+        ambiguity=None if DIVIDED.search(record.text) else Ambiguity(CAUSES, WHERE),
+    )

@@ -1,0 +1,97 @@
+"""Options of one launch exclude each other.
+
+## What happens
+
+The launcher or Slurm refuses them, or takes one and drops the other:
+
+- `torchrun --standalone --nnodes=2`: standalone makes a rendezvous of its own on this host, which no second node can
+  find. Each node waits for the other until the time-out.
+- `--node_rank=2 --nnodes=2`: nodes count from 0.
+- `accelerate launch --num_machines=4 --num_processes=2`: `num_processes` is the number of all ranks, not of those of a
+  node. With `--multi_gpu` it has to be 2 or more. With `--cpu` Accelerate starts one process, whatever that number is,
+  and the training runs alone without a word; several are started by `torchrun`, or by mpirun and `--mpirun_hostfile`.
+- `deepspeed --include ... --num_gpus=4`: DeepSpeed ends with "Cannot specify num_nodes/gpus with include/exclude".
+- `#SBATCH --nodes=2` with `--ntasks=1`: Slurm says "can't run 1 processes on 2 nodes, setting nnodes to 1".
+
+## How to be sure
+
+In a file (`ddpdoctor lint`): both are given as numbers.
+
+## How to mend it
+
+Say what is meant once: the number of nodes, and the ranks of each.
+
+## Versions and sources
+
+Sources: torch 2.13, torch/distributed/run.py; accelerate 1.15, commands/launch.py; DeepSpeed, launcher/runner.py;
+Slurm, sbatch(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+
+from .._launchers import nodes, ranks
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Launch, LaunchScript
+
+AILMENT = Ailment("DDP468", Severity.ERROR)
+WITH_MPI = {"mpirun-hostfile", "config-file"}
+"""Options by which Accelerate starts several processes on the CPU, with mpirun."""
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Compare the options of each launcher with each other."""
+    for each in launch.launches:
+        for said, mend in _contradictions(launch, each):
+            yield Finding(said, (launch.seen(each.line, mend),), Fix(mend), launch.place(each.line))
+
+
+def _contradictions(launch: LaunchScript, each: Launch) -> Iterator[tuple[str, str]]:
+    wanted, started, options = nodes(launch, each), ranks(launch, each), each.options
+    if each.tool in {"torchrun", "torch.distributed.launch"}:
+        number = launch.number(options.get("node-rank"))
+        if "standalone" in options and (wanted or 0) > 1:
+            yield f"--standalone is for one node, and --nnodes={wanted} waits for {wanted}", "leave out --standalone"
+        elif number is not None and wanted is not None and number >= wanted and "nnodes" in options:
+            yield f"--node_rank={number} is none of {wanted} nodes", f"--node_rank from 0 to {wanted - 1}"
+    elif each.tool == "accelerate launch" and started is not None:
+        if "num-machines" in options and wanted is not None and started < wanted:
+            yield (
+                f"{started} ranks on {wanted} machines: --num_processes counts those of all machines",
+                "--num_processes is the number of machines times the GPUs of each",
+            )
+        elif "cpu" in options and started > 1 and not (each.scheduler or each.is_open or options.keys() & WITH_MPI):
+            yield (
+                f"accelerate launch --cpu starts one process, and --num_processes={started} only where mpirun does it",
+                f"torchrun --nproc-per-node={started}",
+            )
+        elif "multi-gpu" in options and started == 1:
+            yield "--multi_gpu with one rank: accelerate refuses it", "leave out --multi_gpu, or start 2 ranks or more"
+    elif each.tool == "deepspeed":
+        chosen = options.keys() & {"include", "i", "exclude", "e"}
+        counted = options.keys() & {"num-gpus", "num-nodes"}
+        if chosen and counted:
+            yield (
+                f"--{min(counted).replace('-', '_')} and --{min(chosen)} in one command: DeepSpeed refuses that",
+                f"leave out --{min(counted).replace('-', '_')}",
+            )
+
+
+@lint
+def in_header(launch: LaunchScript) -> Iterator[Finding]:
+    """Compare the tasks of a batch script with its nodes."""
+    tasks, wanted, header = launch.count("ntasks"), launch.count("nodes"), launch.header("ntasks")
+    if tasks is None or wanted is None or header is None or tasks >= wanted:
+        return
+    yield Finding(
+        f"{tasks} task{'s' * (tasks > 1)} on {wanted} nodes: Slurm takes {tasks} node{'s' * (tasks > 1)}",
+        (launch.seen(header.line, f"--ntasks={wanted} or more"),),
+        Fix("ask for the tasks of a node", diff=f"-{launch.lines[header.line - 1]}\n+#SBATCH --ntasks-per-node=1"),
+        launch.place(header.line),
+    )

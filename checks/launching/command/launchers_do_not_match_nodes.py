@@ -1,0 +1,70 @@
+"""More launchers are started than wait for each other, or fewer.
+
+## What happens
+
+torchrun is one agent for each node: it starts the ranks of its node, and waits until `--nnodes` agents are there. Where
+srun starts one for each task (`--ntasks-per-node=8`), eight agents on each node want to start eight ranks each. Some
+find the port taken, some wait for a rendezvous that is complete without them until it times out, and where `--nnodes`
+is 1, each trains a model of its own on the same GPUs, and all write the same files.
+
+## How to be sure
+
+Compare the tasks that srun starts with `--nnodes`:
+
+    scontrol show job $SLURM_JOB_ID | grep -E "NumNodes|NumTasks"
+
+In a file (`ddpdoctor lint`): the number of tasks stands in its header, that of nodes in the command of torchrun.
+
+## How to mend it
+
+One task for each node, `#SBATCH --ntasks-per-node=1`, and torchrun starts the ranks; or no torchrun, and one task for
+each GPU, where the script takes its rank from `SLURM_PROCID`.
+
+## Versions and sources
+
+Sources: torchrun documentation, "Multi-node"; Slurm, srun(1) and sbatch(1). Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+
+from .._launchers import nodes
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Launch, LaunchScript
+
+AILMENT = Ailment("DDP465", Severity.ERROR)
+AGENTS = {"torchrun", "torch.distributed.launch"}
+OF_A_TASK = ("SLURM_", "OMPI_", "PMI_")
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Compare how often srun starts an agent with the agents that wait for each other."""
+    for each in launch.launches:
+        tasks = launch.tasks(each) if each.tool in AGENTS and not each.is_open else None
+        wanted = nodes(launch, each)
+        if tasks is None or wanted is None or tasks[0] == wanted or _is_told_apart(each):
+            continue
+        count, header = tasks
+        yield Finding(
+            f"srun starts {count} {each.tool}s for a training of {wanted} node{'s' * (wanted > 1)}: one for each task",
+            (
+                launch.seen(each.line, f"{wanted} task{'s' * (wanted > 1)}, one for each node"),
+                *((launch.seen(header.line),) if header else ()),
+            ),
+            Fix(
+                "one task for each node: torchrun starts the ranks; and as many nodes as the job has",
+                diff="+#SBATCH --ntasks-per-node=1\n+srun torchrun --nnodes=$SLURM_NNODES ...",
+            ),
+            launch.place(each.line),
+        )
+
+
+def _is_told_apart(each: Launch) -> bool:
+    """Whether the tasks do not all do the same: a sweep, or agents that are numbered by hand."""
+    return any(name.startswith(OF_A_TASK) for word in each.arguments for name in word.reads)

@@ -1,0 +1,166 @@
+"""The launcher passes --local-rank, and the script does not know the option by this spelling.
+
+## What happens
+
+`python -m torch.distributed.launch` hands each process its local rank as an option. Since torch 2.0 it is spelt
+`--local-rank=0`, with a hyphen; scripts that declare `--local_rank` end with "unrecognized arguments: --local-rank=0"
+on every rank, before anything else happens.
+
+## How to be sure
+
+The rejected argument has a hyphen; in the usage line the script's own option has an underscore, or it
+has none.
+
+In a source (`ddpdoctor lint`): `args.local_rank` chooses a device, the parser knows it as `--local_rank` alone, and
+neither the file nor one in its reach reads LOCAL_RANK.
+
+## How to mend it
+
+Start with torchrun and read `int(os.environ["LOCAL_RANK"])`, which works in all versions; or declare
+both spellings, which argparse stores under one name.
+
+## Versions and sources
+
+Source: PyTorch documentation, "torch.distributed.launch", and its notice on the change in version 2.0. Holds for torch
+2.0 to 2.13.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    DDP,
+    Ailment,
+    Evidence,
+    Fact,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    keyword,
+    lint,
+    log_pattern,
+)
+
+from ._option import refused
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
+
+AILMENT = Ailment("DDP405", Severity.ERROR)
+DECLARED = r"usage:[^\n]{0,999}--local_rank\b|^\s+\[?--local_rank\b"
+
+
+@log_pattern(refused("local-rank"), context=(DECLARED,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Quote what the script's own parser refused, and what it would take."""
+    usage = log.first(DECLARED)
+    yield Finding(
+        "torch.distributed.launch passes --local-rank, and the script "
+        + ("declares --local_rank" if usage else "has no such option"),
+        (
+            record.proof(match, "no --local-rank in the arguments: torchrun sets $LOCAL_RANK"),
+            *((usage[0].proof(usage[1], "--local-rank"),) if usage else ()),
+        ),
+        Fix(
+            "start with torchrun and read LOCAL_RANK; or let the script take both spellings",
+            command="torchrun --standalone --nproc_per_node=2 train.py",
+            diff='-parser.add_argument("--local_rank", type=int, default=0)\n'
+            '+parser.add_argument("--local-rank", "--local_rank", type=int, default=0)',
+        ),
+        record.place,
+    )
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
+    if script.frameworks - {"fvcore"} or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
+        return
+    if "parse_known_args" in script.text:
+        return
+    if not script.joins and not project.says(r"init_process_group|DistributedDataParallel"):
+        return
+    for call in script.nodes(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            default = keyword(call, "default")
+            if default is not None and not _is_number(default):
+                continue  # calculated from something else
+            if "--local_rank" not in names or "--local-rank" in names:
+                continue
+            if (use := _use(script) or _use_elsewhere(script, project)) is not None:
+                yield Finding(
+                    "the local rank is read from --local_rank alone: torchrun does not pass it, so that every process "
+                    "gets the default; torch.distributed.launch of torch 2 passes --local-rank, which ends the script",
+                    (script.seen(call, 'default=int(os.environ["LOCAL_RANK"])'), use),
+                    Fix(
+                        "take it from the environment, and know the option by both spellings",
+                        diff=f"-{script.code(call)}\n+{script.code(call.func)}"
+                        '("--local-rank", "--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
+                    ),
+                    script.place(call),
+                )
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
+
+
+OTHER_SOURCES = (
+    r"LOCAL_RANK(?![\"']\]\s*=[^=]|[\"']\s+(?:not\s+)?in\s)|SLURM_LOCALID|SLURM_PROCID|local-rank"
+    r"|\bspawn\(|start_processes\(|import[^\n]*\bspawn\b|get_node_local_rank|HfArgumentParser"
+)
+"""What says that the local rank can come from elsewhere as well; to set the variable, or ask for it, is no source."""
+DEVICES = {"torch.cuda.set_device", "torch.device", DDP}
+MOVES = {"cuda", "to"}
+
+
+CALCULATED = (
+    r"\blocal_rank\s*(?:,[^=\n()]*)?=(?!=)(?!\s*(?:(?:\w+\.)*local_rank\b|None\b|-?\d+\s*[,)#\n]))"
+    r"|deepspeed|accelerate"
+)
+"""What says that the local rank is made of something else, or that a launcher is used which passes the option."""
+
+
+def _use_elsewhere(script: Script, project: Around) -> Evidence | None:
+    """Return where the option decides about a device in what imports the file with the options, or is imported."""
+    if project.says(CALCULATED):
+        return None
+    for path, tree in [(script.path, script.tree), *project.trees(r"\.local_rank\b")]:
+        for call in tree.of(ast.Call):
+            is_move = isinstance(call.func, ast.Attribute) and call.func.attr in MOVES
+            if not is_move and script.names_in(tree, call.func) not in DEVICES:
+                continue
+            for node in ast.walk(call):
+                if isinstance(node, (ast.Name, ast.Attribute)) and _is_option(script.value_in(tree, node)):
+                    return Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
+    return None
+
+
+def _is_option(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "local_rank"
+
+
+def _use(script: Script) -> Evidence | None:
+    """Return where the local rank decides about a device; since no variable is read, it is what the option gave."""
+    moved = [
+        each for each in script.nodes(ast.Call) if isinstance(each.func, ast.Attribute) and each.func.attr in MOVES
+    ]
+    for call in (*script.calls(*DEVICES), *moved):
+        for node in ast.walk(call):
+            if isinstance(node, (ast.Name, ast.Attribute)) and _holds(script, node):
+                return script.seen(node)
+    return None
+
+
+def _holds(script: Script, node: ast.Name | ast.Attribute) -> bool:
+    """Whether a variable holds the local rank, or what was calculated from it."""
+    made = script.value(node)
+    parts = [each for each in ast.walk(made) if isinstance(each, (ast.Name, ast.Attribute))] if made is not node else []
+    return any(script.fact(each) is Fact.LOCAL_RANK for each in (node, *parts))

@@ -1,0 +1,1 @@
+"""Ranks that failed, and launchers that say only that."""

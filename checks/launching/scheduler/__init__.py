@@ -1,0 +1,1 @@
+"""Slurm, Kubernetes, Ray and ssh, and what they end or refuse."""

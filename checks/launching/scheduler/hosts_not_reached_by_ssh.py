@@ -1,0 +1,100 @@
+"""The launcher starts ranks on other hosts by ssh or pdsh, and cannot.
+
+## What happens
+
+`deepspeed --hostfile`, and `accelerate launch` with DeepSpeed's launchers, log in to each host of the hostfile by ssh
+and start the ranks there. It wants a login without a password, also to the host itself, and `pdsh` where that is the
+launcher: "host=10.0.0.2 was not reachable via ssh", "launcher 'pdsh' not installed". No rank has started yet.
+
+## How to be sure
+
+`ssh -o PasswordAuthentication=no HOST hostname` prints the host's name, for each host of the hostfile, by the user and
+within the container that starts the training.
+
+## How to mend it
+
+Put the key of this user into `authorized_keys` of all hosts; or start torchrun on each host yourself, which needs no
+ssh. On one host leave the hostfile out.
+
+## Versions and sources
+
+Source: deepspeed/launcher/runner.py, `main`, and multinode_runner.py; DeepSpeed's documentation, "Resource
+Configuration (multi-node)".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP447", Severity.ERROR)
+
+
+@log_pattern(r"Using hostfile at (?P<file>\S+) but host=(?P<host>\S+) was not reachable via ssh")
+def of_a_host(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the host that DeepSpeed has tried."""
+    host = match["host"]
+    yield Finding(
+        f"the launcher cannot log in to {host} by ssh without a password; it is in the hostfile {match['file']}",
+        (record.proof(match, f"ssh -o PasswordAuthentication=no {host} hostname prints its name"),),
+        Fix(
+            "let this user's key in there, or start torchrun on each host, which needs no ssh",
+            command=f"ssh-copy-id {host} && ssh -o PasswordAuthentication=no {host} hostname",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"(?:ORTE|PRTE) was unable to reliably start one or more daemons|An ORTE daemon has unexpectedly failed")
+def of_open_mpi(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read that mpirun could not start its own process on another host."""
+    yield Finding(
+        "mpirun could not start its daemon on another host: by ssh, or for want of Open MPI there",
+        (record.proof(match, "ssh HOST orted --version prints a version, without a password"),),
+        Fix(
+            "let this user's key in there, write names that this host knows, and install the same Open MPI at one path",
+            command="ssh -o PasswordAuthentication=no HOST 'which orted prted; hostname'",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"RuntimeError: launcher '(?P<launcher>\w+)' not installed")
+def of_the_launcher(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the program that is missing on this host."""
+    launcher = match["launcher"]
+    yield Finding(
+        f"DeepSpeed is to start the other hosts' ranks with {launcher}, which is not installed here",
+        (record.proof(match, f"{launcher} in PATH"),),
+        Fix(
+            f"install {launcher} on the host that starts the training, or start torchrun on each host",
+            command=f"sudo apt-get install {launcher}",
+        ),
+        record.place,
+    )
+
+
+PDSH = r"pdsh@[^\s:]{1,99}: (?P<host>[^\s:]{1,99}): ssh exited with exit code 255"
+
+
+@log_pattern(
+    r"(?P<said>Permission denied \((?:publickey|password|gssapi|keyboard)[^)\n]*\)|Host key verification failed"
+    r"|ssh: connect to host \S+ port \d+: [^\n]+|ssh: Could not resolve hostname [^\n]+)",
+    context=(PDSH,),
+)
+def of_pdsh(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Take what ssh says where pdsh reports that ssh itself failed; of a git over ssh it says nothing."""
+    if (ended := log.first(PDSH)) is None:
+        return
+    host = ended[1]["host"]
+    yield Finding(
+        f"the launcher cannot log in to {host} by ssh: {match['said'].strip()}",
+        (record.proof(match, f"ssh {host} hostname prints its name"), ended[0].proof(ended[1])),
+        Fix(
+            "let this user's key in there (on one host, too: pdsh goes through ssh), or start torchrun on each host",
+            command=f"ssh-copy-id {host} && ssh -o PasswordAuthentication=no {host} hostname",
+        ),
+        record.place,
+    )

@@ -1,0 +1,115 @@
+"""Slurm started another number of tasks than the training asks for.
+
+## What happens
+
+Lightning takes each Slurm task as one rank. If the numbers differ it says so: "You set `devices=4` in Lightning, but
+the number of tasks per node configured in SLURM `--ntasks-per-node=1` does not match", and in early versions "You
+requested 2 GPUs but launched 1 slurm tasks". Where nothing says so, the ranks that never came are waited for.
+
+## How to be sure
+
+The two counts in the message; `echo $SLURM_NTASKS_PER_NODE $SLURM_NNODES` in the job.
+
+## How to mend it
+
+One task for each GPU, `--ntasks-per-node` equal to devices and `--nodes` equal to num_nodes, and start
+with srun; `--ntasks` is not what Lightning reads.
+
+## Versions and sources
+
+Source: Lightning, SLURMEnvironment and the Trainer's connector; "Run on a SLURM managed cluster". Holds for Lightning
+0.7 to 2.5 with torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP412", Severity.ERROR)
+TASKS = (
+    r"You set `(?:devices|num_nodes)=(\d+)` in Lightning, but the number of (?:tasks per node|nodes) configured "
+    r"in SLURM `--(n\w+(?:-per-node)?)=(\d+)`"
+)
+
+
+@log_pattern(TASKS)
+def in_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Compare the two counts that the message gives."""
+    yield Finding(
+        f"the Trainer is set to {match[1]}, and Slurm's --{match[2]} to {match[3]}",
+        (record.proof(match, f"--{match[2]}={match[1]}"),),
+        Fix("let Slurm start what the Trainer asks for", command=f"#SBATCH --{match[2]}={match[1]}"),
+        record.place,
+    )
+
+
+@log_pattern(r"You set `--ntasks=(\d+)` in your SLURM bash script, but this variable is not supported")
+def total(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Yield the name of the option that Lightning does not take."""
+    yield Finding(
+        f"--ntasks={match[1]} is set, and Lightning takes the number of tasks a node",
+        (record.proof(match, f"--ntasks-per-node={match[1]}"),),
+        Fix("set the number for each node", command=f"#SBATCH --ntasks-per-node={match[1]}"),
+        record.place,
+    )
+
+
+@log_pattern(r"You requested (\d+)s? GPUs but launched ([1-9]\d*)s? slurm tasks")
+def in_early_lightning(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Compare the two counts of a warning of early versions, which then start what is missing; 0 is no Slurm job."""
+    yield Finding(
+        f"{match[1]} GPUs are requested, and Slurm started {match[2]} tasks",
+        (record.proof(match, f"{match[1]} tasks"),),
+        Fix("start one task for each GPU", command=f"#SBATCH --ntasks-per-node={match[1]}"),
+        record.place,
+        severity=Severity.WARNING,
+    )
+
+
+MEMBER = r"[Ii]nitializing (?:ddp|distributed): GLOBAL_RANK: (?P<rank>\d+), MEMBER: \d+/(?P<world>\d+)"
+STARTED = r"All distributed processes registered"
+ENDED = r"CANCELLED AT|KeyboardInterrupt|[Tt]imed out|SIGTERM|ocket [Tt]imeout"
+KEPT = 40  # lines of one kind that a log keeps: beyond them nothing can be said of who is missing
+
+
+@log_pattern(MEMBER, context=(STARTED, ENDED), supersedes=("killed-by-scheduler",))
+def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Count Lightning's ranks where rank 0 waited for the others until somebody ended the job."""
+    said = [(int(found["rank"]), int(found["world"])) for _, found in log.find(MEMBER)]
+    came, world = {rank for rank, _ in said}, int(match["world"])
+    first = log.first(MEMBER)
+    is_told = first is not None and first[0] is record and {each for _, each in said} == {world}
+    if not is_told or 0 not in came or len(said) >= KEPT or log.first(STARTED) or not log.first(ENDED):
+        return
+    missing = sorted(set(range(world)) - came)
+    twice = sorted(rank for rank in came if sum(rank == each for each, _ in said) > 1)
+    if not missing:
+        return
+    yield Finding(
+        f"{len(came)} of {world} ranks of Lightning came, and waited for the others: "
+        f"{'ranks' if len(missing) > 1 else 'rank'} {', '.join(map(str, missing[:8]))} "
+        f"{'are' if len(missing) > 1 else 'is'} missing"
+        + (
+            f", and {'ranks' if len(twice) > 1 else 'rank'} {', '.join(map(str, twice[:8]))} came twice"
+            if twice
+            else ""
+        ),
+        (record.proof(match, f"MEMBER: {world}/{world}, and {STARTED}"),),
+        Fix(
+            "let srun start one task for each GPU",
+            command="#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8   # devices of the Trainer\nsrun python train.py",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "each node started its ranks by itself: Slurm started one task a node (--ntasks-per-node is missing)"
+                if twice
+                else "Slurm started fewer tasks than ranks: python without srun, or --ntasks-per-node is too small",
+                "the other nodes' ranks failed before, and their output is in another file",
+            ),
+            "echo $SLURM_NTASKS_PER_NODE $SLURM_NNODES; squeue --steps   # in the job",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Processes that start each other: spawn, fork, notebooks, CUDA before a fork."""

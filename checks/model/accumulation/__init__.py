@@ -1,0 +1,1 @@
+"""Gradients of several micro-batches, and no_sync."""

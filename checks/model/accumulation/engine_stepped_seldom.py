@@ -1,0 +1,91 @@
+"""The script calls engine.step() once in k batches, and DeepSpeed's engine counts k such calls itself.
+
+## What happens
+
+With `gradient_accumulation_steps: k` the engine is to be told of each batch: `engine.step()` counts the calls, and
+changes the model with each k-th. A script that calls it for each k-th batch only, as with plain torch, changes the
+model once in k times k batches. Each of these updates has the gradients of all of them, k times too large.
+
+## How to be sure
+
+Compare `engine.global_steps` with the batches. In a running training (`ddpdoctor run`) there were k backwards for each
+call of `engine.step()`, and one update for k of the calls. In a source (`ddpdoctor lint`) the step stands behind a
+remainder by the engine's own number of steps, and the backward does not.
+
+## How to mend it
+
+    for inputs, targets in loader:
+        loss = engine(inputs, targets)
+        engine.backward(loss)
+        engine.step()          # with each batch: the engine knows when the k-th has come
+
+## Versions and sources
+
+Source: DeepSpeed documentation, "Training API"; deepspeed/runtime/engine.py, `step` and
+`is_gradient_accumulation_boundary`. Seen with DeepSpeed 0.19 and torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, EngineSteppedSeldom, Evidence, Finding, Fix, Severity, dotted, lint, place, watch
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP1563", Severity.ERROR)
+MEND = Fix(
+    "call engine.step() with each batch: the engine knows when the last of them has come",
+    diff="-if (step + 1) % accumulation == 0:\n-    engine.step()\n+engine.step()",
+)
+STEPS = "gradient_accumulation_steps"
+
+
+@watch(EngineSteppedSeldom)
+def while_training(event: EngineSteppedSeldom) -> Iterator[Finding]:
+    """Report it once for the training, by rank 0."""
+    if event.rank == 0:
+        yield Finding(
+            f"engine.step() is called once in {event.every} batches, and the engine waits for {event.every} such "
+            f"calls: one update in {event.every**2} batches",
+            (
+                Evidence(
+                    f"{event.backwards} calls of engine.backward(), {event.steps} of engine.step(), "
+                    f"{event.updates} updates",
+                    f"as many of the one as of the other, an update for each {event.every}",
+                    "rank 0",
+                ),
+            ),
+            MEND,
+            place(event.site),
+        )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a step behind a remainder by the engine's own number, with a backward that is not behind it."""
+    for call in script.calls("deepspeed.initialize"):
+        match script.tree.parents.get(call):
+            case ast.Assign(targets=[ast.Tuple(elts=[first, *_])]):
+                engine = dotted(first) or ""
+            case _:
+                continue
+        for node in script.nodes(ast.If):
+            remainder = f"% {engine}.{STEPS}() == 0"
+            steps = [each for each in ast.walk(node) if isinstance(each, ast.Call) and _is(each, engine, "step")]
+            within = any(isinstance(each, ast.Call) and _is(each, engine, "backward") for each in ast.walk(node))
+            if engine and steps and not within and not node.orelse and remainder in ast.unparse(node.test):
+                yield Finding(
+                    f"{engine}.step() stands behind the remainder that the engine looks at itself: "
+                    "an update once in k times k batches",
+                    (script.seen(node.test, "a step with each batch"), script.seen(steps[0])),
+                    MEND,
+                    script.place(steps[0]),
+                )
+
+
+def _is(call: ast.Call, owner: str, method: str) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == method and dotted(call.func.value) == owner

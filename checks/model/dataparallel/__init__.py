@@ -1,0 +1,1 @@
+"""DataParallel, and models whose parts lie on several GPUs."""

@@ -1,0 +1,68 @@
+"""The model in DataParallel is not on the first of its GPUs.
+
+## What happens
+
+DataParallel copies the model from `device_ids[0]` to the others at each forward, and refuses a model that is
+elsewhere: "module must have its parameters and buffers on device cuda:0 (device_ids[0]) but found one of them on
+device: cpu". `cpu` means that the model, or a part that was attached later, was never moved, or that the run is meant
+for the CPU and the wrapper is a leftover: on a machine with GPUs it still claims them. `cuda:k` means that the model
+went to another GPU than `device_ids` begins with.
+
+## How to be sure
+
+The device in the message; `{p.device for p in model.parameters()}` before the wrapping.
+
+## How to mend it
+
+`model.to(f"cuda:{device_ids[0]}")` before the wrapping; no wrapper on CPU.
+
+## Versions and sources
+
+Holds for all versions of torch; torch 0.4 and older say "Broadcast function not implemented for CPU tensors". Source:
+torch/nn/parallel/data_parallel.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+
+from .._logs import NOT_ON_FIRST, TRAINER, WRAPPED_TWICE, beside
+
+AILMENT = Ailment("DDP528", Severity.ERROR)
+
+
+@log_pattern(NOT_ON_FIRST, context=(TRAINER,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Report the two devices; a DataParallel inside DDP, or Trainer's own, is another ailment."""
+    if re.search(WRAPPED_TWICE, record.text) or beside(record, log, TRAINER):
+        return
+    first, found = match[1], match[2]
+    yield Finding(
+        "the model in DataParallel was never moved to a GPU"
+        if found == "cpu"
+        else f"the model in DataParallel is on {found}, and device_ids begins with {first}",
+        (record.proof(match, f"all parameters and buffers on {first}"),),
+        Fix(
+            f"move the model to {first} before it is wrapped"
+            + ("; for a run on CPU, leave the wrapper out" if found == "cpu" else ""),
+            diff=f'-model = nn.DataParallel(model)\n+model = nn.DataParallel(model.to("{first}"))',
+        ),
+        record.place,
+    )
+
+
+@log_pattern(r"Broadcast function not implemented for CPU tensors")
+def in_replicate(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise what copying a CPU model to the GPUs raises."""
+    yield Finding(
+        "DataParallel is to copy a model from the CPU to the GPUs: it was never moved to a GPU",
+        (record.proof(match, "all parameters and buffers on device_ids[0]"),),
+        Fix(
+            "move the model before it is wrapped",
+            diff='-model = nn.DataParallel(model)\n+model = nn.DataParallel(model.to("cuda:0"))',
+        ),
+        record.place,
+    )

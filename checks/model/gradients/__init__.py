@@ -1,0 +1,1 @@
+"""What the optimizers are given in the place of the mean of all ranks' gradients."""

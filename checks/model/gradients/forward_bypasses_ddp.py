@@ -1,0 +1,191 @@
+"""The forward bypasses DistributedDataParallel, so that gradients are never averaged.
+
+## What happens
+
+DDP arranges the averaging of gradients in the forward of its wrapper. A loss that is computed with `model.module(x)`,
+with a method behind `.module`, or with the bare model that was kept under another name trains each rank on its own
+data alone: no error, no hang, as many different models as there are ranks, of which one is saved.
+
+## How to be sure
+
+Right before `optimizer.step()` the norm of a parameter's gradient differs between the ranks, and the
+wrapper was not called since the step before. ddpdoctor compares both in the first steps.
+
+In a source (`ddpdoctor lint`): what `model.module(...)` returns flows into `backward()`, the model is wrapped there on
+every way, and the function never calls the wrapped model; or the bare model's does, and its wrapper, under another
+name, is called nowhere.
+
+## How to mend it
+
+Call the wrapper, `model(x)`. What a method other than forward computes goes into forward.
+
+Silent where a communication hook or the script itself exchanges gradients or parameters, and in evaluation.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "DistributedDataParallel", and
+its forward in torch/nn/parallel/distributed.py, which calls prepare_for_backward.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    DDP,
+    Ailment,
+    Bypassed,
+    Evidence,
+    Finding,
+    Fix,
+    Severity,
+    StepSampled,
+    Training,
+    keyword,
+    lint,
+    place,
+    watch,
+)
+
+from .._training import bypasses, gradients_apart, line, together
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP560", Severity.ERROR)
+PLAIN = "-loss = criterion(model.module(inputs), targets)\n+loss = criterion(model(inputs), targets)"
+SURE = 2  # steps: what happens in the first alone is some warming up
+
+
+@watch(StepSampled)
+def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
+    """Compare gradients of a step before which nobody called the wrapper."""
+    step = together(event, training)
+    if step is None or step.number < SURE or not bypasses(step) or step.by_own_means:
+        return
+    if apart := gradients_apart(step):
+        site, framework = line(Bypassed, step, training), training.framework
+        yield Finding(
+            "the forward bypasses DistributedDataParallel: each rank trains a model of its own",
+            (
+                apart.evidence("the gradient of", step),
+                Evidence(
+                    f"no forward through the wrapper since step {step.number - 1}", "one or more", "on every rank"
+                ),
+                Evidence(f"{step.wrapped.kind} is wrapped", "", str(step.wrapped.site)),
+            ),
+            Fix("call the wrapper, not what is in it", diff=framework.call if framework and framework.call else PLAIN),
+            place(site),
+        )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a backward of what ``model.module(...)`` returned, in a loop that never calls the wrapped model."""
+    for call in script.nodes(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(value=model, attr="module")):
+                pass
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(value=model, attr="module"), attr="forward")):
+                pass
+            case _:
+                continue
+        wrap = script.wrap(model)
+        if wrap is None or not wrap.sure or wrap.kind != "DistributedDataParallel":
+            continue
+        around = script.function(call) or script.module
+        wrapped = any(_calls(node, script.code(model)) for node in ast.walk(around))
+        backward = None if wrapped or _is_without_gradients(script, call) else _backward(script, call, around)
+        if backward is not None:
+            yield Finding(
+                f"{script.code(call.func)} goes past DistributedDataParallel: gradients are not averaged",
+                (script.seen(call, f"{script.code(model)}(...)"), script.seen(wrap.call), script.seen(backward)),
+                Fix("call the wrapped model", edits=(script.replaced(call.func, script.code(model)),)),
+                script.place(call),
+            )
+
+
+@lint
+def beside_the_wrapper(script: Script) -> Iterator[Finding]:
+    """Look for a training of the model itself whose wrapper has another name, and is never called or handed on."""
+    for wrap in script.calls(DDP):
+        statement = script.tree.statement(wrap)
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=wrapper)], value=value) if value is wrap:
+                pass
+            case _:
+                continue
+        bare = wrap.args[0] if wrap.args else keyword(wrap, "module")
+        if not isinstance(bare, ast.Name) or bare.id == wrapper or not _is_only_asked(script, wrapper):
+            continue
+        if re.search(EXCHANGES, script.text) or not script.is_bound_once(wrapper):
+            continue
+        around = script.function(wrap) or script.module
+        for call in script.inside(around):
+            if not isinstance(call, ast.Call) or not _calls(call, bare.id) or call.lineno < wrap.lineno:
+                continue
+            if _is_bound_again(script, bare, wrap) or _is_without_gradients(script, call):
+                continue
+            if (backward := _backward(script, call, around)) is not None:
+                yield Finding(
+                    f"{bare.id} is trained itself, beside its wrapper {wrapper}: gradients are not averaged",
+                    (script.seen(call, f"{wrapper}(...)"), script.seen(wrap), script.seen(backward)),
+                    Fix("call the wrapped model", edits=(script.replaced(call.func, wrapper),)),
+                    script.place(call),
+                )
+                break
+
+
+EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad|reduce_grad"
+"""What says that the script exchanges gradients itself."""
+ASKED = frozenset("parameters named_parameters state_dict load_state_dict train eval register_comm_hook module".split())
+"""What is asked of a wrapper beside a forward."""
+
+
+def _is_only_asked(script: Script, wrapper: str) -> bool:
+    """Whether nothing calls a wrapper, or gets hold of it."""
+    above = [script.tree.parents[each] for each in script.tree.read.get(wrapper, [])]
+    return all(isinstance(each, ast.Attribute) and each.attr in ASKED for each in above)
+
+
+def _is_bound_again(script: Script, name: ast.Name, wrap: ast.Call) -> bool:
+    return any(each.line > wrap.lineno for each in script.tree.lookup(name.id, name))
+
+
+def _calls(node: ast.AST, code: str) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == code
+
+
+def _is_without_gradients(script: Script, call: ast.Call) -> bool:
+    outer = [node for node in script.tree.above(call) if isinstance(node, (ast.With, ast.AsyncWith))]
+    words = [ast.unparse(item.context_expr) for node in outer for item in node.items]
+    return any("no_grad" in word or "inference" in word or "no_sync" in word for word in words)
+
+
+def _backward(script: Script, call: ast.Call, around: ast.AST) -> ast.Call | None:
+    """Return the call of backward that the result of a call flows into, by assignments of the same function."""
+    held = {target.id for target in _targets(script, call)}
+    for node in script.inside(around):
+        if isinstance(node, ast.Assign) and node.lineno > call.lineno and held & _read(node.value):
+            held |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        match node:
+            case ast.Call(func=ast.Attribute(value=loss, attr="backward")) if node.lineno >= call.lineno:
+                if held & _read(loss) or any(each is call for each in ast.walk(loss)):
+                    return node
+    return None
+
+
+def _targets(script: Script, call: ast.Call) -> list[ast.Name]:
+    statement = script.tree.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+
+
+def _read(node: ast.expr) -> set[str]:
+    """Return the names that an expression computes with; not of what it detaches or turns to numbers."""
+    if any(isinstance(each, ast.Attribute) and each.attr in {"detach", "item", "data"} for each in ast.walk(node)):
+        return set()
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

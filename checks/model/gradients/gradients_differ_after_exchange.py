@@ -1,0 +1,112 @@
+"""The script exchanges gradients by hand, and the ranks step with different ones all the same.
+
+## What happens
+
+What is exchanged by hand must reach all ranks, in every step, and must not be changed on each rank for itself
+afterwards. `dist.reduce` gives the result to one rank alone. A division by something that each rank has of its own (its
+batch, its loss), or clipping by another limit, makes them different again. An exchange in every second step only leaves
+the others without. Then the replicas drift apart, without an error.
+
+## How to be sure
+
+ddpdoctor takes linear fingerprints of each gradient in sampled steps, right after backward and right before the step,
+on each rank: which multiple of the ranks' mean a rank was given, or of its own gradient, can be computed from them.
+
+Silent where there are groups of some ranks, or communications within a model, and for parameters that began differently
+on the ranks. Steps without an exchange are reported once one with an exchange has followed: local steps that come after
+all others are a method.
+
+## How to mend it
+
+    dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+    parameter.grad /= dist.get_world_size()
+
+in every step, on all ranks; what changes gradients afterwards computes from what is equal on all of them.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
+
+from ..._ledger import data_parallel_sheets, line_of, seen
+from ..._sheets import NEVER, Line, Sheet
+
+AILMENT = Ailment("DDP572", Severity.ERROR)
+SURE = 2
+FIX = Fix(
+    "give the mean to all ranks, and change it on all alike",
+    diff="-dist.reduce(parameter.grad, dst=0)\n+dist.all_reduce(parameter.grad)\n"
+    " parameter.grad /= dist.get_world_size()",
+)
+ALWAYS = Fix(
+    "exchange in every step that the optimizer makes",
+    diff="-if step % 2 == 0:\n-    average(model)\n+average(model)\n optimizer.step()",
+)
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look at steps before which the script has exchanged gradients, after backward."""
+    steps = data_parallel_sheets(event, training, SURE)
+    if not steps:
+        return
+    last = steps[-1]
+    by_hand = [each for each in last.exchanged("gradient") if each.when == "after backward"]
+    apart = _apart(last)
+    if by_hand and apart and _apart(steps[-2]) and not any(line.own for line in apart if line.size > 1):
+        yield _changed(last, apart, line_of(by_hand[0]))
+    elif by_hand and _shared(last):
+        without = [each for each in steps[:-1] if _own(each)]
+        if without:
+            yield _sometimes(last, without[-1], line_of(by_hand[0]))
+
+
+def _apart(step: Sheet) -> list[Line]:
+    return [line for line in step.lines_that_tell if line.apart and line.replica and line.managed == NEVER]
+
+
+def _own(step: Sheet) -> bool:
+    """Whether each rank has stepped with what it has computed itself."""
+    apart = _apart(step)
+    return bool(apart) and len(apart) == len(step.lines_that_tell) and all(line.own for line in apart)
+
+
+def _shared(step: Sheet) -> bool:
+    return bool(step.lines_that_tell) and all(line.shared for line in step.lines_that_tell)
+
+
+def _changed(step: Sheet, apart: list[Line], where: Place) -> Finding:
+    line = max(apart, key=lambda each: each.size)
+    told, to_all = [], True
+    for rank in step.ranks:
+        times = line.times_mean(rank)
+        own = line.times_own(rank)
+        to_all = to_all and times is not None
+        what = "neither" if times is own is None else f"{times:.4g} times the mean" if times else f"{own:.4g} its own"
+        told.append(f"{what} on rank {rank}")
+    message = (
+        "gradients are changed on each rank for itself after they were exchanged"
+        if to_all
+        else "the exchange of gradients does not reach all ranks, or changes them on each for itself"
+    )
+    evidence = Evidence(f"{line.name} is given {', '.join(told[:8])}", "the mean on all", f"step {step.number}")
+    return Finding(message, (*seen(line, step), evidence), FIX, where)
+
+
+def _sometimes(step: Sheet, without: Sheet, where: Place) -> Finding:
+    line = max(_apart(without), key=lambda each: each.size)
+    return Finding(
+        "gradients are exchanged before some steps, and not before others, in which each rank steps with its own",
+        (
+            *seen(line, without),
+            Evidence(f"exchanged before step {step.number}, not before step {without.number}", "before each", "ranks"),
+        ),
+        ALWAYS,
+        where,
+    )

@@ -1,0 +1,157 @@
+"""The gradients of some parameters are exchanged, and those of others are not.
+
+## What happens
+
+DistributedDataParallel averages the gradients of the module that it is given, and of nothing else. A second network
+(the critic of a GAN, a head beside the backbone, a learnable loss) that nobody wraps, or a loop over `parameters()`
+that leaves some out, trains these parameters on each rank for itself: they drift apart, without an error, and the file
+that is saved has those of one rank.
+
+## How to be sure
+
+ddpdoctor takes fingerprints of each parameter's gradient in sampled steps, on each rank. Here some were given the same
+on all ranks, and others on each rank its own, of parameters that were equal before the first step.
+
+Silent where there are groups of some ranks, or communications within a model (send, recv, all_to_all), for parameters
+that DDP was told to ignore, and for those that began differently: experts and shards belong to their rank. A network
+whose optimizer does not take turns with that of a wrapped model is left alone: it is a copy that is tuned by itself.
+
+## How to mend it
+
+Wrap each module that is trained, or wrap one module that holds them all; by hand, go through all that the optimizer
+holds. With FSDP, shard the layers and then the whole model: the last call takes up what no other has.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    ParametersHeld,
+    Severity,
+    Sharded,
+    StepFingerprinted,
+    StepSampled,
+    Training,
+    Wrapped,
+    place,
+    watch,
+)
+
+from ..._ledger import caller_of, data_parallel_sheets, seen
+from ..._sheets import NEVER, Line, Sheet
+from .._training import strays_apart, together
+from .._words import counted, frozen_later, listed
+
+AILMENT = Ailment("DDP570", Severity.ERROR)
+SURE = 2
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for parameters whose gradients stay each rank's own, beside others that are exchanged."""
+    steps = data_parallel_sheets(event, training, SURE)
+    if not steps or any(map(_is_anothers, training.of(StepSampled, pid=event.pid), repeat(training))):
+        return
+    names, last = _in_both(steps[-2:]), steps[-1]
+    if not names or _was_told(steps, training):
+        return
+    shared = [line for line in last.lines if line.shared]
+    wrapped = training.of(Wrapped, pid=event.pid)
+    sharded = training.of(Sharded, pid=event.pid, shards=True) if last.held.shards else []
+    if not shared and not sharded and not (wrapped and _takes_turns(steps, training)):
+        return
+    line = max((each for each in last.lines if each.name in names), key=lambda each: each.size)
+    exchanged = [each for each in last.exchanged("gradient") if each.when == "after backward"]
+    yield Finding(
+        f"the gradients of {counted(len(names), 'parameter')} are not exchanged between the ranks: {listed(names, 6)}",
+        (*seen(line, last), _sharded(last, sharded[-1]) if sharded else _others(shared, wrapped)),
+        _by_hand() if exchanged else _shard(sharded[-1].api) if sharded else _wrap(training),
+        caller_of(exchanged[0], last) if exchanged else place(last.held.site),
+    )
+
+
+def _is_anothers(event: StepSampled, training: Training) -> bool:
+    """Whether it is said that DDP did not see these parameters when it wrapped the model."""
+    step = together(event, training) if event.unmanaged else None
+    return step is not None and step.number >= SURE and not step.by_own_means and strays_apart(step) is not None
+
+
+def _left_out(step: Sheet) -> list[Line]:
+    return [line for line in step.lines if line.tells and line.own and line.replica and line.managed == NEVER]
+
+
+def _was_told(steps: list[Sheet], training: Training) -> bool:
+    """Whether the step before has shown it already."""
+    return bool(_in_both(steps[-3:-1])) and (
+        bool(steps[-1].held.shards)
+        or any(line.shared for line in steps[-2].lines)
+        or _takes_turns(steps[:-1], training)
+    )
+
+
+def _takes_turns(steps: list[Sheet], training: Training) -> bool:
+    """Whether an optimizer of wrapped parameters has stepped between these steps: a copy has its own time to train."""
+    first, last = (next(iter(each.ranks.values())) for each in (steps[0], steps[-1]))
+    wrapped = {
+        each.optimizer for each in training.of(ParametersHeld, pid=first.pid) if any(of != NEVER for of in each.managed)
+    }
+    others = training.of(StepFingerprinted, pid=first.pid)
+    return any(each.optimizer in wrapped and first.time < each.time < last.time for each in others)
+
+
+def _in_both(steps: list[Sheet]) -> list[str]:
+    """Name the parameters that were left out before two steps after one another."""
+    if len(steps) < SURE:
+        return []
+    before = {line.name for line in _left_out(steps[0])}
+    return [line.name for line in _left_out(steps[1]) if line.name in before]
+
+
+def _others(shared: list[Line], wrapped: list[Wrapped]) -> Evidence:
+    if shared:
+        names = listed([line.name for line in shared], 4)
+        return Evidence(f"{counted(len(shared), 'other parameter')} are exchanged: {names}", "", "same step")
+    return Evidence(f"{wrapped[-1].kind} is wrapped", "", str(wrapped[-1].site))
+
+
+def _sharded(step: Sheet, event: Sharded) -> Evidence:
+    return Evidence(
+        f"{counted(step.held.shards, 'parameter')} of the optimizer are sharded by {event.api}, of which FSDP averages "
+        "the gradients",
+        "all that are trained",
+        str(event.site),
+    )
+
+
+def _shard(api: str) -> Fix:
+    whole = "+fully_shard(model)" if api == "fully_shard" else f"+model = {api}(model)"
+    return Fix(
+        "shard the whole model last: it takes up what no part of it has",
+        diff=f" for layer in model.layers:\n     {api}(layer)\n{whole}\n optimizer = torch.optim.AdamW(...)",
+    )
+
+
+def _wrap(training: Training) -> Fix:
+    return frozen_later(training) or Fix(
+        "wrap each module that is trained",
+        diff=" generator = DDP(generator)\n+critic = DDP(critic)\n optimizer = torch.optim.Adam(critic.parameters())",
+    )
+
+
+def _by_hand() -> Fix:
+    return Fix(
+        "exchange the gradients of all parameters that the optimizer holds",
+        diff="-for parameter in model.head.parameters():\n"
+        "+for parameter in [each for group in optimizer.param_groups for each in group['params']]:\n"
+        "     dist.all_reduce(parameter.grad)\n     parameter.grad /= dist.get_world_size()",
+    )

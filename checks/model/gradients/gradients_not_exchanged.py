@@ -1,0 +1,219 @@
+"""The ranks train together, and their gradients are never exchanged.
+
+## What happens
+
+Nothing averages gradients but DistributedDataParallel, FSDP, or an `all_reduce` of the script's own between backward
+and `optimizer.step()`. Where that is missing (the wrapping line is left out or stands in a branch not taken, the
+reduction comes before backward, after the step, or works on a copy) each rank trains a model of its own on its share of
+the data. Nothing fails, the loss falls, and one of the models is saved: it has seen 1/N of the data.
+
+## How to be sure
+
+ddpdoctor takes fingerprints of each parameter's gradient in sampled steps, on each rank: of what backward has left, and
+of what the step is given. Here each step was given what its own rank has computed, and the ranks have computed
+different gradients. It says so at once where the script does exchange gradients, at another time; else after
+thirty steps, or when the training has ended, and only where the ranks have begun with the same weights and something
+else shows one training: a sampler that shares one data set out, a broadcast of the weights, a loss that is summed up
+over the ranks, a file that rank 0 alone writes, a line of the script that wraps or reduces and was not reached. Where
+they have begun with different weights, a sampler must share the data out, and the script import what wraps, or rank 0
+alone save.
+
+Silent where parameters, or something else of that size, are exchanged (local SGD, gossip, sharded models, pipelines),
+where there are groups of some ranks, and where the ranks have different options: these are trainings of their own.
+
+## How to mend it
+
+    model = DDP(model)
+
+before the optimizer is built; or, by hand, after backward and before the step:
+
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+        parameter.grad /= dist.get_world_size()
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ended,
+    EpochStarted,
+    Evidence,
+    FileWritten,
+    Finding,
+    Fix,
+    ParametersHeld,
+    Place,
+    Severity,
+    StepFingerprinted,
+    StepSampled,
+    Training,
+    Wrapped,
+    place,
+    tree_of,
+    watch,
+)
+
+from ..._ledger import REDUCERS, WRAPPERS, caller_of, calls_in, last_steps, line_of, seen, sheets
+from ..._sheets import NEVER, Sheet
+
+AILMENT = Ailment("DDP569", Severity.ERROR)
+SURE = 30  # steps: who averages parameters by hand does so more often
+EARLY = 3
+HALF = 0.5  # of a model: whoever exchanges parameters sends as much
+DDP_FIX = Fix(
+    "wrap the model before the optimizer is built",
+    diff="+model = torch.nn.parallel.DistributedDataParallel(model)\n optimizer = torch.optim.SGD(model.parameters())",
+)
+BY_HAND = Fix(
+    "average the gradients between backward and the step",
+    diff=" loss.backward()\n+for parameter in model.parameters():\n+    dist.all_reduce(parameter.grad)\n"
+    "+    parameter.grad /= dist.get_world_size()\n optimizer.step()",
+)
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look at all compared steps up to one that is late enough."""
+    if event.number >= EARLY:
+        yield from _judged(event, training, ended=event.number >= SURE)
+
+
+@watch(Ended)
+def at_the_end(training: Training) -> Iterator[Finding]:
+    """Look at all steps that there were."""
+    for event in last_steps(training, EARLY):
+        yield from _judged(event, training, ended=True)
+
+
+def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Iterator[Finding]:
+    steps = sheets(event, training)
+    if len(steps) < EARLY or _is_wrapped(training) or not all(map(_never, steps)):
+        return
+    last = steps[-1]
+    misplaced = all(each.exchanged("gradient") for each in steps[1:])
+    if last.is_parallel_otherwise or (not misplaced and (not ended or _sends_as_much(steps))):
+        return
+    alike = any(line.replica for line in last.lines_that_tell)
+    if misplaced:
+        proof = _misplaced(last) if alike else None
+    else:
+        proof = _one_training(steps, training) if alike else _meant(last, training)
+    if proof is None or len({each.options for each in last.ranks.values()}) > 1:
+        return
+    line = max(last.lines_that_tell, key=lambda each: each.size)
+    reduces = bool(calls_in(last, REDUCERS, ".grad")) and not calls_in(last, WRAPPERS)
+    by_hand = misplaced or reduces or (bool(last.calls("broadcast")) and training.framework is None)
+    yield Finding(
+        _message(last, misplaced=misplaced),
+        (*seen(line, last), proof, *_beside(training)),
+        BY_HAND if by_hand else _wrap(training),
+        _place(last, misplaced=misplaced, by_hand=by_hand),
+    )
+
+
+def _is_wrapped(training: Training) -> bool:
+    """Whether an optimizer holds parameters of a wrapped model."""
+    managed = any(number != NEVER for each in training.of(ParametersHeld) for number in each.managed)
+    return managed or any(each.unmanaged for each in training.of(StepSampled))
+
+
+def _beside(training: Training) -> list[Evidence]:
+    """Return the model that is wrapped, and that no optimizer trains."""
+    return [
+        Evidence(f"{each.kind} is wrapped, and no optimizer holds what DDP averages of it", "", str(each.site))
+        for each in training.of(Wrapped)[:1]
+    ]
+
+
+def _wrap(training: Training) -> Fix:
+    framework = training.framework
+    if framework is None:
+        return DDP_FIX
+    return Fix(f"have {framework.name} wrap the model", diff=framework.model)
+
+
+def _never(step: Sheet) -> bool:
+    """Whether all gradients that tell anything are each rank's own."""
+    telling = step.lines_that_tell
+    apart = all(line.managed == NEVER and line.apart for line in telling)
+    own = not step.exchanged("gradient") or all(line.own for line in telling)
+    return apart and own and bool(telling)
+
+
+def _sends_as_much(steps: list[Sheet]) -> bool:
+    return steps[-1].sent - steps[0].sent >= HALF * steps[-1].elements
+
+
+def _misplaced(step: Sheet) -> Evidence:
+    first = step.exchanged("gradient")[0]
+    told = f"{first.operation}, {first.calls} times, {first.when} of step {step.number}"
+    return Evidence(f"{told}: the gradients that the step is given stay as they were", "", f"{first.file}:{first.line}")
+
+
+def _message(step: Sheet, *, misplaced: bool) -> str:
+    if not misplaced:
+        return f"the gradients of {len(step.ranks)} ranks are never exchanged: each trains a model of its own"
+    when = step.exchanged("gradient")[0].when
+    if when == "before backward":
+        return (
+            "gradients are reduced before backward, or after the step, and not in between: each rank steps with its own"
+        )
+    return "what is reduced are not the gradients that the optimizer steps with: each rank steps with its own"
+
+
+def _place(step: Sheet, *, misplaced: bool, by_hand: bool) -> Place:
+    if misplaced:
+        first = step.exchanged("gradient")[0]
+        return caller_of(first, step) if first.when == "before backward" else line_of(first)
+    return place(next(iter(step.ranks.values())).site if by_hand else step.held.site)
+
+
+def _one_training(steps: list[Sheet], training: Training) -> Evidence | None:
+    """Find what shows that the ranks are to train one model, and not each its own."""
+    first, last = steps[0], steps[-1]
+    if first.calls("broadcast") and first.sent >= HALF * first.elements:
+        return Evidence("the weights were broadcast before the first step", "", f"{first.sent} elements")
+    if last.calls("all_reduce") > first.calls("all_reduce"):
+        return Evidence(f"all_reduce was called {last.calls('all_reduce')} times, with no gradient", "", "all ranks")
+    if shared := next(_shared_out(last, training), None):
+        return shared
+    writers = {each.rank for each in training.of(FileWritten) if each.steps}
+    if writers == {0}:
+        return Evidence("rank 0 alone saves a file", "", str(training.of(FileWritten, rank=0)[-1].site))
+    if written := [*calls_in(last, WRAPPERS), *calls_in(last, REDUCERS, ".grad")]:
+        return Evidence("the script has a line that exchanges gradients", "one that is reached", str(written[0]))
+    return None
+
+
+def _meant(step: Sheet, training: Training) -> Evidence | None:
+    """Find what shows that ranks that have begun differently are to train one model: two signs together."""
+    shared = next(_shared_out(step, training), None)
+    saved = {each.rank for each in training.of(FileWritten) if each.steps} == {0}
+    files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
+    return shared if shared is not None and (saved or any(map(_names_wrapper, files))) else None
+
+
+def _names_wrapper(file: str) -> bool:
+    """Whether a file imports what wraps models."""
+    imports = (name.name for node in tree_of(file).of(ast.ImportFrom) for name in node.names)
+    return any(name in WRAPPERS for name in imports)
+
+
+def _shared_out(step: Sheet, training: Training) -> Iterator[Evidence]:
+    """Look for a data set that is shared out to the ranks, by a sampler or by a framework."""
+    for passed in training.of(EpochStarted):
+        sampler, framework = passed.sampler, training.framework
+        if sampler is not None and framework is not None and sampler.kind == framework.shards:
+            told = f"{framework.name} shares {passed.dataset} out to the ranks"
+            yield Evidence(told, "a model that it wraps", str(passed.site))
+        elif sampler is not None and sampler.replicas == len(step.ranks):
+            told = f"{sampler.kind} shares {passed.dataset} out to {sampler.replicas} ranks"
+            yield Evidence(told, "", str(passed.site))

@@ -1,0 +1,149 @@
+"""What the ranks step with is the same on all, and not the mean of their gradients.
+
+## What happens
+
+N ranks on N shares are to do what one process does on the whole: step with the mean of what they have computed. An
+exchange by hand, or a communication hook, can give something else to all of them alike, so that the replicas stay equal
+and nothing shows: the sum (the learning rate is N times as high), the mean divided by N once more, one rank's gradient
+for all (the other ranks compute in vain), the largest of each element.
+
+## How to be sure
+
+ddpdoctor takes linear fingerprints of each gradient in sampled steps, right after backward and right before the step,
+on each rank: which multiple of the ranks' mean it is, or of one rank's, can be computed from them.
+
+A sum is right where the loss is divided by the number of ranks before, or summed over samples: nothing is said where
+the script divides by a number of ranks or samples, or sums its loss. Clipping, scaling of the loss and other changes
+that are alike on all ranks are not reported.
+
+## How to mend it
+
+    dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
+    parameter.grad /= dist.get_world_size()
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel",
+internal design, and "DDP Communication Hooks".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, place, watch
+
+from ..._ledger import line_of, norms, sheets
+
+if TYPE_CHECKING:
+    from ..._sheets import Sheet
+
+AILMENT = Ailment("DDP571", Severity.ERROR)
+SURE = 2
+EXACT = 6e-3  # what is rounded to 16 bits on its way is a multiple still
+HALF = 0.5
+ODD = {"MAX", "MIN", "PRODUCT"}
+SIZE = r"(\w*world\w*|\w*size\w*|n_?\w*proc\w*|num_?\w*|n_?ranks?|n_?gpus?|get_world_size\(\))"
+NORMALISED = re.compile(rf"(/=?|div_?\(|mul_?\() *[\w.]*\b{SIZE}")
+SUMMED = re.compile(r"""reduction *= *["'](sum|none)|\.sum\(\)""")
+FIX = Fix(
+    "divide the sum by the number of ranks",
+    diff=" dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)\n+parameter.grad /= dist.get_world_size()",
+)
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Compare what all ranks were given with the mean of what they have computed."""
+    steps = sheets(event, training)[-SURE:]
+    if event.number < SURE or len(steps) < SURE or any(each.is_parallel_otherwise for each in steps):
+        return
+    if not all(each.lines_that_tell and all(line.shared for line in each.lines_that_tell) for each in steps):
+        return
+    said = [_said(each) for each in steps]
+    if said[-1] and len({each and each[0] for each in said}) == 1:
+        message, fix = said[-1]
+        last = steps[-1]
+        line = max(last.lines_that_tell, key=lambda each: each.size)
+        where = f"rank 0 to {len(last.ranks) - 1}, step {last.number}"
+        mean = math.hypot(*line.mean[:-1])
+        yield Finding(
+            message,
+            (
+                Evidence(f"gradient that backward left, {norms(line, line.local)}", "", where),
+                Evidence(
+                    f"the step is given {math.hypot(*(line.given[0] or (0.0,))[:-1]) / mean:.4g} times the ranks' mean",
+                    "1 times",
+                    where,
+                ),
+            ),
+            fix,
+            _place(last),
+        )
+
+
+def _said(step: Sheet) -> tuple[str, Fix] | None:
+    lines, ranks = step.lines_that_tell, len(step.ranks)
+    times = [line.times_mean(0) for line in lines]
+    known = [each for each in times if each is not None]
+    if len(known) == len(times):
+        if _all_are(known, ranks) and not (_says(step, NORMALISED) or _says(step, SUMMED)):
+            return f"the gradients of {ranks} ranks are summed, not averaged: they are {ranks} times too large", FIX
+        once = all(line.added == 1 for line in lines)
+        if _all_are(known, 1 / ranks) and once and _says(step, NORMALISED) and not _says(step, SUMMED):
+            return f"the mean of the gradients is divided by {ranks} once more: they are {ranks} times too small", TWICE
+        return None
+    for rank in range(ranks):
+        if all(line.times_own(0, of=rank) is not None for line in lines):
+            return f"all ranks step with the gradients of rank {rank}: what the others compute is thrown away", REDUCE
+    for each in step.exchanged("gradient"):
+        if each.reduction in ODD and each.when == "after backward" and _most(step, each.reduction):
+            return f"{each.operation} with {each.reduction} is no mean: gradients of {ranks} ranks are mixed up", MEAN
+    return None
+
+
+def _most(step: Sheet, reduction: str) -> bool:
+    """Whether a reduction was given most of the gradients, and not a flag."""
+    given = sum(each.elements for each in step.exchanged("gradient") if each.reduction == reduction)
+    return given >= HALF * step.elements
+
+
+def _all_are(values: list[float], wanted: float) -> bool:
+    return all(math.isclose(value, wanted, rel_tol=EXACT) for value in values)
+
+
+TWICE = Fix("divide once: DDP, and ReduceOp.AVG, have divided already", diff="-parameter.grad /= world_size")
+REDUCE = Fix(
+    "reduce the gradients over all ranks",
+    diff="-dist.broadcast(parameter.grad, 0)\n+dist.all_reduce(parameter.grad)\n"
+    "+parameter.grad /= dist.get_world_size()",
+)
+MEAN = Fix(
+    "sum, and divide by the number of ranks",
+    diff="-dist.all_reduce(parameter.grad, op=dist.ReduceOp.MAX)\n+dist.all_reduce(parameter.grad)\n"
+    "+parameter.grad /= dist.get_world_size()",
+)
+
+
+def _says(step: Sheet, pattern: re.Pattern[str]) -> bool:
+    """Whether the files in which the training steps and exchanges say something; those that cannot be read may."""
+    first = next(iter(step.ranks.values()))
+    files = {first.site.file if first.site else "", step.held.site.file if step.held.site else ""}
+    files |= {each.file for each in step.exchanged("gradient")}
+    try:
+        return any(pattern.search(Path(file).read_text(encoding="utf-8")) for file in files)
+    except (OSError, ValueError):
+        return True
+
+
+def _place(step: Sheet) -> Place:
+    if hooks := [each for rank in step.ranks.values() for each in rank.hooks if each[1]]:
+        return Place(file=hooks[0][1], line=hooks[0][2])
+    exchanged = step.exchanged("gradient")
+    if exchanged:
+        return line_of(exchanged[0])
+    return place(next(iter(step.ranks.values())).site)

@@ -1,0 +1,1 @@
+"""Optimizers and schedules: what they hold, and when they step."""

@@ -1,0 +1,95 @@
+"""The optimizer holds other parameters than those that the model trains.
+
+## What happens
+
+An optimizer keeps the parameter objects that it was given. Built on a copy of the model, on a model that was built
+anew since, or before a layer was replaced, it steps what takes no part in the training; the model that DDP averages
+gradients for never changes, or not in that layer. Nothing fails, the loss does not fall.
+
+## How to be sure
+
+In two steps after one another the optimizer's own parameters have no gradient, and parameters of the
+wrapped model have one that no optimizer of the process holds.
+
+## How to mend it
+
+Build the optimizer last, from the parameters of the model that is trained. An optimizer that was built
+before DDP wrapped the same model is fine: DDP keeps the parameter objects.
+
+Parameters that are left out of all optimizers on purpose are not reported while the optimizer's own have gradients.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.optim", constructing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    OptimizerSeen,
+    Severity,
+    StepSampled,
+    Training,
+    place,
+    watch,
+)
+
+from .._words import counted, listed
+
+AILMENT = Ailment("DDP565", Severity.ERROR)
+SURE = 3
+
+
+@watch(StepSampled)
+def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
+    """Look at two steps after one another for parameters without a gradient here, with one there."""
+    last = next(training.before(event, optimizer=event.optimizer, model=event.model), None)
+    seen = training.of(OptimizerSeen, pid=event.pid, optimizer=event.optimizer, model=event.model)
+    if event.number < SURE or last is None or not seen or event.closure or not (event.unheld and last.unheld):
+        return
+    holds = seen[-1]
+    model = f"{counted(len(event.unheld), 'parameter')} of the model with a gradient: {listed(event.unheld, 4)}"
+    unheld = Evidence(model, "held by an optimizer", f"rank {event.rank}, right before step {event.number}")
+    if event.model is None and holds.others and not event.active and not last.active:
+        frozen = f", {len(holds.frozen)} of them frozen ones of the model" if holds.frozen else ""
+        yield Finding(
+            f"{holds.kind} steps parameters that take no part in the training, and none of the model's",
+            (
+                Evidence(
+                    f"{counted(holds.others, 'parameter')} in {holds.kind}, none with a gradient{frozen}",
+                    "the parameters that the model trains",
+                    f"rank {event.rank}",
+                ),
+                unheld,
+            ),
+            _fix(holds.kind),
+            place(event.site),
+        )
+    elif event.model is not None and (holds.gone or (event.idle and last.idle)):
+        stale = f"no longer in the model: {listed(holds.gone, 4)}" if holds.gone else "without a gradient, of no model"
+        yield Finding(
+            f"{holds.kind} holds parameters of a layer that was replaced; the new one is in no optimizer",
+            (
+                Evidence(
+                    f"{counted(len(holds.gone) or event.idle, 'parameter')} in {holds.kind} {stale}",
+                    "the model's own",
+                    f"rank {event.rank}",
+                ),
+                unheld,
+            ),
+            _fix(holds.kind),
+            place(event.site),
+        )
+
+
+def _fix(kind: str) -> Fix:
+    return Fix(
+        "build the optimizer from the model that is trained, after all changes to it",
+        diff=f"+optimizer = torch.optim.{kind}(model.parameters(), lr=lr)\n for epoch in range(epochs):",
+    )

@@ -1,0 +1,124 @@
+"""The schedule of the learning rate counts the steps of one process, and comes to a part of its way only.
+
+## What happens
+
+With N ranks an epoch has an N-th of the steps that one process would make of it. A schedule whose length was counted
+from the data set (`len(dataset) // batch_size`), or from a loader before it was shared out, is N times as long as the
+training: a cosine ends at half of its way with two ranks, the learning rate stays high to the end, a warm-up takes N
+times as much of the training. Nothing fails, and the model is worse than with one GPU.
+
+## How to be sure
+
+At the end of a run, ddpdoctor compares the length of each schedule with its steps: it is as long as all epochs of the
+training with the batches of the whole data set, and has made as many steps as the ranks' shares have batches. Print
+`scheduler.get_last_lr()` after the last step.
+
+## How to mend it
+
+Count what this rank steps: `epochs * len(loader)`, of the loader that has the DistributedSampler.
+
+Silent where the training could have ended early (a `break` in its file), where passes were not complete, and where a
+schedule goes on from a checkpoint.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Looked at are schedulers of torch that do not put others one
+after another. Source: PyTorch documentation, torch.optim.lr_scheduler; torch.utils.data.distributed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    EpochEnded,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    ScheduleAtEnd,
+    Severity,
+    Training,
+    watch,
+)
+
+from ..replicas._held import tree_of
+
+AILMENT = Ailment("DDP1554", Severity.WARNING)
+
+
+@watch(ScheduleAtEnd)
+def while_training(event: ScheduleAtEnd, training: Training) -> Iterator[Finding]:
+    """Compare the length of a schedule with the steps of the one loader that trained, on rank 0."""
+    if event.rank != 0 or event.began or training.framework is not None:
+        return
+    ended = [each for each in training.of(EpochEnded, rank=0) if each.trained]
+    passes = [each for each in training.of(EpochStarted, rank=0) if each.number in {one.number for one in ended}]
+    shared = _shared(ended, passes, training.world_size)
+    if shared is None or sum(each.batches for each in ended) != event.made:
+        return
+    samples, size = shared
+    whole = {len(ended) * batches for batches in (samples // size, -(-samples // size))}
+    length = next((each for each in event.lengths if each in whole and each > event.made), None)
+    files = [each.site.file for each in (event, passes[0]) if each.site]
+    if length is None or any(isinstance(node, ast.Break) for file in files for node in ast.walk(tree_of(file))):
+        return
+    if _counts_the_loader(passes[0]):
+        return
+    file, line = _built(event, files)
+    share = ended[0].batches
+    yield Finding(
+        f"the schedule {event.kind} is made for {length} steps, and the training has {event.made}: it counts "
+        "the batches of the whole data set, of which each rank has its share",
+        (
+            Evidence(f"{event.kind} of {length} steps: {len(ended)} epochs of {length // len(ended)} batches",
+                     f"{event.made} steps: {len(ended)} epochs of {share} batches", "the end of the training"),
+            Evidence(f"{samples} samples in batches of {size} on each of {training.world_size} ranks", "",
+                     "the loader that trains"),
+        ),
+        Fix(
+            "count the batches of the loader that this rank iterates",
+            diff="-steps = epochs * (len(dataset) // batch_size)\n"
+            "+steps = epochs * len(loader)  # with its DistributedSampler",
+        ),
+        Place(file=file or None, line=line or None),
+    )  # fmt: skip
+
+
+def _shared(ended: list[EpochEnded], passes: list[EpochStarted], ranks: int) -> tuple[int, int] | None:
+    """Return the samples and the batch size of the one loader that has trained, if it has a rank's share."""
+    loaders = {each.loader for each in ended}
+    ours = [each for each in passes if each.loader in loaders]
+    if len(loaders) != 1 or not ours or not all(each.complete for each in ended):
+        return None
+    first = ours[0]
+    if first.length is None or not first.batch_size or first.sampler is None or first.sampler.length is None:
+        return None
+    is_share = ranks > 1 and abs(first.sampler.length * ranks - first.length) < ranks
+    return (first.length, first.batch_size) if is_share else None
+
+
+def _counts_the_loader(started: EpochStarted) -> bool:
+    """Whether all lengths that the file asks for are those of the loader that is iterated: it is long by intent."""
+    site = started.site
+    nodes = list(ast.walk(tree_of(site.file))) if site else []
+    iterated = {
+        ast.unparse(each.iter) for each in nodes if isinstance(each, ast.For) and site and each.lineno == site.line
+    }
+    asked = {ast.unparse(each.args[0]) for each in nodes
+             if isinstance(each, ast.Call) and ast.unparse(each.func) == "len" and each.args}  # fmt: skip
+    return bool(asked) and asked <= iterated
+
+
+def _built(event: ScheduleAtEnd, files: list[str]) -> tuple[str, int]:
+    """Return the line that makes the schedule, where there is one such line in these files; else its first step."""
+    found = {
+        (file, node.lineno)
+        for file in files
+        for node in ast.walk(tree_of(file))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == event.kind
+    }
+    return found.pop() if len(found) == 1 else (event.site.file, event.site.line) if event.site else ("", 0)

@@ -1,0 +1,1 @@
+"""Copies of the model that are not the same on all ranks."""

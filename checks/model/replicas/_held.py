@@ -1,0 +1,260 @@
+"""What the source says of an attribute: where it is updated, and whether samples are computed with it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+PAIRS = {"cdist", "matmul", "mm", "bmm", "einsum", "linear", "sub", "div", "mul", "cosine_similarity", "batch_norm"}
+BUILDS = {"__init__", "__post_init__", "setup", "reset", "reset_parameters"}
+REDUCES = re.compile(
+    r"^(mean|sum|var|std|var_mean|std_mean|median|quantile|norm|bincount|[na]?a?max|a?min|index_add_?|scatter_add_?|cov"
+    r"|matmul|mm|einsum|average|logsumexp)$"
+)
+"""Functions that make of many samples a few numbers."""
+COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
+TOLD = {"print", "log", "info", "debug", "add_scalar", "append", "write"}
+EXCHANGES = re.compile("reduce|gather|broadcast|scatter|sync|average_")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Attribute:
+    """An attribute of the class ``kind`` that a function reaches by ``path``, in the files given."""
+
+    def __init__(self, path: str, kind: str, files: tuple[str, ...]) -> None:
+        """Read the files."""
+        above, _, self.name = path.rpartition(".")
+        self.owner = above.rpartition(".")[2]
+        self.trees = {file: tree_of(file) for file in dict.fromkeys(files) if file}
+        self.classes = [
+            (file, node)
+            for file, tree in self.trees.items()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef) and node.name == kind.rpartition(".")[2]
+        ][:1]
+
+    def written(self) -> tuple[tuple[str, int] | None, bool]:
+        """Return the line where it is updated from what it was, and whether something else is put in its place.
+
+        Nothing else may do so but what builds the object.
+        """
+        updated, replaced = None, False
+        for file, function, node in self._statements():
+            if function.name in BUILDS:
+                continue
+            if self._updates(node):
+                updated = updated or (file, node.lineno)
+            elif isinstance(node, ast.Assign) and any(map(self._is_it, node.targets)):
+                replaced = True
+        return updated, replaced
+
+    def reduces(self) -> bool | None:
+        """Whether it is updated by what a function such as ``mean`` makes of samples; None where that is not seen.
+
+        What it is computed from may be an attribute beside it that is updated so.
+        """
+        found: list[bool | None] = []
+        beside: set[str] = set()
+        for _, function, node in self._statements():
+            if function.name not in BUILDS and self._updates(node):
+                found.append(_said(node, function))
+                beside |= _attributes(node)
+        for _, function, node in self._statements():
+            if function.name not in BUILDS and not isinstance(node, COMPOUND) and _targets_of(node) & beside:
+                found.append(_said(node, function))
+        return True if True in found else None if None in found else False
+
+    def assigned(self) -> tuple[str, int] | None:
+        """Return the last line that gives it a value, anywhere in the files but where the object is built."""
+        found = None
+        for file, tree in self.trees.items():
+            built = {id(each) for node in ast.walk(tree) if isinstance(node, Function) and node.name in BUILDS
+                     for each in ast.walk(node)}  # fmt: skip
+            lines = [node.lineno for node in self._assignments(tree) if id(node) not in built]
+            found = found or ((file, max(lines)) if lines else None)
+        return found
+
+    def filled(self) -> tuple[str, int] | None:
+        """Return the first line of its class that puts something in a part of it."""
+        for file, function, node in self._statements():
+            parts = [each for each in getattr(node, "targets", ()) if isinstance(each, ast.Subscript)]
+            if function.name not in BUILDS and any(self._is_it(_bare(each)) for each in parts):
+                return file, node.lineno
+        return None
+
+    def computed(self) -> tuple[str, int] | None:
+        """Return the first line of its class that gives it a value."""
+        lines = [(file, node.lineno) for file, kind in self.classes for node in self._assignments(kind)]
+        return min(lines, default=None)
+
+    def _assignments(self, tree: ast.AST) -> list[ast.stmt]:
+        name = self.name.partition("[")[0]
+        statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign))]
+        return [node for node in statements if any(last_name(each) == name for each in _targets(node))]
+
+    def meets_samples(self) -> bool:
+        """Whether an expression computes something else with it, which is neither kept in the object nor printed."""
+        for tree in self.trees.values():
+            for node in _used(tree):
+                if isinstance(node, ast.BinOp):
+                    sides = [node.left, node.right]
+                elif isinstance(node, ast.Call) and last_name(node.func) in PAIRS:
+                    sides = node.args
+                else:
+                    continue
+                ours = [any(map(self._is_it, _whole(side))) for side in sides]
+                if any(ours) and any(_has_name(side) for side, own in zip(sides, ours, strict=True) if not own):
+                    return True
+        return False
+
+    def is_exchanged(self) -> bool:
+        """Whether its class communicates, or something is communicated, or kept in step, that bears its name."""
+        own = [each for _, kind in self.classes for each in _calls(kind)]
+        for tree in self.trees.values():
+            own += [each for each in _calls(tree) if self._is_named(each)]
+            through = [node for node in ast.walk(tree) if isinstance(node, ast.For) and self._is_named(node.iter)]
+            own += [each for loop in through for each in _calls(loop)]
+        return any(EXCHANGES.search(last_name(each.func)) for each in own)
+
+    def _is_named(self, node: ast.AST) -> bool:
+        names = {last_name(each) for each in ast.walk(node)}
+        return bool(names & {self.name, self.owner} - {"self", "model", ""})
+
+    def _statements(self) -> Iterator[tuple[str, Function, ast.stmt]]:
+        for file, kind in self.classes:
+            for function in kind.body:
+                if isinstance(function, Function):
+                    for node in ast.walk(function):
+                        if isinstance(node, ast.stmt):
+                            yield file, function, node
+
+    def _updates(self, node: ast.stmt) -> bool:
+        match node:
+            case ast.AugAssign(target=target):
+                return self._is_it(_bare(target))
+            case ast.Assign(targets=targets, value=value):
+                mine = any(self._is_it(_bare(each)) for each in targets)
+                return mine and isinstance(value, (ast.BinOp, ast.Call)) and self._blends(value)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))):
+                return name.endswith("_") and any(self._is_it(each) for each in _chain(node.value))
+        return False
+
+    def _blends(self, value: ast.expr) -> bool:
+        """Whether a value is a sum or a product with what was there: what a network makes of it is a state."""
+        if isinstance(value, ast.Call):
+            return last_name(value.func) in {"lerp", "add", "mul"} and any(
+                self._is_it(each) for each in ast.walk(value)
+            )
+        return any(self._is_it(each) for each in ast.walk(value))
+
+    def _is_it(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Attribute) or node.attr != self.name:
+            return False
+        return last_name(node.value) in {"self", self.owner}
+
+
+def _attributes(node: ast.AST) -> set[str]:
+    return {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute) and last_name(each.value) == "self"}
+
+
+def _targets_of(node: ast.stmt) -> set[str]:
+    """Return the last names of what a statement gives another value, in place too."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))) if name.endswith("_"):
+            return {last_name(each) for each in _chain(node.value)} - {""}
+    return {last_name(each) for each in _targets(node)}
+
+
+def _said(node: ast.AST, function: Function) -> bool | None:
+    """Whether a statement, or what its names were assigned, reduces; None where a parameter may have done so."""
+    given = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} - {"self"}
+    waiting, seen, unseen = [node], {id(node)}, False
+    while waiting:
+        for each in ast.walk(waiting.pop()):
+            matrix = isinstance(each, ast.BinOp) and isinstance(each.op, ast.MatMult)
+            if matrix or (isinstance(each, ast.Call) and REDUCES.match(last_name(each.func))):
+                return True
+            if isinstance(each, ast.Name):
+                unseen = unseen or each.id in given
+                for other in ast.walk(function):
+                    if isinstance(other, ast.Assign) and id(other) not in seen and _names_in(other) & {each.id}:
+                        seen.add(id(other))
+                        waiting.append(other.value)
+    return None if unseen else False
+
+
+def _names_in(node: ast.Assign) -> set[str]:
+    """Return the plain names that a statement assigns."""
+    parts = [part for each in node.targets for part in (each.elts if isinstance(each, ast.Tuple) else [each])]
+    return {part.id for part in parts if isinstance(part, ast.Name)}
+
+
+def _calls(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def _whole(side: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of an expression, without what is looked up in a table by an index."""
+    waiting = [side]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Subscript) and any(isinstance(each, ast.Name) for each in ast.walk(node.slice)):
+            continue
+        yield node
+        waiting += ast.iter_child_nodes(node)
+
+
+def _used(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree, without what is assigned to attributes, printed or compared."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if any(isinstance(each, (ast.Attribute, ast.Subscript)) for each in _targets(node)):
+            continue
+        if isinstance(node, (ast.JoinedStr, ast.Compare, ast.Assert)):
+            continue
+        if isinstance(node, ast.Call) and last_name(node.func) in TOLD:
+            continue
+        yield node
+        waiting += ast.iter_child_nodes(node)
+
+
+def _chain(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield what methods are called on, one after another: ``self.mean.mul_(a).add_(b)``."""
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+        yield node
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        several = [each.elts if isinstance(each, ast.Tuple) else [each] for each in node.targets]
+        return [_bare(each) for those in several for each in those]
+    return [_bare(node.target)] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the last name of an expression such as ``a.b.name``; empty where there is none."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _has_name(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Name) and each.id not in {"self", "math", "np", "torch"} for each in ast.walk(node))
+
+
+@lru_cache(maxsize=16)
+def tree_of(file: str) -> ast.AST:
+    """Return what a file says; an empty module where it cannot be read."""
+    try:
+        return ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])

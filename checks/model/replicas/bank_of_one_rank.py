@@ -1,0 +1,147 @@
+"""A bank of samples that embeddings are compared with has the samples of one rank alone.
+
+## What happens
+
+A memory bank (MoCo's queue, a cross-batch memory, features of all samples) keeps what the encoder made of earlier
+batches, as negatives or neighbours of those to come. Each rank puts in what it has computed of its own share. Where the
+bank is an attribute, each rank has another one, of its share alone: it turns over N times slower than it would with one
+process, and never meets the samples of the others. Where it is a buffer of a model that DDP wraps, rank 0's is given to
+all at each forward, and what the other ranks put in is lost. Nothing fails, for the weights stay equal.
+
+## How to be sure
+
+ddpdoctor reads the graph of the loss in compared steps: embeddings are multiplied with a matrix that has no gradient
+and the shape of a tensor that an object of the script holds, and that tensor is another one on each rank before each of
+those steps. Print a checksum of the bank on every rank.
+
+## How to mend it
+
+Put in what all ranks have computed, in the same order everywhere:
+
+    keys = [torch.empty_like(key) for _ in range(dist.get_world_size())]
+    dist.all_gather(keys, key.detach().contiguous())
+    bank.push(torch.cat(keys))
+
+Silent where anything is gathered in the step, where the product goes through a softmax as attention does, and where the
+bank is filled only once.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Not seen in compiled code. Source: MoCo (facebookresearch/moco,
+moco/builder.py): `concat_all_gather` before `_dequeue_and_enqueue`; PyTorch documentation, "Distributed Data Parallel":
+buffers are broadcast from rank 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Product,
+    Severity,
+    Statistic,
+    StepFingerprinted,
+    Training,
+    watch,
+)
+
+from ..._sheets import EXCLUSIVE
+from .._alike import earlier, of_one_model
+from ._held import Attribute
+from ._products import ATTENTION, gathers
+
+AILMENT = Ailment("DDP1552", Severity.WARNING)
+SURE = 2  # steps in which it is another one
+EQUAL = 1e-3  # of the norm
+PLANE = 2
+
+Rows = dict[str, list[Statistic]]
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for a tensor that embeddings are compared with, and that has gone apart."""
+    ranks = of_one_model(event, training)
+    if not ranks or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
+        return
+    steps = [ranks, *earlier(event, training)]
+    if len(steps) < SURE or gathers(steps[:SURE]):
+        return
+    banks = [_banks(each) for each in steps]
+    common = set.intersection(*map(set, banks[:SURE]))
+    if not common or any(common <= set(each) for each in banks[SURE:]):
+        return  # none, or said before
+    path = min(common)
+    rows = [each[path] for each in banks[:SURE]]
+    if len({row[0].print for row in rows}) == 1:
+        return  # nothing is put in
+    attribute = Attribute(path, rows[0][0].kind, (rows[0][0].file, event.site.file if event.site else ""))
+    if not attribute.is_exchanged() and attribute.written()[0] is None:  # a mean that is kept is a statistic
+        yield _finding(rows[0], attribute, event)
+
+
+def _banks(ranks: dict[int, StepFingerprinted]) -> Rows:
+    """Return what differs between the ranks, and is compared with embeddings on all of them."""
+    told = [
+        {each.path: each for each in step.statistics if _is_compared(each, step.products)} for step in ranks.values()
+    ]
+    rows = {path: [each[path] for each in told] for path in told[0] if all(path in each for each in told)}
+    return {path: row for path, row in rows.items() if _apart(row)}
+
+
+def _is_compared(held: Statistic, products: tuple[Product, ...]) -> bool:
+    """Whether a tensor is what embeddings are multiplied with: as it is, turned, or the part that is filled."""
+    if len(held.shape) != PLANE:
+        return False
+    for each in products:
+        sizes = {(each.columns, each.inner), (each.rows, each.inner)}
+        whole = held.shape in sizes or held.shape[::-1] in sizes
+        part = each.columns < held.shape[0] and each.inner == held.shape[1]
+        if each.computed and not each.both and not set(each.way) & ATTENTION and (whole or part):
+            return True
+    return False
+
+
+def _apart(row: list[Statistic]) -> bool:
+    prints = [each.print for each in row if each.print is not None]
+    if len(prints) != len(row):
+        return False
+    scale = max(each[-1] for each in prints)
+    return any(max(values) - min(values) > EQUAL * scale for values in zip(*prints, strict=True))
+
+
+def _finding(row: list[Statistic], attribute: Attribute, event: StepFingerprinted) -> Finding:
+    steps = (event.site.file, event.site.line) if event.site else ("", 0)
+    file, line = attribute.filled() or attribute.assigned() or steps
+    told = ", ".join(f"{_shown(each)} on rank {rank}" for rank, each in enumerate(row[:8]))
+    held = row[0]
+    how = (
+        "rank 0's replaces it at each forward, with all that other ranks have put in"
+        if held.broadcast
+        else "each rank puts in what it has computed itself"
+    )
+    return Finding(
+        f"{held.path}, a bank of {' x '.join(map(str, held.shape))} that embeddings are compared with, is not the same "
+        f"on all ranks: {how}",
+        (
+            Evidence(f"a checksum of {held.path}: {told}", "the same on all ranks", f"before step {event.number}"),
+            Evidence(
+                "nothing is gathered in the step", "all_gather of what is put in", f"the graph of {held.kind}'s loss"
+            ),
+        ),
+        Fix(
+            "gather what all ranks have computed before it is put in",
+            diff="+keys = [torch.empty_like(key) for _ in range(dist.get_world_size())]\n"
+            "+dist.all_gather(keys, key.detach().contiguous())\n+key = torch.cat(keys)  # then put it in",
+        ),
+        Place(file=file or None, line=line or None),
+    )
+
+
+def _shown(held: Statistic) -> str:
+    return f"{held.print[0]:.6g}" if held.print else "none"

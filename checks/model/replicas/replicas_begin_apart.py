@@ -1,0 +1,76 @@
+"""The ranks exchange gradients, and have begun with different weights.
+
+## What happens
+
+An exchange of gradients keeps replicas equal that are equal. DistributedDataParallel gives all ranks the weights of
+rank 0 when it wraps a model; a script that averages gradients by hand has to do so itself. Where it does not, and each
+rank has initialised with a seed of its own, or only one has loaded a file, all ranks make the same steps from
+different places: as many models as there are ranks, each trained with gradients that are mostly those of the others.
+
+## How to be sure
+
+ddpdoctor takes fingerprints of all parameters before the first step, and of the gradients in sampled steps. Here the
+steps are given the same gradients on all ranks, of parameters that differ.
+
+## How to mend it
+
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, src=0)
+
+before the first step, on all ranks. Or the same seed on all ranks before the model is built.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel",
+internal design, construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, StepFingerprinted, Training, place, watch
+
+from ..._ledger import data_parallel_sheets, starts_apart
+from ..._sheets import NEVER, Sheet
+from .._words import counted, listed
+
+AILMENT = Ailment("DDP573", Severity.ERROR)
+SURE = 2
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for gradients that are equal on all ranks, of parameters that never were."""
+    steps = data_parallel_sheets(event, training, SURE)
+    if not steps:
+        return
+    apart = starts_apart(steps[0])
+    shared = {line.name for line in steps[-1].lines if line.shared and line.managed == NEVER}
+    names = [name for name in apart if name in shared and all(_shares(each, name) for each in steps)]
+    if names and len(names) * 2 > len(shared):
+        yield Finding(
+            f"the ranks have begun with different weights, and make the same steps: {listed(names, 4)}",
+            (
+                _values(steps[0], names[0]),
+                Evidence(f"the gradients of {counted(len(names), 'parameter')} of them are equal on all ranks",
+                         "equal parameters, too", f"step {event.number}"),
+            ),
+            Fix(
+                "give all ranks the weights of rank 0 before the first step",
+                diff="+for tensor in model.state_dict().values():\n+    dist.broadcast(tensor, src=0)\n"
+                " optimizer = torch.optim.SGD(model.parameters())",
+            ),
+            place(steps[0].held.site),
+        )  # fmt: skip
+
+
+def _shares(step: Sheet, name: str) -> bool:
+    return any(line.shared for line in step.lines if line.name == name)
+
+
+def _values(step: Sheet, name: str) -> Evidence:
+    at = step.held.names.index(name)
+    values = {rank: each.values[at] for rank, each in step.ranks.items()}
+    told = ", ".join(f"{each[0]:.4g} on rank {rank}" for rank, each in list(values.items())[:8] if each)
+    return Evidence(f"a projection of {name}: {told}", "the same on all ranks", "before step 1")

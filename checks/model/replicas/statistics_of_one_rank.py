@@ -1,0 +1,150 @@
+"""Statistics that samples are computed with are each rank's own.
+
+## What happens
+
+A normaliser of observations, the center that a teacher's output is shifted by, the centers of clusters, moments of a
+data set: an object keeps them, and each sample meets them. DDP gives all ranks the same parameters and buffers of the
+model that it wraps. What stands beside it, as an attribute or in a criterion, each rank computes from its own share of
+the samples: the same sample means something else on every rank, and what rank 0 saves fits rank 0 alone. Nothing fails,
+for the weights stay equal.
+
+## How to be sure
+
+ddpdoctor compares what the functions that train hold, before the batches of several compared steps: tensors that are
+different on the ranks, and are updated from what they were by a mean, a sum or the like of samples; those that are
+named like a statistic also where they stay as they are. In the source, something is computed with them that is not kept
+beside them.
+
+## How to mend it
+
+Let all ranks count: add up sums and numbers of samples before the statistic is updated.
+
+    total = torch.stack([batch.sum(0), (batch * batch).sum(0)])
+    dist.all_reduce(total)
+
+Statistics that are computed once are rank 0's: `dist.broadcast(statistic, src=0)`, or computed from the whole data set.
+
+Silent where the ranks do not train one model, where a statistic is that of the batch alone (as in instance
+normalisation), and of DDP's own buffers, which rank 0 gives to all at each forward.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel";
+DINO (facebookresearch/dino, main_dino.py): `update_center` adds up over the ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Place,
+    Severity,
+    Statistic,
+    StepFingerprinted,
+    Training,
+    watch,
+)
+
+from ..._sheets import EXCLUSIVE
+from .._alike import earlier, of_one_model
+from .._words import listed
+from ._held import Attribute
+
+AILMENT = Ailment("DDP1524", Severity.WARNING)
+SURE = 3  # steps
+EQUAL = 1e-3  # of the norm
+METERS = re.compile("Metric|Meter|FID|Score|Logger|Monitor|Tracker", re.IGNORECASE)
+"""In the name of a class that tells of a training, and does not steer it."""
+
+Rows = dict[str, list[Statistic]]
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for statistics that went apart, or were so from the start."""
+    ranks = of_one_model(event, training)
+    if not ranks or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
+        return
+    past = [_rows(each) for each in earlier(event, training)]
+    steps = [_rows(ranks), *past][:SURE]
+    if len(steps) < SURE or any(_apart(each) for each in past[SURE - 1 :]):
+        return  # too early, or looked at before
+    found = {}
+    for path in sorted(set.intersection(*map(_apart, steps))):
+        rows = [each[path] for each in steps]
+        attribute = Attribute(path, rows[0][0].kind, (rows[0][0].file, event.site.file if event.site else ""))
+        updated, replaced = attribute.written()
+        stays = all(_prints(row) == _prints(rows[0]) for row in rows)
+        if attribute.is_exchanged() or METERS.search(rows[0][0].kind):
+            continue
+        summed_up = bool(updated) and not replaced and _is_of_many(rows[0][0], attribute, event)
+        if ((stays and rows[0][0].named) or summed_up) and attribute.meets_samples():
+            found[path] = rows[0], updated
+    if found:
+        yield _finding(found, event)
+
+
+def _is_of_many(held: Statistic, attribute: Attribute, event: StepFingerprinted) -> bool:
+    """Whether an attribute is made of many samples, and no state of each sample of a batch."""
+    reduces = attribute.reduces()
+    return reduces is True or (reduces is None and held.named and held.shape[:1] != (event.rows,))
+
+
+def _rows(ranks: dict[int, StepFingerprinted]) -> Rows:
+    """Return the statistics that all ranks hold, by where they are."""
+    told = [{each.path: each for each in step.statistics} for step in ranks.values()]
+    return {
+        path: [each[path] for each in told]
+        for path in told[0]
+        if not told[0][path].broadcast and all(path in each and _is_alike(each[path], told[0][path]) for each in told)
+    }
+
+
+def _is_alike(one: Statistic, other: Statistic) -> bool:
+    return (one.kind, one.size) == (other.kind, other.size)
+
+
+def _apart(rows: Rows) -> set[str]:
+    found = set()
+    for path, row in rows.items():
+        prints = [each.print for each in row if each.print is not None]
+        if len(prints) == len(row):
+            scale = max(each[-1] for each in prints)
+            if any(max(values) - min(values) > EQUAL * scale for values in zip(*prints, strict=True)):
+                found.add(path)
+    return found
+
+
+def _prints(row: list[Statistic]) -> list[tuple[float, ...] | None]:
+    return [each.print for each in row]
+
+
+def _finding(found: dict[str, tuple[list[Statistic], tuple[str, int] | None]], event: StepFingerprinted) -> Finding:
+    paths = sorted(found)
+    row, updated = next((each for each in found.values() if each[1]), found[paths[0]])
+    told = ", ".join(f"{each.print[-1]:.4g} on rank {rank}" for rank, each in enumerate(row[:8]) if each.print)
+    how = "updated by each rank from its own samples" if updated else "not computed from the same samples"
+    steps = (event.site.file, event.site.line) if event.site else ("", 0)
+    file, line = updated or Attribute(row[0].path, row[0].kind, (row[0].file, steps[0])).computed() or steps
+    return Finding(
+        f"{row[0].kind} keeps statistics that are not the same on all ranks, {how}: {listed(paths, 4)}",
+        (
+            Evidence(f"the norm of {row[0].path}: {told}", "the same on all ranks", f"before step {event.number}"),
+            Evidence(f"different in the last {SURE} compared steps", "", "all ranks"),
+        ),
+        Fix(
+            "add up over all ranks before it is updated"
+            if updated
+            else "compute it from all samples, or give rank 0's",
+            diff="+dist.all_reduce(sums)  # and the number of samples, before they are divided"
+            if updated
+            else f"+dist.broadcast({row[0].path}, src=0)",
+        ),
+        Place(file=file or None, line=line or None),
+    )

@@ -1,0 +1,1 @@
+"""Gradients that are clipped, scaled or unscaled at the wrong moment."""

@@ -1,0 +1,1 @@
+"""FSDP and sharded tensors."""

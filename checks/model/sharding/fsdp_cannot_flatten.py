@@ -1,0 +1,90 @@
+"""FSDP cannot put the parameters of a module into one flat parameter.
+
+## What happens
+
+FullyShardedDataParallel (FSDP1) joins all parameters of a wrapped module in one. They must have one dtype, one device,
+and with `use_orig_params=False` one `requires_grad`; and a dtype that has gradients: "Must flatten tensors with uniform
+dtype but got torch.bfloat16 and torch.float32", "Must flatten tensors with uniform `requires_grad`", "Cannot flatten
+integer dtype tensors". Norms or adapters kept in float32, and quantised weights (int8, packed 4 bits), are the usual
+reasons.
+
+## How to be sure
+
+Count the dtypes: `Counter((p.dtype, p.requires_grad, p.device) for p in model.parameters())`.
+
+## How to mend it
+
+Give all parameters one dtype before wrapping, or wrap those that differ as units of their own; LoRA needs
+`use_orig_params=True`. Quantised weights must be stored in the dtype of the others (bitsandbytes:
+`bnb_4bit_quant_storage=torch.bfloat16`). fully_shard (FSDP2) shards each parameter by itself and takes mixed dtypes.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13; torch 2.0 says "`FlatParameter` requires uniform dtype". Source: torch.distributed.fsdp,
+_flat_param.py, `_validate_tensors_to_flatten`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP548", Severity.ERROR)
+STORED = Fix(
+    "store quantised weights in the dtype of the others, or leave them out of FSDP",
+    diff="+BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_storage=torch.bfloat16)",
+)
+ONE = Fix(
+    "give all parameters one dtype before wrapping; mixed precision is FSDP's own to do",
+    diff="+model = model.to(torch.bfloat16)\n model = FSDP(model, mixed_precision=policy)",
+)
+ORIGINAL = Fix(
+    "keep the original parameters, so that frozen and trained ones can stand together",
+    diff="-model = FSDP(model)\n+model = FSDP(model, use_orig_params=True)",
+)
+
+APART = Fix(
+    "wrap what is frozen by itself, or use torch's FSDP, which can keep the original parameters",
+    diff="-model = FSDP(model)\n+model.backbone = FSDP(model.backbone)   # all frozen\n+model = FSDP(model)",
+)
+
+
+@log_pattern(
+    r"(?:Must flatten tensors with uniform|`FlatParameter` requires uniform) (?:dtype but got (?P<one>[\w.]+) and "
+    r"(?P<other>[\w.]+)|`?(?P<grad>requires_grad))|(?P<integer>Cannot flatten integer dtype tensors)"
+    r"|expects all parameters(?: in the same parameter group of the module)? to have (?P<fairscale>same requires_grad)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Report which of the conditions does not hold."""
+    dtypes = (match["one"], match["other"])
+    if match["integer"] or any("int" in (dtype or "") for dtype in dtypes):
+        said, fix = "a module has weights of an integer dtype, which have no gradients", STORED
+    elif match["fairscale"]:
+        said, fix = "a module has both frozen and trained parameters, which fairscale cannot flatten together", APART
+    elif match["grad"]:
+        said, fix = "a module has both frozen and trained parameters, and use_orig_params is False", ORIGINAL
+    else:
+        said, fix = f"a module has parameters of {dtypes[0]} and of {dtypes[1]}", ONE
+    yield Finding(
+        f"FSDP cannot flatten the parameters: {said}",
+        (record.proof(match, "one dtype, with gradients, in each wrapped module"),),
+        fix,
+        record.place,
+    )
+
+
+@log_pattern(
+    r"(?<![\w.])(?P<module>[\w.]{1,160}) has both parameters with requires_grad=True and False\. "
+    r"FSDP does not support wrapping such"
+)
+def found_by_the_policy(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what torch 2.1 and later say where a policy finds the modules."""
+    yield Finding(
+        f"FSDP cannot flatten the parameters of {match['module']}: it has both frozen and trained ones, and "
+        "use_orig_params is False",
+        (record.proof(match, "all frozen, or all trained"),),
+        ORIGINAL,
+        record.place,
+    )

@@ -1,0 +1,116 @@
+"""A method of the model is called past FullyShardedDataParallel, which alone gathers its parameters.
+
+## What happens
+
+FullyShardedDataParallel (FSDP1) gathers the parameters for its own `forward` and frees them after it.
+`model.module.encode(x)`, or another method that computes with them, finds flat shards, of one dimension or without
+memory: "mat2 must be a matrix, got 1-D tensor", "'weight' must be 2-D", "Output 0 of View is a view and its base or
+another view of its base has been modified inplace", "out of bounds for storage of size 0". DDP has no such limit: the
+parameters stay where they are.
+
+## How to be sure
+
+The model was given to FullyShardedDataParallel, and the traceback goes from the script into a layer without a frame of
+torch/distributed/fsdp.
+
+## How to mend it
+
+Go through forward, and let it choose:
+
+    def forward(self, x, encode_only=False):
+        return self.encode(x) if encode_only else self.head(self.encode(x))
+
+or gather the parameters for that call, on all ranks, without training them:
+
+    with FullyShardedDataParallel.summon_full_params(model):
+        ...
+
+With fully_shard (FSDP2): `register_fsdp_forward_method(model, "encode")`.
+
+## Versions and sources
+
+Measured with torch 2.13, gloo, two ranks. Source: PyTorch documentation, FullyShardedDataParallel. Holds for torch 2.2
+to 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    Sharded,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
+
+AILMENT = Ailment("DDP582", Severity.ERROR)
+SAID = re.compile(
+    r"mat2 must be a matrix, got 1-D tensor|'weight' must be 2-D|weight should have at least three dimensions"
+    r"|is a view and its base or another view of its base has been modified inplace"
+    r"|mat \(\d+x\d+\), vec \(0\)|its data is not allocated yet|out of bounds for storage of size 0"
+)
+WRAPPED_BY = r"ully_sharded|ullySharded|FSDP|fsdp|eepspeed|eepSpeed|ZeRO"
+THROUGH = re.compile(r"[/\\]distributed[/\\]fsdp[/\\]")
+
+
+@watch(Failed)
+def while_training(event: Failed, training: Training) -> Iterator[Finding]:
+    """Look for the forward of FullyShardedDataParallel in the traceback."""
+    sharded = training.of(Sharded, pid=event.pid, api="FullyShardedDataParallel", shards=True)
+    said = SAID.search(event.text)
+    if not sharded or said is None or THROUGH.search(event.text) or "torch/nn/modules/" not in event.text:
+        return
+    yield Finding(
+        "the model computes past FullyShardedDataParallel, where its parameters are flat shards",
+        (
+            Evidence(event.said, "forward of FullyShardedDataParallel around the call", f"rank {event.rank}"),
+            Evidence(f"{sharded[-1].kind} was given to FullyShardedDataParallel", "", str(sharded[-1].site)),
+        ),
+        Fix(
+            "call the model itself, and let its forward choose what is computed",
+            diff="-loss = model.module.encode(inputs)\n+loss = model(inputs, encode_only=True)",
+        ),
+        place(event.site, rank=event.rank),
+    )
+
+
+@log_pattern(
+    r"RuntimeError: (?:'weight' must be 2-D|weight should have at least three dimensions)", context=(WRAPPED_BY,)
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Leave open whose shard it is that a layer got in place of its weight, where the log shows a sharded training."""
+    shown = log.first(WRAPPED_BY)
+    if shown is None and not re.search(WRAPPED_BY, record.text):
+        return
+    yield Finding(
+        "a layer got a flat or empty shard in place of its weight: it computes past the wrapper that gathers it",
+        (
+            record.proof(match, "the weight that the layer was built with"),
+            *((shown[0].proof(shown[1]),) if shown and shown[0] is not record else ()),
+        ),
+        Fix(
+            "call the wrapped model itself, and keep what is wrapped where it is called",
+            diff="-loss = inner_model(inputs)\n+loss = model(inputs)   # what FSDP or DeepSpeed returned",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the script calls the module that was wrapped, or a method of it, in place of the wrapper",
+                "an auto-wrap policy put the layer into a unit other than the one whose forward uses it (tied weights)",
+                "under ZeRO 3 the weight is read outside of a forward (deepspeed.zero.GatheredParameters)",
+            ),
+            "grep -rnE 'FSDP\\(|FullyShardedDataParallel\\(|\\.module\\.|zero3|stage.?3' --include=*.py .",
+        ),
+    )

@@ -1,0 +1,96 @@
+"""The model, or a part of it, is wrapped already.
+
+## What happens
+
+A `DataParallel` inside a model that DDP wraps is an error on GPUs: every rank's inner wrapper scatters over
+all GPUs of the node, and every rank but the first stops with "module must have its parameters and buffers on
+device cuda:0 (device_ids[0])". Without GPUs the inner wrapper does nothing but put `module.` into the keys of
+the state dict. A factory that wraps the whole model is no fault: ddpdoctor then examines what is inside, and
+says so.
+
+## How to be sure
+
+`[name for name, part in model.named_modules() if isinstance(part, nn.DataParallel)]`.
+
+In a source (`ddpdoctor lint`): the argument is a wrapper itself, on every way to this line.
+
+## How to mend it
+
+Remove the inner wrapper; wrap the whole model once, in the training script.
+
+## Versions and sources
+
+Holds for torch 2.2 and later. Source: the check in torch.nn.parallel.data_parallel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import DDP, Ailment, Evidence, Finding, Fix, Record, Severity, given, lint, log_pattern, probe
+
+from .._logs import NOT_ON_FIRST, WRAPPED_TWICE
+from .._words import listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import ModelExam, Script
+
+AILMENT = Ailment("DDP510", Severity.WARNING)
+
+
+@probe
+def as_built(model: ModelExam) -> Iterator[Finding]:
+    """Look for wrappers around the model and inside it."""
+    built = model.model
+    inner = [layer for layer in built.inner if layer.kind == "DataParallel"]
+    if inner:
+        yield Finding(
+            f"a part of {built.kind} is wrapped in DataParallel: {listed(inner)}",
+            (Evidence(listed(inner), "the bare module", str(model.target)),),
+            Fix(
+                "remove the inner wrapper", diff="-self.backbone = nn.DataParallel(backbone)\n+self.backbone = backbone"
+            ),
+        )
+    if built.wrappers:
+        yield Finding(
+            f"{model.target} gives the model wrapped in {' in '.join(built.wrappers[::-1])}; "
+            "examined was what is inside",
+            (Evidence(" around ".join((*built.wrappers, built.kind)), built.kind, str(model.target)),),
+            Fix("wrap in the training script, so that the bare model can be built for evaluation too"),
+            severity=Severity.NOTE,
+        )
+
+
+@log_pattern(NOT_ON_FIRST)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise the inner DataParallel by its frame below that of DDP."""
+    if inner := re.search(WRAPPED_TWICE, record.text):
+        yield Finding(
+            "a DataParallel inside of DDP: it scatters over all GPUs of the node, and this rank's part is on another",
+            (
+                record.proof(match, f"a model on {match[1]}, or no DataParallel"),
+                Evidence(" ".join(inner[0].splitlines()[-1].split()), "no frame of data_parallel.py below DDP's"),
+            ),
+            Fix(
+                "remove the inner wrapper", diff="-self.backbone = nn.DataParallel(backbone)\n+self.backbone = backbone"
+            ),
+            record.place,
+            severity=Severity.ERROR,
+        )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a wrapper around what is a wrapper at this line, on every way."""
+    for call in script.calls(DDP, "torch.nn.parallel.DataParallel"):
+        model = given(call, 0, "module")
+        wrap = script.wrap(model) if model is not None else None
+        if model is not None and wrap is not None and wrap.sure:
+            yield Finding(
+                f"{script.code(model)} is a {wrap.kind} already, and is wrapped once more",
+                (script.seen(call, "the bare model"), script.seen(wrap.call)),
+                Fix("wrap the model once"),
+                script.place(call),
+            )

@@ -1,0 +1,165 @@
+"""An attribute of the model is read from its wrapper.
+
+## What happens
+
+DDP and DataParallel forward calls, not attributes: `model.encode(x)` after `model = DDP(model)` raises
+"AttributeError: 'DistributedDataParallel' object has no attribute 'encode'". It often shows only at the first
+validation or when the checkpoint is written, hours later.
+
+## How to be sure
+
+ddpdoctor reads the file that the factory stands in: a name is bound to `DDP(...)` or
+`DataParallel(...)`, and further down in the same block an attribute is read from it that the user's model has
+and the wrapper has not. Attributes that the file sets on the wrapper, and what stands in `try` or under
+`hasattr`, are left alone. Other files are not read.
+
+In a source (`ddpdoctor lint`): the model's class stands in the file and defines the attribute, and the variable holds
+the wrapper on every way.
+
+## How to mend it
+
+`model.module.encode(x)`. In training, though, whatever computes the loss belongs in forward:
+a call through `.module` averages no gradients where the result reaches backward.
+
+## Versions and sources
+
+Holds for all versions of torch; seen with torch 2.13 CPU.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Place,
+    Record,
+    Severity,
+    given,
+    lint,
+    log_pattern,
+    probe,
+)
+
+from .._logs import APEX, TRAINER, beside, is_private
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import ModelExam, Script, Wrap
+
+AILMENT = Ailment("DDP516", Severity.ERROR)
+
+
+@probe
+def in_the_factorys_file(model: ModelExam) -> Iterator[Finding]:
+    """Find the reads that raise."""
+    for read in model.source.reads:
+        if read.attribute in model.model.attributes:
+            yield Finding(
+                f"{read.name}.{read.attribute} raises AttributeError: {read.name} is {read.wrapper}(...), "
+                "which hides the model's attributes",
+                (
+                    Evidence(
+                        f"{read.name}.{read.attribute}",
+                        f"{read.name}.module.{read.attribute}",
+                        f"{model.source.file}:{read.line}",
+                    ),
+                ),
+                Fix(
+                    "read it from the module inside",
+                    diff=f"-{read.name}.{read.attribute}\n+{read.name}.module.{read.attribute}",
+                ),
+                place=Place(file=model.source.file, line=read.line),
+            )
+
+
+@log_pattern(
+    r"'((?:MM)?(?:DataParallel|DistributedDataParallel)|FullyShardedDataParallel)' object has no attribute '(\w+)'",
+    context=(TRAINER,),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Name the attribute; what belongs to the wrapper itself, or is hidden by Trainer's own wrapping, is not it."""
+    wrapper, name = match[1], match[2]
+    if name in APEX or is_private(record, name) or (wrapper == "DataParallel" and beside(record, log, TRAINER)):
+        return
+    yield Finding(
+        f"{name} is read from the wrapper {wrapper}, which hides the attributes of the model",
+        (record.proof(match, f"model.module.{name}"),),
+        Fix(
+            "read it from the module inside: with Accelerate accelerator.unwrap_model(model), else model.module",
+            diff=f"-model.{name}\n+model.module.{name}",
+        ),
+        record.place,
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for an attribute of a class of this file that is read from the wrapper of one of its objects."""
+    for node in script.nodes(ast.Attribute):
+        if not isinstance(node.ctx, ast.Load):
+            continue
+        wrap = script.wrap(node.value) if isinstance(node.value, (ast.Name, ast.Attribute)) else None
+        if wrap is None or not wrap.sure or _is_asked_for(script, node):
+            continue
+        owner = _class_of(script, wrap)
+        if owner is not None and node.attr in _own(script, owner) and not script.is_assigned(node):
+            right = f"{script.code(node.value)}.module.{node.attr}"
+            yield Finding(
+                f"{node.attr} is of {owner.name}, and {script.code(node.value)} is its {wrap.kind}: an AttributeError",
+                (script.seen(node, right), script.seen(wrap.call)),
+                Fix("ask what is wrapped", edits=(script.replaced(node, right),)),
+                script.place(node),
+            )
+
+
+def _class_of(script: Script, wrap: Wrap) -> ast.ClassDef | None:
+    """Return the class of this file whose object a wrap was given; None where it is another, or has such a parent."""
+    model = given(wrap.call, 0, "module")
+    for _ in range(MOST_STEPS):
+        if isinstance(model, ast.Call) and isinstance(model.func, ast.Attribute) and model.func.attr in SAME_OBJECT:
+            model = model.func.value
+        elif isinstance(model, ast.Name):
+            model = script.held(model)
+    if isinstance(model, ast.Call) and isinstance(model.func, ast.Name):
+        found = [each.node for each in script.tree.lookup(model.func.id, model.func)]
+        if len(found) == 1 and isinstance(found[0], ast.ClassDef):
+            parents = {script.resolve(each) for each in found[0].bases}
+            return found[0] if parents == {"torch.nn.Module"} else None
+    return None
+
+
+MOST_STEPS = 4  # from the wrapper back to where its model is made
+SAME_OBJECT = {"to", "cuda", "cpu", "train", "eval", "half", "float"}
+OF_EVERY_MODULE = set(
+    "T_destination add_module apply bfloat16 buffers children compile cpu cuda device device_ids dim double"
+    " dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu"
+    " join logger load_state_dict module modules mtia named_buffers named_children named_modules"
+    " named_parameters no_sync parameters process_group reducer register_backward_hook register_buffer"
+    " register_comm_hook register_forward_hook register_module register_parameter requires_grad_ scatter"
+    " set_extra_state share_memory state_dict to to_empty train training type xpu zero_grad gather output_device"
+    " static_graph find_unused_parameters".split()
+)
+
+
+def _own(script: Script, owner: ast.ClassDef) -> set[str]:
+    """Return what a class defines, and what its methods store on self, but for what every module has."""
+    defined = set(script.tree.bindings.get(owner, {}))
+    stored = {text.removeprefix("self.") for key, text in script.tree.attributes if key is owner}
+    return {name for name in defined | stored if "." not in name} - OF_EVERY_MODULE
+
+
+def _is_asked_for(script: Script, node: ast.Attribute) -> bool:
+    """Whether the file tests for the attribute or for a wrapper, or catches what is raised."""
+    for outer in script.tree.above(node):
+        if isinstance(outer, ast.Try) and outer.handlers:
+            return True
+        if isinstance(outer, (ast.If, ast.IfExp)):
+            return True
+    return False

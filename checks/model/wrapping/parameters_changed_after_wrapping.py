@@ -1,0 +1,178 @@
+"""Parameters were added or unfrozen after DDP wrapped the model, and are never averaged.
+
+## What happens
+
+DDP puts the parameters that require a gradient into buckets when it wraps the model. One that is new since, in a layer
+that was replaced or added, or that was frozen then and is trained now, is in none: its gradient is that of the
+rank's own batch, the ranks' copies drift apart, and nothing is printed.
+
+## How to be sure
+
+Right before `optimizer.step()` the norm of its gradient differs between the ranks. ddpdoctor compares
+those that an optimizer holds and that DDP did not see when it wrapped.
+
+In a source (`ddpdoctor lint`): after the line that wraps the model, a loop over all its parameters sets `requires_grad`
+to False, or a layer of `torch.nn` is assigned to `model.module.NAME`, and nothing wraps the model again.
+
+## How to mend it
+
+Change the model first, then wrap it; unfreezing between two phases of a training needs a new wrapper,
+and an optimizer that holds the new parameters.
+
+A parameter that was frozen or replaced after wrapping is one that DDP waits for in vain: "Expected to have finished
+reduction in the prior iteration", in the second step.
+
+A model that was moved to another device after wrapping still averages, by way of the old device: a warning.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "DistributedDataParallel":
+never try to change the model's parameters after wrapping.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    DDP,
+    UNUSED,
+    Ailment,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    Severity,
+    StepSampled,
+    Training,
+    Wrapped,
+    lint,
+    place,
+    watch,
+)
+
+from .._training import Apart, Step, strays_apart, together
+from .._words import before_wrapping, counted, frozen_later, listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script, Wrap
+
+AILMENT = Ailment("DDP562", Severity.ERROR)
+SURE = 2  # steps: where a parameter was replaced, DDP itself stops before the second
+
+
+@watch(StepSampled)
+def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
+    """Look at what DDP did not see when it wrapped, and at what has moved since."""
+    step = together(event, training)
+    if step is None or step.number < SURE or step.by_own_means:
+        return
+    if apart := strays_apart(step):
+        yield _added(event, step, apart, training)
+    if event.moved:
+        yield Finding(
+            f"{counted(len(event.moved), 'parameter')} changed device after DDP wrapped {step.wrapped.kind}: "
+            + listed(event.moved),
+            (Evidence(listed(event.moved), "the device at the time of wrapping", step.when),),
+            Fix("move, then wrap", diff=before_wrapping(training, "model.to(device)")),
+            place(step.wrapped.site),
+            severity=Severity.WARNING,
+        )
+
+
+@watch(Failed)
+def when_ddp_stops(event: Failed, training: Training) -> Iterator[Finding]:
+    """Name what DDP waits for in vain because it was frozen or replaced after wrapping."""
+    if event.changed and UNUSED in event.text:
+        wrapped = training.of(Wrapped, pid=event.pid)
+        yield Finding(
+            f"DDP waits for {counted(len(event.changed), 'parameter')} that changed after it wrapped the model: "
+            + listed(event.changed),
+            (
+                Evidence(
+                    listed(event.changed), "the parameters as they were at the time of wrapping", f"rank {event.rank}"
+                ),
+                *(Evidence(f"{each.kind} is wrapped", "", str(each.site)) for each in wrapped[-1:]),
+            ),
+            Fix(
+                "freeze and replace first, then wrap",
+                diff=before_wrapping(training, "model.backbone.requires_grad_(False)"),
+            ),
+            place(wrapped[-1].site if wrapped else event.site),
+        )
+
+
+def _added(event: StepSampled, step: Step, apart: Apart, training: Training) -> Finding:
+    names = [name for name, _, _ in event.unmanaged]
+    why = next(why for name, why, _ in event.unmanaged if name == apart.name)
+    frozen = why == "was frozen"
+    line = "model.backbone.requires_grad_(True)" if frozen else "model.head = nn.Linear(512, classes)"
+    return Finding(
+        f"DDP does not average {counted(len(names), 'parameter')} that changed after it wrapped {step.wrapped.kind}: "
+        + listed(names),
+        (
+            apart.evidence("the gradient of", step),
+            Evidence(f"{apart.name} {why} when DDP wrapped the model", "as it is now", str(step.wrapped.site)),
+        ),
+        (frozen_later(training) if frozen else None)
+        or Fix(
+            "unfreeze, then wrap" if frozen else "change the model, then wrap it", diff=before_wrapping(training, line)
+        ),
+        place(step.wrapped.site),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for parameters that are frozen, or layers that are put in, after DDP has noted what there is."""
+    for node in script.tree.nodes:
+        match node:
+            case ast.For(
+                target=ast.Name(id=name),
+                iter=ast.Call(func=ast.Attribute(value=model, attr="parameters")),
+                body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id=same), attr="requires_grad")], value=value)],
+            ) if name == same:
+                is_off = isinstance(value, ast.Constant) and value.value is False and not _is_whole(script, model)
+                what = "freezes parameters" if is_off else ""
+            case ast.Assign(targets=[ast.Attribute(value=ast.Attribute(attr="module") as model)], value=value):
+                what = "puts a layer into the model" if _is_layer(script, value) else ""
+            case _:
+                continue
+        wrap = _wrapped(script, model)
+        if what and wrap is not None and not _wrapped_again(script, node):
+            yield Finding(
+                f"this {what} after DistributedDataParallel has noted which parameters there are",
+                (script.seen(node, "before the model is wrapped"), script.seen(wrap.call)),
+                Fix("do it before the model is wrapped"),
+                script.place(node),
+            )
+
+
+def _is_whole(script: Script, model: ast.expr) -> bool:
+    """Whether it is the whole model, as that of a teacher, which learns nothing; unless a part of it is to learn."""
+    wrap = script.wrap(model)
+    return wrap is not None and "requires_grad_(True)" not in script.text and "requires_grad = True" not in script.text
+
+
+def _is_layer(script: Script, value: ast.expr) -> bool:
+    path = script.resolve(value.func) if isinstance(value, ast.Call) else None
+    return bool(path) and re.match(r"torch\.nn\.[A-Z]", path or "") is not None
+
+
+def _wrapped(script: Script, model: ast.expr) -> Wrap | None:
+    """Return the wrap of a model, or of the one that the expression is a part of."""
+    while isinstance(model, ast.Attribute):
+        if model.attr == "module":
+            model = model.value
+            break
+        model = model.value
+    wrap = script.wrap(model)
+    return wrap if wrap and wrap.sure and wrap.kind == "DistributedDataParallel" else None
+
+
+def _wrapped_again(script: Script, node: ast.AST) -> bool:
+    line = getattr(node, "lineno", 0)
+    return any(call.lineno > line and script.function(call) is script.function(node) for call in script.calls(DDP))

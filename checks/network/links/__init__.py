@@ -1,0 +1,1 @@
+"""Interfaces, ports and links between hosts."""

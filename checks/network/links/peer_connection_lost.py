@@ -1,0 +1,192 @@
+"""The other end of a connection is gone.
+
+## What happens
+
+A rank that ends, by an exception, by a signal or by torchrun's cleanup, takes its sockets with it, and all who talk
+to it hear about it: NCCL says "Call to recv from 10.0.0.2<49901> failed : Broken pipe", "Connection closed by remote
+peer" and ncclRemoteError ("remote process exited or there was a network error"); gloo "Connection closed by peer
+[10.0.0.2]:3210" and "Read error [10.0.0.2]:3210: Connection reset by peer". It is hardly ever the first error: that
+one stands in the log of the rank at the address given. "Connection timed out" and "No route to host" in its place are
+not what a rank that ends leaves behind: the network broke, or the host is down.
+
+"Connection refused", when NCCL has retried long enough, is the same before the connection: nobody listens any more.
+
+## How to be sure
+
+The log of that rank ends before this message. If it goes on, the network between the hosts broke.
+
+Before anybody gives up, a rank waits in silence, over gloo for 15 minutes. `ddpdoctor run` looks at what the kernel
+knows then: whether the interface is down, and what was sent and never acknowledged, however often. A host
+whose processes are busy or stopped acknowledges all the same, so that it is not taken for one that is gone.
+
+## How to mend it
+
+Mend the first error of that rank.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: NCCL, src/misc/socket.cc and ncclGetErrorString; gloo, transport/tcp/pair.cc;
+Linux, Documentation/networking/proc_net_tcp.rst.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Role,
+    Severity,
+    Stalled,
+    log_pattern,
+    place,
+)
+
+from ...collectives.hangs._hangs import Hang, on_hang
+from ...collectives.hangs._told import seen, short
+from ._peers import BOOTSTRAP, name
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Peer
+
+AILMENT = Ailment("DDP343", Severity.ERROR)
+CLOSED = (
+    r"Call to (?:recv|send)(?: from| to)?(?: (?P<nccl>[^\s<]+)<\d+>)? failed ?: [^\n]{0,12}"
+    r"(?:Broken pipe|Connection reset)"
+    r"|[Cc]onnection closed by remote peer(?: (?P<remote>[^\s<]+)<\d+>)?"
+    r"|[Cc]onnect (?:to (?P<refused>[^\s<]+)<\d+> )?(?:failed|returned|timeout)[ :]{1,3}Connection refused"
+    r"(?!, retrying)|socket(?:Start|Poll)Connect: exceeded retries"
+    r"|(?<!worker )Connection closed by peer \[(?P<gloo>[^\]\s]+)\]"
+    r"|(?:readv?|writev?|Read error|Write error) \[(?P<tcp>[^\]\s]+)\]:\d+: (?:Connection reset by peer|Broken pipe"
+    r"|(?P<net>Connection timed out|No route to host|Network is unreachable|Software caused connection abort))"
+)
+
+
+@log_pattern(
+    CLOSED + r"|remote process exited or there was a network error|ncclRemoteError: A call failed"
+    r"|MPI communication peer process has unexpectedly disconnected",
+    role=Role.CONSEQUENCE,
+    context=(BOOTSTRAP, CLOSED),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Yield who went away, where any line of the log does."""
+    named = re.search(CLOSED, record.text) or next(
+        (found for _, found in log.find(CLOSED) if any(found.groups())), None
+    )
+    address = next(filter(None, named.groups()), "") if named else ""
+    peer = name(log, address) if address else "a peer"
+    causes = (
+        f"the rank at {address or 'the other end'} died of an error of its own",
+        "the network between the hosts broke",
+    )
+    broke = bool(named and named["net"])  # a rank that ends says goodbye; silence is the network's, or a dead host's
+    yield Finding(
+        f"nothing comes from {peer} any more: the network to it broke, or its host is down"
+        if broke
+        else f"{peer} closed its connections: it ended, or the network to it broke",
+        (record.proof(match, "the peer stays until the collective is done"),),
+        Fix(
+            f"read the first error in the log of {peer}",
+            command=f"ddpdoctor explain LOG_OF_{address or 'THE_OTHER_RANKS'}",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            causes[::-1] if broke else causes,
+            "ddpdoctor explain LOGS_OF_ALL_RANKS",
+        ),
+    )
+
+
+@on_hang(Hang.CUT)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """Yield the interface that is down, or the host that acknowledges nothing, and who waits for it."""
+    gone = event.silent[0]
+    waiting = event.ranks[0]
+    waits = f"rank {waiting.rank} waits in {waiting.operation} at {short(waiting.site)}"
+    if gone.down:
+        yield Finding(
+            f"{gone.interface}, the interface of this host at {gone.local}, is down: {gone.peer} is out of reach; "
+            f"{waits}",
+            (Evidence(f"{gone.interface} is down", "it is up, and its cable plugged in", gone.local), *seen(event)),
+            Fix(f"bring {gone.interface} up again, and start anew", command=f"ip link show {gone.interface}"),
+            place(waiting.site, rank=waiting.rank),
+        )
+        return
+    if gone.connecting:
+        yield _never_reached(event, gone, waits)
+        return
+    yield Finding(
+        f"{gone.peer} has stopped answering: its kernel acknowledges nothing of what this host sends; {waits}",
+        (
+            Evidence(
+                f"{gone.unacked} bytes to {gone.peer}, sent again {gone.tries} times",
+                "acknowledged at once, however busy the processes there are",
+                f"from {gone.local}",
+            ),
+            *seen(event),
+        ),
+        Fix(f"see to the host {gone.peer} and the network to it, and start anew", command=f"ping -c 3 {gone.peer}"),
+        place(waiting.site, rank=waiting.rank),
+        ambiguity=Ambiguity(
+            (f"the host {gone.peer} is down or frozen", "the network to it broke", "large packets are lost (MTU)"),
+            f"ping -c 3 {gone.peer}; ping -c 3 -M do -s 1472 {gone.peer}",
+        ),
+    )
+
+
+def _never_reached(event: Stalled, gone: Peer, waits: str) -> Finding:
+    """Return that a rank tries to reach another one, whose address it was told, and no packet comes back."""
+    first = event.ranks[0]
+    return Finding(
+        f"no connection to {gone.peer}: this host has tried port {gone.connecting} there {gone.tries + 1} times, and "
+        f"nothing comes back; {waits}",
+        (
+            Evidence(
+                f"{gone.tries + 1} packets to {gone.peer}:{gone.connecting}, no answer",
+                "a connection, or a refusal, at once",
+                f"from {gone.local} ({gone.interface or 'no interface'})",
+            ),
+            *seen(event),
+        ),
+        Fix(
+            f"open all TCP ports between this host and {gone.peer}; if no host has that address, correct what its name "
+            "resolves to there, or GLOO_SOCKET_IFNAME",
+            command="ddpdoctor check -- torchrun ...   # on each host, with its own options: names the host",
+        ),
+        place(first.site, rank=first.rank),
+        ambiguity=Ambiguity(
+            (
+                f"a firewall on {gone.peer}, or between, drops the packets",
+                f"no host has {gone.peer}: the name of the rank's host resolves to an old address",
+                f"{gone.peer} is an interface that is not connected with this host",
+            ),
+            f"ping -c 3 {gone.peer}; nc -zv -w 5 {gone.peer} {gone.connecting}",
+        ),
+    )
+
+
+@on_hang(Hang.ON_LOOPBACK)
+def gloo_on_loopback(event: Stalled) -> Iterator[Finding]:
+    """Yield why no rank of another host can come to this one's."""
+    waiting = event.ranks[0]
+    yield Finding(
+        f"gloo tells the ranks of other hosts to come to a loopback address: {event.on_loopback}; rank {waiting.rank} "
+        f"waits in init_process_group at {short(waiting.site)}",
+        (
+            Evidence(event.on_loopback, "an address that other hosts reach", "this host"),
+            Evidence(f"{len(event.ranks)} of {event.world_size} ranks are here", "", "this host"),
+        ),
+        Fix(
+            "name the interface that leads to the other hosts, on this host",
+            command="ip -brief address; export GLOO_SOCKET_IFNAME=eth0   # the one with the address that they know",
+        ),
+        place(waiting.site, rank=waiting.rank),
+    )

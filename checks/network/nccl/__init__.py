@@ -1,0 +1,1 @@
+"""NCCL and its like, where they say no more than a class of errors."""

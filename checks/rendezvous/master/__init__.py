@@ -1,0 +1,1 @@
+"""The address and port at which the ranks meet."""

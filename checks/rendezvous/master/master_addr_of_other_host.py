@@ -1,0 +1,105 @@
+"""Rank 0 runs on this host, and MASTER_ADDR is the address of another one.
+
+## What happens
+
+Rank 0 opens the store on its own host. All ranks, rank 0 included, look for it at MASTER_ADDR. If that is the address
+of another host, they all wait until their time-out. Usual causes: the address of an old allocation; the address from
+an example; the second host of the list; or loopback on a host that is not that of rank 0.
+
+## How to be sure
+
+Run `ip -brief address` on the host of rank 0: none of the addresses is MASTER_ADDR. ddpdoctor resolves MASTER_ADDR
+and compares it with the addresses of this host, where the environment says whether rank 0 runs here. In logs it looks
+for an address that nobody has, such as the words of a README.
+
+An address that a load balancer or NAT brings to this host is right, so this is a warning; in Kubernetes it is not
+judged. `nc -zv "$MASTER_ADDR" "${MASTER_PORT:-29500}"`, while rank 0 starts, decides.
+
+## How to mend it
+
+Set MASTER_ADDR on all hosts to the address of rank 0's host, as `hostname -I` prints it there. In Slurm:
+`export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "TCP initialization".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    is_loopback,
+    log_pattern,
+    probe,
+)
+
+from ..._hosts import holds_rank_zero, routable_interfaces
+from ..._store import GAVE_UP, is_placeholder
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts
+
+AILMENT = Ailment("DDP356", Severity.ERROR)
+
+
+@probe
+def beside_rank_zero(facts: Facts) -> Iterator[Finding]:
+    """Compare the master's addresses with this host's."""
+    name, first = facts.environ.get("MASTER_ADDR"), holds_rank_zero(facts.environ)
+    if not name or first is None or "KUBERNETES_SERVICE_HOST" in facts.environ:
+        raise NotRun("the environment does not say where rank 0 runs")
+    addresses = facts.network.resolve(name).addresses
+    if not addresses:
+        raise NotRun("MASTER_ADDR does not resolve")
+    ours = routable_interfaces(facts.network)
+    own = next((a for each in facts.network.interfaces if each.name in ours for a in each.addresses), "127.0.0.1")
+    if first and not any(facts.network.owns(address) for address in addresses):
+        yield Finding(
+            f"rank 0 runs on this host, and MASTER_ADDR={name} is none of its addresses",
+            (Evidence(f"{name} is {', '.join(addresses)}", f"one of this host's, as {own}", "getaddrinfo"),),
+            Fix("set this host's address, on all hosts", command=f"export MASTER_ADDR={own}"),
+            Place(variable="MASTER_ADDR", host=facts.network.hostname),
+            severity=Severity.WARNING,
+            ambiguity=Ambiguity(
+                ("the address is wrong", "a NAT or load balancer brings it to this host"),
+                f"nc -zv {addresses[0]} ${{MASTER_PORT:-29500}}   # while rank 0 is starting here",
+            ),
+        )
+    elif not first and all(map(is_loopback, addresses)):
+        yield Finding(
+            f"rank 0 runs on another host, and MASTER_ADDR={name} is this one",
+            (Evidence(f"{name} is {', '.join(addresses)}", "the address of the host of rank 0", "getaddrinfo"),),
+            Fix(
+                "set the address of the host of rank 0 on all hosts",
+                command='export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)',
+            ),
+            Place(variable="MASTER_ADDR", host=facts.network.hostname),
+        )
+
+
+@log_pattern(GAVE_UP, supersedes=("master-unresolvable",))
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Look for an address that nobody has: a word of a README, a netmask, a range for documentation."""
+    if is_placeholder(match[1]):
+        yield Finding(
+            f"the address of the master, {match[1]}, is a placeholder of an example",
+            (record.proof(match, "the address of rank 0's host"),),
+            Fix(
+                "give the address of rank 0's host, as `hostname -I` prints it there",
+                command='export MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)"  # Slurm',
+            ),
+            Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
+        )

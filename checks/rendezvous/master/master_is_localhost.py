@@ -1,0 +1,92 @@
+"""The master of several nodes is localhost, which on each node is that node itself.
+
+## What happens
+
+Every node but the first asks itself for the store: nobody listens there ("connection refused", then the time-out), or,
+where each node believes to be the first, each opens a store of its own and waits for the others in it.
+
+## How to be sure
+
+In a file (`ddpdoctor lint`): the number of nodes is 2 or more, and the address is localhost or 127.0.0.1. In the
+command of node 0 alone it is not looked for.
+
+## How to mend it
+
+The address of the first node, the same on all of them. In a batch script of Slurm:
+
+    export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+
+## Versions and sources
+
+Source: torch.distributed documentation, "Environment variable initialization"; torchrun documentation, "Multi-node".
+Holds for torch 2.2 to 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+
+from ...launching._launchers import nodes
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Launch, LaunchScript
+
+AILMENT = Ailment("DDP391", Severity.ERROR)
+SELF = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - what people write
+ADDRESSES = ("master-addr", "rdzv-endpoint", "main-process-ip")
+FIRST = 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+
+
+@lint
+def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Look at the address that each launcher of several nodes is given."""
+    if _plays_several_nodes(launch):
+        return
+    for each in launch.launches:
+        count = nodes(launch, each)
+        for name in ADDRESSES:
+            address = launch.value(each.options.get(name))
+            if count is None or count < 2 or address is None or address.partition(":")[0] not in SELF:  # noqa: PLR2004
+                continue
+            if _is_first(launch, each):
+                continue
+            yield Finding(
+                f"{count} nodes, and --{name.replace('-', '_')} is {address}: each node looks for the master on itself",
+                (launch.seen(each.line, "the address of the first node"),),
+                Fix("give all nodes the address of the first one", command=f"export {FIRST}"),
+                launch.place(each.line),
+            )
+
+
+@lint
+def in_batch_script(launch: LaunchScript) -> Iterator[Finding]:
+    """Look at the address that a batch script of several nodes exports to the tasks of srun."""
+    header = launch.header("nodes")
+    if header is None or (launch.count("nodes") or 1) < 2:  # noqa: PLR2004 - several
+        return
+    starts = [each for each in launch.shell.commands if each.words and each.words[0].text == "srun"]
+    steps = [each for each in starts if any("python" in word.text for word in each.words)]
+    for setting in launch.settings:
+        if setting.name != "MASTER_ADDR" or setting.value is None or setting.command is None or not steps:
+            continue
+        others = [each for each in launch.settings if each.name == "MASTER_ADDR"]
+        if setting.value.text in SELF and setting.command.is_certain and len(others) == 1:
+            yield Finding(
+                f"{header.value} nodes, and MASTER_ADDR is {setting.value.text}: each looks for the master on itself",
+                (launch.seen(setting.line, "the address of the first node"), launch.seen(header.line)),
+                Fix("take the name of the first node", command=f"export {FIRST}"),
+                launch.place(setting.line, setting.begin),
+            )
+
+
+def _is_first(launch: LaunchScript, each: Launch) -> bool:
+    word = each.options.get("node-rank") or each.options.get("machine-rank")
+    return launch.value(word) == "0"
+
+
+def _plays_several_nodes(launch: LaunchScript) -> bool:
+    """Whether the nodes are processes of one host: started beside each other, or in a loop."""
+    return any(each.command.in_background or each.command.in_loop for each in launch.launches)

@@ -1,0 +1,124 @@
+"""MASTER_ADDR is no address, and no name that resolves.
+
+## What happens
+
+Every rank but the first waits for the store at MASTER_ADDR and fails after minutes: "The client socket has failed to
+connect to any network address of (X, 29500)". Usual causes: a placeholder of an example (`<master-ip>`, `$MASTER`); a
+URL, or a port within the address; a host's short name that only its own cluster resolves; a netmask. A name of digits
+alone is read as a number: `05` becomes 0.0.0.5.
+
+## How to be sure
+
+Run `getent hosts "$MASTER_ADDR"` on each host: it prints an address where the name is right. ddpdoctor judges the
+shape of the value first, then looks it up on this host. In logs it reads "cannot be retrieved (gai error: ...)" and
+reports it where torch gave up; torch tries again, so the line alone is harmless.
+
+## How to mend it
+
+Best first: set MASTER_ADDR to the address of rank 0's host, as `hostname -I` prints it there; on one host
+`export MASTER_ADDR=127.0.0.1`. Or add the name to the DNS or to /etc/hosts of each host. The port belongs in
+MASTER_PORT.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Environment variable initialization";
+inet_aton(3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+    several_hosts,
+)
+
+from ..._store import GAVE_UP, is_address
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts
+
+AILMENT = Ailment("DDP354", Severity.ERROR)
+SHAPES = (
+    (re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE), "is a URL: the address alone is to stand there"),
+    (re.compile(r"[<>${}\s]"), "holds characters that no address has: a placeholder that was not filled in"),
+    (re.compile(r"[^:\[\]]+:\d+$"), "holds a port: MASTER_PORT is for that"),
+    (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),
+    (re.compile(r"255\.|0\.0\.0\.0$"), "is a mask or the address of no host"),
+)
+ON_ALL = "export MASTER_ADDR=10.0.0.1   # as hostname -I prints it there; with torchrun: --rdzv_endpoint=10.0.0.1:29500"
+
+
+@probe
+def as_it_is_written(facts: Facts) -> Iterator[Finding]:
+    """Judge its shape, then look it up."""
+    address = facts.environ.get("MASTER_ADDR")
+    if not address:
+        raise NotRun("MASTER_ADDR is not set")
+    problem = next((text for pattern, text in SHAPES if pattern.match(address) or pattern.fullmatch(address)), "")
+    problem = problem or next((SHAPES[1][1] for _ in SHAPES[1][0].findall(address)), "")
+    if not problem:
+        found = facts.network.resolve(address)
+        problem = f"does not resolve: {found.problem}" if not found.addresses else ""
+    if problem:
+        yield Finding(
+            f"MASTER_ADDR={address!r} {problem}",
+            (Evidence(address, "an address, or a name that resolves on each host", "MASTER_ADDR"),),
+            Fix("set the address of the host of rank 0, on all hosts", command=ON_ALL)
+            if several_hosts(facts.environ)
+            else Fix(
+                "set the address of the host of rank 0; on one host its own",
+                command="export MASTER_ADDR=127.0.0.1  # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
+            ),
+            Place(variable="MASTER_ADDR"),
+        )
+
+
+@log_pattern(
+    r"(?:ValueError|RuntimeError): host not found: (?P<why>Name or service not known|Temporary failure in name "
+    r"resolution|No address associated with hostname|nodename nor servname provided, or not known)"
+)
+def in_logs_of_older_versions(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read the words of torch before 1.9, which do not repeat the name."""
+    yield Finding(
+        f"MASTER_ADDR does not resolve on this host: {match['why']}",
+        (record.proof(match, "an address"),),
+        Fix(
+            "give the master's address, or a name that this host knows; in Kubernetes the master's pod and its "
+            "service have to be there before a worker asks for it",
+            command='getent ahosts "$MASTER_ADDR"',
+        ),
+        Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
+    )
+
+
+@log_pattern(
+    r"network addresses of \(([^,]+), (\d+)\) cannot be retrieved \(gai error: (-?\d+)",
+    context=(GAVE_UP,),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read that the resolver knows no such name; torch tries again, so without its giving up this is harmless."""
+    if is_address(match[1]) or ("Error: The" not in record.text and not log.first(GAVE_UP)):
+        return  # an IPv4 address has no IPv6 one: torch asks for both, and takes what there is
+    yield Finding(
+        f"{match[1]} does not resolve on this host",
+        (record.proof(match, "an address"),),
+        Fix(
+            "give the master's address, or add its name here",
+            command=f"getent ahosts {match[1]}",
+        ),
+        Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
+    )

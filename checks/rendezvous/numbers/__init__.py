@@ -1,0 +1,1 @@
+"""Ranks, node ranks, and how many there are."""

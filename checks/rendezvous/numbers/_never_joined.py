@@ -1,0 +1,194 @@
+"""Ranks that a hang shows have never come to init_process_group: who they are, and what is seen of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ambiguity,
+    Doing,
+    Evidence,
+    Finding,
+    Fix,
+    Joining,
+    Position,
+    Severity,
+    Stalled,
+    Training,
+    place,
+)
+
+from ...collectives.hangs._hangs import absent
+from ...collectives.hangs._told import short, where
+
+LOOPBACK = re.compile(r"(?:^|//)(?:localhost|127\.[\d.]+|\[?::1\]?)(?::|$)|^file:")
+
+
+def never_joined(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Yield which ranks never came to init_process_group, what they do instead, and where they are waited for."""
+    missing = absent(event, training)
+    waiting = event.doing(Doing.WAITING)[0]
+    told = training.by_rank(Joining)[waiting.rank]
+    message = (
+        f"{_listed(missing)} of {event.world_size} did not come to init_process_group; rank {waiting.rank} waits in it "
+        f"at {short(waiting.site)}"
+    )
+    came = Evidence(
+        f"{event.world_size - len(missing)} of {event.world_size} ranks are in init_process_group",
+        f"all {event.world_size}",
+        f"for {waiting.seconds:.0f} s" + (f", at {told.address}" if told.address else ""),
+    )
+    elsewhere = [position for position in event.ranks if position.rank in missing]
+    twin = next((each for each in training.rivals if _is_twin(each, waiting, event)), None)
+    if told.launched is not None and told.launched < event.world_size and not elsewhere:
+        yield _more_than_launched(event, waiting, told)
+    elif (
+        told.spawned is not None and told.spawned < event.world_size and LOOPBACK.search(told.address) and not elsewhere
+    ):
+        yield _more_than_spawned(event, waiting, told)
+    elif twin is not None and not elsewhere:
+        yield _two_of_one_rank(waiting, twin, missing)
+    elif apart := [each for each in training.rivals if _waits_elsewhere(each, told, missing, event)]:
+        yield _apart(waiting, told, apart[0])
+    elif elsewhere:
+        yield _seen(message, came, elsewhere)
+    else:
+        yield _unseen(message, came, event, waiting, told)
+
+
+def _more_than_launched(event: Stalled, waiting: Position, told: Joining) -> Finding:
+    """Name the two numbers: the launcher's is in WORLD_SIZE, whatever init_process_group is told."""
+    return Finding(
+        f"init_process_group is told {event.world_size} ranks at {short(waiting.site)}, and torchrun has started "
+        f"{told.launched}: it waits for ranks that never come",
+        (
+            Evidence(f"world_size={event.world_size}", f"{told.launched}", f"rank {waiting.rank}, the call"),
+            Evidence(f"WORLD_SIZE={told.launched}", f"{event.world_size}", "the environment that torchrun has set"),
+        ),
+        Fix(
+            "leave rank and world size to torchrun, or start as many ranks as the script says",
+            diff=f'-dist.init_process_group("{told.backend}", rank=..., world_size={event.world_size})\n'
+            f'+dist.init_process_group("{told.backend}")',
+            command=f"torchrun --nproc_per_node={event.world_size} train.py",
+        ),
+        place(waiting.site, rank=waiting.rank),
+    )
+
+
+def _more_than_spawned(event: Stalled, waiting: Position, told: Joining) -> Finding:
+    """Name the two numbers: the one that mp.spawn was given, and the one that the processes were told."""
+    return Finding(
+        f"init_process_group is told {event.world_size} ranks at {short(waiting.site)}, and mp.spawn has started "
+        f"{told.spawned} {'processes' if told.spawned != 1 else 'process'}: it waits for ranks that never come",
+        (
+            Evidence(f"world_size={event.world_size}", f"{told.spawned}", f"rank {waiting.rank}, the call"),
+            Evidence(f"nprocs={told.spawned}", f"{event.world_size}", f"mp.spawn; they meet at {told.address}"),
+        ),
+        Fix(
+            "give both the same number",
+            diff=f"-mp.spawn(train, args=({event.world_size},), nprocs={told.spawned})\n"
+            f"+mp.spawn(train, args=({event.world_size},), nprocs={event.world_size})",
+        ),
+        place(waiting.site, rank=waiting.rank),
+    )
+
+
+def _is_twin(told: Joining, waiting: Position, event: Stalled) -> bool:
+    """Whether another process that is still there has joined as the very rank that waits."""
+    return told.rank == waiting.rank and told.pid != waiting.pid and told.pid in {each.pid for each in event.siblings}
+
+
+def _waits_elsewhere(other: Joining, told: Joining, missing: tuple[int, ...], event: Stalled) -> bool:
+    """Whether a rank that is waited for is there, and waits at the same line for the same number of ranks elsewhere."""
+    same = (other.site, other.world_size, other.backend) == (told.site, told.world_size, told.backend)
+    is_there = other.rank in missing and other.pid in {each.pid for each in event.siblings}
+    return same and is_there and bool(other.address and told.address) and other.address != told.address
+
+
+def _apart(waiting: Position, told: Joining, other: Joining) -> Finding:
+    """Each rank was given another address or port; the rank with the lower number tells it once."""
+    first, second = sorted((told, other), key=lambda each: each.rank or 0)
+    return Finding(
+        f"rank {first.rank} waits at {first.address} and rank {second.rank} at {second.address}: they never meet",
+        tuple(
+            Evidence(f"{each.address}", "one address and port for all ranks", f"rank {each.rank}, {each.site}")
+            for each in (first, second)
+        ),
+        Fix(
+            "choose the port once, before the ranks are started, and hand it to all of them",
+            diff='-os.environ["MASTER_PORT"] = str(free_port())   # in each process\n+port = free_port()\n'
+            "+torch.multiprocessing.spawn(worker, args=(world_size, port), nprocs=world_size)",
+        ),
+        place(waiting.site, rank=first.rank),
+    )
+
+
+def _two_of_one_rank(waiting: Position, twin: Joining, missing: tuple[int, ...]) -> Finding:
+    """Two processes take one rank, so that another rank is nobody's; each of them sees it, and it is told once."""
+    (one, at), (other, there) = sorted([(waiting.pid, waiting.site), (twin.pid, twin.site)])
+    return Finding(
+        f"processes {one} and {other} both join as rank {waiting.rank}, and nobody as {_listed(missing)}: "
+        "init_process_group waits for ever",
+        (
+            Evidence(f"rank={waiting.rank}", "", f"pid {one}, {at}"),
+            Evidence(f"rank={twin.rank}", "a rank of its own", f"pid {other}, {there}"),
+        ),
+        Fix(
+            "leave the rank to the launcher: RANK is the rank in the job, LOCAL_RANK that on its host",
+            diff='-dist.init_process_group("gloo", rank=node_rank, world_size=world_size)\n'
+            '+dist.init_process_group("gloo")   # under torchrun',
+        ),
+        place(waiting.site, rank=waiting.rank),
+    )
+
+
+def _seen(message: str, came: Evidence, elsewhere: list[Position]) -> Finding:
+    """Return the name of the line at which a rank stands that this host sees."""
+    first = elsewhere[0]
+    return Finding(
+        message,
+        (came, *(Evidence(where(each), "in init_process_group", f"rank {each.rank}") for each in elsewhere)),
+        Fix(
+            f"let rank {first.rank} reach init_process_group: nothing before it waits for another rank",
+            command=f"py-spy dump --pid {first.pid}" if first.doing is Doing.STANDING else "",
+        ),
+        place(first.site, rank=first.rank),
+        severity=Severity.NOTE if first.doing is Doing.ASKING else None,
+    )
+
+
+def _unseen(message: str, came: Evidence, event: Stalled, waiting: Position, told: Joining) -> Finding:
+    """Return what else runs around the ranks that came; no fault yet where a rank can still come."""
+    here = told.local_size == event.world_size or LOOPBACK.search(told.address) is not None
+    pids = [str(each.pid) for each in event.siblings]
+    context = tuple(
+        Evidence(
+            f"process {each.pid} {'works' if each.busy else 'stands still'}, and has told no rank", "", "this host"
+        )
+        for each in event.siblings
+    ) or (Evidence("no other process around them", "a process for each rank", "this host"),)
+    start = f"torchrun --nproc_per_node={event.world_size} train.py"
+    if not here:
+        start = f"torchrun --nnodes=2 ... train.py   # nnodes * nproc_per_node = {event.world_size}"
+    return Finding(
+        message,
+        (came, *context),
+        Fix("see what keeps the others from init_process_group", command=f"py-spy dump --pid {pids[-1]}")
+        if pids
+        else Fix("start one process for each rank of the world size", command=start),
+        place(waiting.site, rank=waiting.rank),
+        severity=None if here and not pids else Severity.NOTE,
+        ambiguity=Ambiguity(
+            (("a rank is still on its way: its imports, its data",) if pids else ())
+            + (() if here else ("another host is still to start its ranks",))
+            + ("fewer processes were started than the world size says", "a rank ended before init_process_group"),
+            "pgrep -af train.py   # on every host: a process for each rank",
+        ),
+    )
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    most = 8
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{more}"

@@ -1,0 +1,145 @@
+"""Some of the variables of a rendezvous are set, and others are missing.
+
+## What happens
+
+`init_process_group` without an init_method reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and raises
+"environment variable X expected, but not set" where one is missing. Scripts that read a variable themselves fail with
+KeyError: 'LOCAL_RANK', for example. torchrun sets all of them for each rank. A process that is started by hand, by
+srun or by mpirun does not get them. NODE_RANK is not set by torchrun either: the same number is in GROUP_RANK.
+
+## How to be sure
+
+`env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)='` shows which are set. ddpdoctor judges them
+only where RANK is set, since this says that the environment is a rank's: MASTER_ADDR and MASTER_PORT alone are what
+users set for torchrun, and images of clusters set WORLD_SIZE. RANK without any of the others is left over from
+earlier, and a note: torchrun overwrites it. LOCAL_RANK alone missing, on a host with GPUs, is a note.
+
+## How to mend it
+
+- Start the script with torchrun: `torchrun --standalone --nproc_per_node=2 train.py`.
+- With srun or mpirun, set the variables for each process from those of the launcher, for example
+  `export LOCAL_RANK="$SLURM_LOCALID"` or `export LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK"`.
+- A script that reads NODE_RANK: read GROUP_RANK in its place, or set NODE_RANK to the number of the node, from 0.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Environment variable initialization"; torchrun
+documentation.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    INIT,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    given,
+    is_open,
+    keyword,
+    lint,
+    log_pattern,
+    probe,
+)
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Facts, Script
+
+AILMENT = Ailment("DDP351", Severity.ERROR)
+LAUNCHERS = (
+    ("SLURM_", ("srun", "srun --ntasks-per-node=2 python train.py")),
+    ("OMPI_", ("mpirun", "mpirun -np 2 python train.py")),
+    ("NODE_RANK", ("", "export NODE_RANK=0   # the number of this node, from 0")),
+)
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@probe
+def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
+    """Look for what is missing beside RANK."""
+    if "RANK" not in facts.environ:
+        raise NotRun("RANK is not set: a launcher is to set all of them")
+    missing = [name for name in NEEDED if not facts.environ.get(name)]
+    if missing:
+        there = ", ".join(f"{name}={facts.environ[name]}" for name in NEEDED if facts.environ.get(name))
+        yield Finding(
+            f"RANK is set, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
+            (Evidence(f"{there}; not set: {', '.join(missing)}", f"all of {', '.join(NEEDED)}", "environment"),),
+            Fix("let torchrun set them", command="torchrun --standalone --nproc_per_node=2 train.py"),
+            Place(variable=missing[0]),
+            severity=Severity.NOTE if len(missing) == len(NEEDED) - 1 else None,
+        )
+    elif "LOCAL_RANK" not in facts.environ and facts.gpus.devices:
+        yield Finding(
+            "LOCAL_RANK is not set: the script cannot tell which GPU is its own",
+            (Evidence("LOCAL_RANK not set", "0, 1, ... on each host", "environment"),),
+            Fix(
+                "set it for each process",
+                command='export LOCAL_RANK="$SLURM_LOCALID"  # or $OMPI_COMM_WORLD_LOCAL_RANK',
+            ),
+            Place(variable="LOCAL_RANK"),
+            severity=Severity.NOTE,  # operators of Kubernetes set RANK for the node, and torchrun the rest
+        )
+
+
+@log_pattern(
+    r"environment variable (\w+) expected, but not set"
+    r"|int\(os\.(?:environ\.get|getenv)\(['\"]((?:LOCAL_)?RANK|WORLD_SIZE)['\"]\)\)\s[^\0]{0,200}?"
+    r"TypeError: int\(\) argument"
+    r"|KeyError: '((?:LOCAL_|NODE_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE"
+    r"|MASTER_ADDR|MASTER_PORT|SLURM_(?:PROCID|LOCALID|NTASKS|NODEID|JOB_NODELIST|NODELIST)"
+    r"|OMPI_COMM_WORLD_(?:RANK|SIZE|LOCAL_RANK))'"
+    r"|(?P<none>RuntimeError: Can't find any rank or local rank)"
+    r"|raise _env_error\(\"(\w+)\"\)(?![^\0]{0,400}expected, but not set)",
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Yield the name of the variable, and who would have set it."""
+    name = match[1] or match[2] or match[3] or ("RANK" if match["none"] else match[5])
+    launcher, command = next(
+        (found for start, found in LAUNCHERS if name.startswith(start)),
+        ("torchrun", "torchrun --standalone --nproc_per_node=2 train.py"),
+    )
+    yield Finding(
+        f"{name} is not set: the script was not started by {launcher}, which sets it"
+        if name != "NODE_RANK"
+        else "the script reads NODE_RANK, which torchrun does not set",
+        (record.proof(match, f"{name} in the environment of each rank"),),
+        Fix(f"start it with {launcher}" if name != "NODE_RANK" else "read GROUP_RANK, or set it", command=command),
+        Place(file=record.place.file, line=record.place.line, rank=record.rank, variable=name),
+    )
+
+
+SET = r"MASTER_|torchrun|distributed\.(?:launch|run)\b|environ\.(?:update|setdefault)|putenv|dotenv|(?:tcp|file)://|SLURM|OMPI"
+"""What says that the address is set, or another way to meet."""
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for ranks that mp.spawn starts, which are to find the master in the environment, where nobody writes it."""
+    starts = script.calls("torch.multiprocessing.spawn")
+    if not starts or project.says(SET) or project.in_launches(r"MASTER_ADDR"):
+        return
+    for call in script.calls(INIT):
+        method, store = given(call, 1, "init_method"), keyword(call, "store")
+        is_of_environment = method is None or (isinstance(method, ast.Constant) and method.value in {None, "env://"})
+        if is_open(call) or store is not None or not is_of_environment or not script.all_ranks_reach(call):
+            continue
+        yield Finding(
+            "the spawned ranks look for MASTER_ADDR and MASTER_PORT, and nothing sets them: a ValueError in each",
+            (script.seen(call, 'os.environ["MASTER_ADDR"] and ["MASTER_PORT"] set before'), script.seen(starts[0])),
+            Fix(
+                "set them before the ranks are spawned",
+                diff='+os.environ["MASTER_ADDR"] = "127.0.0.1"\n+os.environ["MASTER_PORT"] = "29500"',
+            ),
+            script.place(call),
+        )

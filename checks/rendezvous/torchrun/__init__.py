@@ -1,0 +1,1 @@
+"""The rendezvous of torchrun, and its store."""

@@ -1,0 +1,171 @@
+"""Which lines one rank alone comes to, in all the spellings of torch and of the frameworks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.checks.collectives.hangs._called import told_of
+from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs._one_rank import alone, mend
+from ddpdoctor.source.lines import called_at
+from ddpdoctor.source.reach.ranks import one_rank_only, rank_condition
+from ddpdoctor.watch.events import Communication, Doing, Position, Site, Stalled
+from ddpdoctor.watch.training import Training
+
+TESTS = (
+    "accelerator.is_main_process",
+    "accelerator.is_local_main_process",
+    "trainer.is_global_zero",
+    "self.trainer.is_global_zero",
+    "fabric.is_global_zero",
+    "state.is_world_process_zero",
+    "trainer.is_world_process_zero()",
+    "args.local_rank in (-1, 0)",
+    "args.process_index == 0",
+    "trainer.global_rank == 0",
+    "not self.global_rank",
+    "dist.get_rank() == 0",
+    "accelerator.is_main_process and step % 10 == 0",
+    "int(os.environ['RANK']) == 0",
+)
+ALL = (
+    "accelerator.is_main_process or step % 10 == 0",
+    "not accelerator.is_main_process",
+    "accelerator.num_processes == 1",
+    "args.local_rank != -1",
+    "trainer.is_last_batch",
+    "args.local_rank in (0, 1)",
+    "self.is_main_process",  # see START: the file's own method
+    "debug",
+)
+START = (
+    "import os\nimport argparse\nimport torch.distributed as dist\nparser = argparse.ArgumentParser()\n"
+    "parser.add_argument('--local_rank', type=int)\nargs = parser.parse_args()\n\n"
+    "class Mine:\n    @property\n    def is_main_process(self):\n        return other()\n\n"
+    "    def run(self, step, debug):\n"
+)
+
+
+@pytest.mark.parametrize("test", [*TESTS, *ALL])
+def test_a_condition_lets_one_rank_through_or_is_not_certain(tmp_path: Path, test: str) -> None:
+    """What is certain is told in words, and nothing else is."""
+    file = tmp_path / "train.py"
+    file.write_text(f"{START}        if {test}:\n            do(step)\n        other()\n")
+    lines = file.read_text().count("\n")
+
+    assert one_rank_only(str(file), lines) == ""
+    assert bool(one_rank_only(str(file), lines - 1)) is (test in TESTS), test
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("def f():\n    if not accelerator.is_main_process:\n        return\n    gather()\n", 4, "is false"),
+        ("@rank_zero_only\ndef f():\n    gather()\n", 3, "`@rank_zero_only`"),
+        ("@accelerator.on_main_process\ndef f():\n    gather()\n", 3, "`@accelerator.on_main_process`"),
+        ("@accelerator.on_process(process_index=1)\ndef f():\n    gather()\n", 3, "`@accelerator.on_process`"),
+        ("@torch.no_grad()\ndef f():\n    gather()\n", 3, ""),
+        ("if state.is_main_process:\n    pass\nelse:\n    gather()\n", 4, ""),
+        ("while trainer.is_global_zero:\n    gather(\n        1,\n    )\n", 3, "under `if trainer.is_global_zero`"),
+        ("", 1, ""),
+    ],
+)
+def test_early_returns_and_decorators_count(tmp_path: Path, text: str, line: int, said: str) -> None:
+    """As users write them."""
+    file = tmp_path / "train.py"
+    file.write_text(text)
+    found = one_rank_only(str(file), line)
+
+    assert said in found
+    assert bool(found) is bool(said)
+
+
+def test_a_method_of_a_framework_is_named_as_it_stands_there(tmp_path: Path) -> None:
+    """Torch's own functions are not: their names are known."""
+    file = tmp_path / "train.py"
+    file.write_text("import torch.distributed as dist\nprint(self.accelerator.gather(x).mean())\ndist.barrier()\n")
+
+    assert called_at(str(file), 2, {"gather", "barrier"}) == "self.accelerator.gather"
+    assert called_at(str(file), 3, {"gather", "barrier"}) == ""
+
+
+HANGS = (
+    "import torch.distributed as dist\n\ndef report(accelerator, loss):\n    accelerator.gather(loss)\n\ndef main():\n"
+    "    if accelerator.is_main_process:\n        report(accelerator, loss)\n    train()\n\nmain()\n"
+)
+
+
+@pytest.mark.parametrize("group", ["", "0", "default_pg", "7"])
+def test_a_hang_is_told_by_the_guard_of_a_caller(tmp_path: Path, group: str) -> None:
+    """Where the group is that of all ranks, or is not known, as from outside."""
+    file = tmp_path / "train.py"
+    file.write_text(HANGS)
+    event = Stalled(
+        pid=0,
+        time=0.0,
+        ranks=(
+            waiting(0, "all_gather", group, *(Site(str(file), line, "") for line in (4, 8, 11))),
+            waiting(1, "broadcast", group, *(Site(str(file), line, "") for line in (9, 11))),
+        ),
+        world_size=2,
+        outside=not group,
+    )
+
+    found = alone(event)
+    assert (hang_of(event, Training()) is Hang.GUARDED) is (group != "7")
+    assert (found is not None and found.call == "accelerator.gather") is (group != "7")
+
+
+def waiting(rank: int, operation: str, group: str, *stack: Site) -> Position:
+    """Return a rank that waits."""
+    call = Communication(5, 0.0, operation, group, "", stack[0])
+    return Position(
+        rank=rank,
+        pid=rank + 1,
+        doing=Doing.WAITING,
+        seconds=7.0,
+        site=stack[0],
+        operation=operation,
+        stack=stack,
+        recent=(call,),
+    )
+
+
+def test_a_fix_leaves_the_other_terms_of_a_test_where_they_were() -> None:
+    """A checkpoint is saved each 100 steps by all ranks, not in each step by all ranks."""
+    saved = mend("trainer.save_checkpoint", "under `if trainer.is_global_zero and step % 100 == 0`").diff
+    printed = mend("trainer.evaluate", "under `if epoch > 2 and args.process_index == 0`").diff
+
+    assert saved == (
+        "-if trainer.is_global_zero and step % 100 == 0:\n-    trainer.save_checkpoint(...)\n"
+        "+if step % 100 == 0:\n+    trainer.save_checkpoint(...)"
+    )
+    assert printed.endswith(
+        "+if epoch > 2:\n+    result = trainer.evaluate(...)\n+    if args.process_index == 0:\n+        print(result)"
+    )
+    assert mend("barrier", "under `if rank == 0`").diff == "-if rank == 0:\n-    barrier(...)\n+barrier(...)"
+    assert mend("barrier", "under `if rank == 0 or late`").diff.endswith("\n+barrier(...)"), "no term to keep"
+
+
+def test_a_loop_whose_loader_communicates_is_called_a_loop(tmp_path: Path) -> None:
+    """What the user reads there is a for, and no broadcast."""
+    path = tmp_path / "train.py"
+    path.write_text("for step, batch in enumerate(loader):\n    use(batch)\nfor x in range(3):\n    pass\n")
+    site = Site(str(path), 1, "main")
+
+    assert told_of(site, "broadcast", "under `if rank == 0`").call == "the loop over loader"
+    assert told_of(Site(str(path), 3, "main"), "broadcast", "under `if rank == 0`").call == "broadcast"
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["args.process_index == 0", "state.is_world_process_zero", "trainer.is_global_zero", "accelerator.is_main_process"],
+)
+def test_the_frameworks_words_for_rank_0_are_conditions_on_the_rank(tmp_path: Path, test: str) -> None:
+    """Also where it is not certain which rank it is."""
+    path = tmp_path / "train.py"
+    path.write_text(f"if {test} and step > 3:\n    save()\n")
+
+    assert rank_condition(str(path), 2) == f"{test} and step > 3"

@@ -1,0 +1,173 @@
+"""A rank is said to stand still only where nothing of it moves: slow, loaded and waiting for a helper is no fault."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from helpers import Command, Run, Script
+
+from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.host.stack import Frame
+from ddpdoctor.watch.events import Doing, Position, Site, Stalled
+from ddpdoctor.watch.monitor.activity import Activity, follow
+from ddpdoctor.watch.monitor.operation import inner_function, operation_of
+from ddpdoctor.watch.monitor.usage import Thread, Usage
+from ddpdoctor.watch.rank.hooks import groups
+from ddpdoctor.watch.training import Training
+
+SPIN = "while True: pass"
+IDLE = {
+    "in a lock": "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "in a sleep": "import time; time.sleep(60)",
+    "looks for its workers every five seconds": "import time\nwhile True: time.sleep(5)",
+    "its helpers wait": "import os\nif not os.fork(): os.read(os.pipe()[0], 1)\nos.wait()",
+}
+AT_WORK = {
+    "computes": SPIN,
+    "a thread of it computes": f"import threading\ndef work():\n    {SPIN}\nthreading.Thread(target=work).start()",
+    "a process that it has started computes": f"import os\nif not os.fork():\n    {SPIN}\nos.wait()",
+    "is let run now and then": SPIN,
+}
+ASKING = {"polls for a file": "import os, time\nwhile not os.path.exists('/no/such'): time.sleep(0.05)"}
+COPYING = {"copies": "import os, time\nwhile True: os.read(os.open('/dev/zero', 0), 1 << 20); time.sleep(0.3)"}
+
+
+@contextmanager
+def running(text: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program; its helpers are ended with it."""
+    with subprocess.Popen([sys.executable, "-S", "-c", text], start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_what_a_process_does_is_told_apart_from_outside() -> None:
+    """Idle ones, those at work, also by a thread, a helper, or on a machine that seldom lets them; those that ask.
+
+    One that asks, and has to wait for a core each time, is at work: what this test starts loads the machine.
+    """
+    with ExitStack() as stack:
+        started = {
+            name: stack.enter_context(running(text)) for name, text in (IDLE | AT_WORK | ASKING | COPYING).items()
+        }
+        held = started["is let run now and then"]
+        known = {process.pid: Activity() for process in started.values()}
+        time.sleep(1)
+        for _ in range(6):
+            held.send_signal(signal.SIGSTOP)
+            time.sleep(0.5)
+            held.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+            follow(known)
+        found = {name: known[process.pid] for name, process in started.items()}
+
+    at_work = {name for name, each in found.items() if each.still == 0}
+    assert at_work >= set(AT_WORK)
+    assert not at_work & set(IDLE)
+    assert {name for name, each in found.items() if each.asks} | at_work >= set(ASKING)
+    assert {name for name, each in found.items() if each.moves_data} | at_work >= set(COPYING)
+    assert not any(each.asks or each.moves_data for name, each in found.items() if name in IDLE)
+
+
+def test_a_thread_that_waits_for_a_core_is_at_work() -> None:
+    """On a machine under load 50 it ran for a fiftieth of the time; one that only looks for work waits as long."""
+    before = Usage(1, 0.0, "sleeping", {1: Thread(0, 0, 0), 2: Thread(0, 0, 0)})
+
+    assert Usage(1, 1.0, "sleeping", {1: Thread(0, 0, 0), 2: Thread(0.02, 0.9, 5)}).works_since(before)
+    assert not Usage(1, 1.0, "sleeping", {1: Thread(0, 0, 0), 2: Thread(0.01, 0.9, 98)}).works_since(before)
+    assert Usage(1, 1.0, "disk-sleep", dict(before.threads)).works_since(before)
+
+
+TORCH = "/lib/site-packages/torch"
+WAITS = (
+    Frame(f"{TORCH}/distributed/distributed_c10d.py", 3064, "all_reduce"),
+    Frame(f"{TORCH}/distributed/c10d_logger.py", 83, "wrapper"),
+    Frame("/home/me/train.py", 30, "main"),
+)
+COMPUTES = (
+    Frame(f"{TORCH}/nn/modules/linear.py", 125, "forward"),
+    Frame(f"{TORCH}/nn/parallel/distributed.py", 1650, "forward"),
+    Frame("/home/me/train.py", 30, "main"),
+)
+REDISTRIBUTES = (
+    Frame(f"{TORCH}/_ops.py", 1275, "__call__"),
+    Frame(f"{TORCH}/distributed/_functional_collectives.py", 140, "wait_tensor"),
+    Frame(f"{TORCH}/distributed/tensor/_api.py", 620, "full_tensor"),
+    Frame("/home/me/train.py", 30, "main"),
+)
+
+
+def test_a_rank_that_computes_within_ddps_forward_is_in_no_communication() -> None:
+    """What counts is the innermost frame; the library's function is told with its module."""
+    assert operation_of(WAITS) == "all_reduce"
+    own = Frame(f"{groups.__file__} (importlib._bootstrap)", 1, "wait")
+    assert operation_of((own, *WAITS)) == "all_reduce"
+    assert operation_of((own, *WAITS[-1:])) == "Work.wait", "the script's own call"
+    assert operation_of(REDISTRIBUTES) == "redistribute"
+    assert operation_of(COMPUTES) == ""
+    assert operation_of(COMPUTES[1:]) == "forward of DistributedDataParallel"
+    assert inner_function(COMPUTES) == "linear.forward"
+    assert inner_function(COMPUTES[2:]) == ""
+
+
+@pytest.mark.parametrize(("world_size", "expected"), [(2, Hang.SAME), (4, Hang.UNSEEN)])
+def test_of_ranks_that_are_not_seen_nothing_is_concluded(world_size: int, expected: Hang) -> None:
+    """All ranks of this host wait in one collective: with those of another host it can still end."""
+    site = Site("/home/me/train.py", 30, "main")
+    ranks = tuple(
+        Position(rank=rank, pid=rank, doing=Doing.WAITING, seconds=40, operation="all_reduce", site=site)
+        for rank in range(2)
+    )
+
+    assert hang_of(Stalled(pid=0, time=0.0, ranks=ranks, world_size=world_size), Training()) is expected
+
+
+SLOW = """
+import os, signal, subprocess, sys, time, zlib
+import torch, torch.distributed as dist
+
+def now_and_then():
+    pid = os.getpid()
+    if (helper := os.fork()) == 0:  # a machine under load: this rank comes to run for a tenth of the time
+        try:
+            for _ in range(12):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.45)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.05)
+        finally:
+            os._exit(0)
+    return helper
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    helper = now_and_then()
+    data = os.urandom(1 << 20)
+    zlib.compress(data * 8, 9)  # in C
+else:
+    subprocess.run([sys.executable, "-S", "-c", "sum(range(150_000_000))"])
+dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 0:
+    os.waitpid(helper, 0)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.usefixtures("no_process_left")
+def test_slow_ranks_of_a_real_training_are_no_fault(torchrun: Command, ddpdoctor: Run, script: Script) -> None:
+    """One is seldom let run, the other waits for a compiler: a note at most, with the user's line and function."""
+    path = script(SLOW)
+    done = ddpdoctor("run", "--hang-after", "2", "--", *torchrun, path)
+
+    assert done.returncode == 0, done.stderr
+    assert "Nothing wrong was found" in done.stderr
+    assert set(re.findall(r"DDP\d{3}", done.stderr)) <= {"DDP711"}

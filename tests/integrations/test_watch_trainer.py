@@ -1,0 +1,135 @@
+"""What users of the transformers Trainer get wrong, with the real package on two ranks: told first, in its words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frameworks import TRAINER
+from helpers import Command, Run, Script
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers"),
+]
+OWN = "class Mine(Trainer):\n    pass\n"
+LOADER = (
+    "class Mine(Trainer):\n    def get_train_dataloader(self):\n"
+    "        return DataLoader(self.train_dataset, batch_size=4, shuffle=True, collate_fn=self.data_collator)\n"
+)
+PREPARED = LOADER.replace("DataLoader(", "self.accelerator.prepare(DataLoader(", 1).replace("or)\n", "or))\n")
+SELF_MODEL = (
+    "class Mine(Trainer):\n    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):\n"
+    "        outputs = self.model(**inputs)\n"
+    '        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]\n'
+)
+EVALUATES = (
+    "class Mine(Trainer):\n    def evaluate(self, *args, **kwargs):\n        right = [0]\n"
+    "        with torch.no_grad():\n"
+    "            for batch in self.get_eval_dataloader():\n"
+    '                right.append((self.model(**batch)["logits"].argmax(-1) == batch["labels"]).sum().item())\n'
+    '        self.log({"eval_right": sum(right) + 100 * self.args.process_index})\n        return {}\n'
+)
+CALLBACK = """class Norm(TrainerCallback):
+    def on_epoch_end(self, args, state, control, model=None, **kwargs):
+        if state.is_world_process_zero:
+            norm = sum(each.norm() for each in model.parameters()).detach()
+            torch.distributed.all_reduce(norm)
+
+class Mine(Trainer):
+    pass
+"""
+TRAIN = "    trainer.train()\n"
+EVALUATE = "    trainer.evaluate()\n"
+
+Edits = tuple[tuple[str, str], ...]
+BROKEN: dict[str, tuple[str, str, Edits]] = {
+    "a loader of its own": ("no-distributed-sampler", "return self.accelerator.prepare(", ((OWN, LOADER),)),
+    "evaluated on one rank": (
+        "rank0-only-collective",
+        "result = trainer.evaluate(...)",
+        ((EVALUATE, "    if trainer.is_world_process_zero():\n        trainer.evaluate()\n"),),
+    ),
+    "predicted by the first process": (
+        "rank0-only-collective",
+        "result = trainer.predict(...)",
+        ((EVALUATE, "    if args.process_index == 0:\n        trainer.predict(Data(12))\n"),),
+    ),
+    "a collective in a callback": (
+        "rank0-only-collective",
+        "+all_reduce(...)",
+        ((OWN, CALLBACK), (TRAIN, "    trainer.add_callback(Norm())\n    trainer.train()\n")),
+    ),
+    "the bare model in compute_loss": ("forward-bypasses-ddp", "+    outputs = model(**inputs)", ((OWN, SELF_MODEL),)),
+    "an evaluation of its own": ("monitored-metric-of-one-rank", "compute_metrics", ((OWN, EVALUATES),)),
+    "a folder of each rank's own": (
+        "checkpoint-folders-differ",
+        '+TrainingArguments(output_dir="out", ...)',
+        (
+            ('output_dir="out"', 'output_dir=f"out/{os.getpid()}", load_best_model_at_end=True'),
+            ('save_strategy="no"', 'save_strategy="epoch"'),
+            ("import torch\n", "import os\nimport torch\n"),
+        ),
+    ),
+    "parameters without a gradient": (
+        "unused-parameters",
+        "TrainingArguments(ddp_find_unused_parameters=True)",
+        (
+            ("        self.body =", "        self.extra = nn.Linear(3, 3)\n        self.body ="),
+            ("logging_steps=4", "logging_steps=4, ddp_find_unused_parameters=False"),
+        ),
+    ),
+}
+HEALTHY: dict[str, Edits] = {
+    "as it is": (),
+    "a loader that Accelerate shares out": ((OWN, PREPARED),),
+    "accumulated": (("logging_steps=4", "logging_steps=4, gradient_accumulation_steps=2"),),
+    "saved by one rank, where the model is whole": (
+        ("    trainer.save_model()\n", "    if trainer.is_world_process_zero():\n        trainer.save_model()\n"),
+    ),
+}
+
+Watched = Callable[[Edits], tuple["subprocess.CompletedProcess[str]", list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def watched(ddpdoctor: Run, script: Script, torchrun: Command, tmp_path: Path) -> Watched:
+    """Return what runs the script with other parts on two ranks, and returns what was found."""
+
+    def run(edits: Edits) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+        text = TRAINER
+        for before, after in edits:
+            assert before in text, before
+            text = text.replace(before, after)
+        report = tmp_path / "report.json"
+        options = ("--hang-after", "5", "--on-finding", "raise", "--report", str(report))
+        done = ddpdoctor("run", *options, "--", *torchrun, script(text), cwd=tmp_path)
+        return done, json.loads(report.read_text())["results"]
+
+    return run
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_told_first_in_trainers_words(watched: Watched, name: str) -> None:
+    """The check, and the lines to paste."""
+    slug, fix, edits = BROKEN[name]
+    done, results = watched(edits)
+
+    assert results, done.stdout + done.stderr
+    assert results[0]["slug"] == slug, done.stderr
+    assert fix in results[0]["findings"][0]["fix"]["diff"]
+
+
+@pytest.mark.usefixtures("no_process_left")
+@pytest.mark.parametrize("name", HEALTHY)
+def test_of_a_healthy_training_nothing_is_said(watched: Watched, name: str) -> None:
+    """Also where it only looks like a mistake."""
+    done, results = watched(HEALTHY[name])
+
+    assert (done.returncode, results) == (0, []), done.stderr

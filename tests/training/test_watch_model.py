@@ -1,0 +1,258 @@
+"""Faults of models, optimizers and checkpoints in more shapes than the broken cases have: found once, at the line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+from helpers import CHECKS, FIXTURES, TESTS, Run, Script
+
+from ddpdoctor.selftest.trainings import watched
+
+if TYPE_CHECKING:
+    from ddpdoctor.jobs.pool import Jobs
+
+HEAD = (TESTS / "heads" / "model_head.txt").read_text(encoding="utf-8")
+END = "\ndist.destroy_process_group()\n"
+
+FAULTS = {
+    "the bare model is called": (
+        "forward-bypasses-ddp",
+        "bypasses DistributedDataParallel",
+        """
+        bare = net()
+        model = DDP(bare)
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(bare(batch()[0]), batch()[1]).backward()  # guilty
+            optimizer.step()
+        """,
+    ),
+    "a method behind the wrapper is called": (
+        "forward-bypasses-ddp",
+        "bypasses DistributedDataParallel",
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = net()
+            def forward(self, inputs):
+                return self.inner(inputs)
+            def loss(self, inputs, targets):
+                return nn.functional.mse_loss(self.inner(inputs), targets)
+        model = DDP(Model())
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model.module.loss(*batch()).backward()  # guilty
+            optimizer.step()
+        """,
+    ),
+    "the bare model is called, in a closure": (
+        "forward-bypasses-ddp",
+        "bypasses DistributedDataParallel",
+        """
+        bare = net()
+        model = DDP(bare)
+        optimizer = sgd(model)
+        def closure():
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(bare(batch()[0]), batch()[1])  # guilty
+            loss.backward()
+            return loss
+        for _ in range(4):
+            optimizer.step(closure)
+        """,
+    ),
+    "no_sync around the whole loop": (
+        "no-sync-on-last-batch",
+        "every forward is within no_sync",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        with model.no_sync():
+            for _ in range(4):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(batch()[0]), batch()[1]).backward()  # guilty
+                optimizer.step()
+        """,
+    ),
+    "a head is added after wrapping": (
+        "parameters-changed-after-wrapping",
+        "2.weight, 2.bias",
+        """
+        class Model(nn.Sequential):
+            pass
+        model = DDP(Model(nn.Linear(8, 16), nn.ReLU()))  # guilty
+        model.module.append(nn.Linear(16, 4))
+        fit(model, sgd(model), 4)
+        """,
+    ),
+    "a part is frozen after wrapping": (
+        "parameters-changed-after-wrapping",
+        "0.weight was frozen",
+        """
+        model = DDP(net())  # guilty
+        model.module[0].requires_grad_(False)
+        fit(model, sgd(model), 4)
+        """,
+    ),
+    "a head is replaced after wrapping": (
+        "parameters-changed-after-wrapping",
+        "2.weight was replaced",
+        """
+        model = DDP(net())  # guilty
+        optimizer = sgd(model)
+        model.module[2] = nn.Linear(16, 4)
+        fit(model, optimizer, 4)
+        """,
+    ),
+    "only rank 0 loads, after wrapping": (
+        "replicas-diverge",
+        "differ before the first step",
+        """
+        model = DDP(net())
+        if rank == 0:
+            model.module.load_state_dict(net().state_dict())  # guilty
+        fit(model, sgd(model), 4)
+        """,
+    ),
+    "gradients are changed on each rank for itself": (
+        "replicas-diverge",
+        "the replicas diverge",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            for parameter in model.parameters():
+                parameter.grad += torch.randn_like(parameter)
+            optimizer.step()  # guilty
+        """,
+    ),
+    "the wrapper of the last epoch is wrapped": (
+        "wrapped-repeatedly",
+        "once by each wrapper",
+        """
+        model = net()
+        optimizer = sgd(model)
+        for _ in range(3):
+            model = DDP(model)  # guilty
+            fit(model, optimizer, 3)
+        """,
+    ),
+    "a head is replaced after the optimizer was built": (
+        "optimizer-holds-other-parameters",
+        "the new one is in no optimizer",
+        """
+        model = net()
+        optimizer = sgd(model)
+        model[2] = nn.Linear(16, 4)
+        model = DDP(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()  # guilty
+        """,
+    ),
+    "the optimizer holds the frozen part": (
+        "optimizer-holds-other-parameters",
+        "none of the model's",
+        """
+        model = net()
+        model[0].requires_grad_(False)
+        optimizer = sgd(model[0])
+        model = DDP(model)
+        for _ in range(4):
+            loss_of(model).backward()
+            optimizer.step()  # guilty
+        """,
+    ),
+    "gradients are averaged by hand, too": (
+        "gradients-reduced-twice",
+        "communicated twice",
+        """
+        model = DDP(net())
+        optimizer = sgd(model)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            for parameter in model.parameters():
+                parameter.grad /= world
+                dist.all_reduce(parameter.grad)  # guilty
+            optimizer.step()
+        """,
+    ),
+    "bare keys into the wrapped model": (
+        "nothing-loaded",
+        "those of the model carry module.",
+        """
+        model = DDP(net())
+        model.load_state_dict(net().state_dict(), strict=False)  # guilty
+        """,
+    ),
+    "the whole training state instead of the weights": (
+        "nothing-loaded",
+        "lies deeper",
+        """
+        model = net()
+        model.load_state_dict({"model": net().state_dict(), "epoch": 3}, strict=False)  # guilty
+        """,
+    ),
+    "handles in a list that nobody keeps": (
+        "async-work-not-waited",
+        "all_reduce",
+        """
+        for _ in range(3):
+            [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(2)]  # guilty
+            dist.barrier()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: Jobs) -> None:
+    """One finding says what is wrong and gives the line, and no other check speaks."""
+    slug, words, script = fault
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + dedent(script) + END)
+    guilty = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "# guilty" in text)
+
+    found = watched(path, CHECKS, jobs)
+
+    assert [each.check.slug for each in found] == [slug], [each.finding.message for each in found]
+    ((_, finding),) = found
+    assert words in finding.message
+    assert (finding.place.file, finding.place.line) == (str(path), guilty)
+    assert all(evidence.seen for evidence in finding.evidence)
+
+
+FORKED = """
+import os, runpy, sys
+import torch._dynamo  # once, where else each rank that is forked does so at its first step
+import torch.multiprocessing as mp
+
+def rank(number):
+    os.environ.update(RANK=str(number), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PORT"])
+    runpy.run_path(sys.argv[1], run_name="__main__")
+
+if __name__ == "__main__":
+    mp.start_processes(rank, nprocs=2, start_method="fork")
+"""
+
+
+def test_a_rehearsal_asks_the_checks_that_only_watch(ddpdoctor: Run, script: Script) -> None:
+    """A check without a probe speaks in ``ddpdoctor check -- COMMAND``, and there only."""
+    training = str(FIXTURES / "forward_bypasses_ddp" / "broken.py")
+
+    done = ddpdoctor("check", "--only", "forward-bypasses-ddp", "--", sys.executable, script(FORKED), training)
+
+    assert done.returncode == 1
+    assert "DDP560 forward-bypasses-ddp" in done.stdout
+    assert ddpdoctor("check", "--only", "forward-bypasses-ddp").returncode == 2
