@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SAMPLER = "torch.utils.data.DistributedSampler"
 LOADER = "torch.utils.data.DataLoader"
+STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod"})
+"""Frameworks whose scripts run in each rank from their first line."""
 PASS_ON = {"enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "iter", "len", "zip", "tqdm.notebook.tqdm", "tqdm.trange"}
 
 
@@ -147,6 +149,14 @@ def sharded_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:
         made = script.held(sampler) if isinstance(sampler, (ast.Name, ast.Attribute)) else sampler
         if isinstance(made, ast.Call) and name is not None and script.resolve(made.func) == SAMPLER:
             yield name, made
+
+
+def engine_of(script: Script, call: ast.Call) -> str:
+    """Return what holds the engine of a call of deepspeed.initialize, the first of four; empty where nothing does."""
+    match script.tree.parents.get(call):
+        case ast.Assign(targets=[ast.Tuple(elts=[first, *_])]):
+            return dotted(first) or ""
+    return ""
 
 
 def prepared_loaders(script: Script) -> Iterator[tuple[str, ast.Call]]:

@@ -125,7 +125,7 @@ from ddpdoctor.lint.examine import Around as Around
 from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
-from ddpdoctor.source.bindings import dotted as dotted
+from ddpdoctor.source.bindings import dotted as dotted, last_name as last_name
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript
 from ddpdoctor.source.launching.launchers import Launch as Launch
 from ddpdoctor.source.lines import (

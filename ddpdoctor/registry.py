@@ -94,7 +94,14 @@ def load_check(origin: str) -> Check:
     Raises:
         LoadError: the module fails to import, or declares no valid check.
     """
-    return _check(_imported(origin), next(each for each in packages() if origin.startswith(f"{each}.")))
+    return _check(_imported(origin), _package(origin))
+
+
+def _package(origin: str) -> str:
+    """Return the package of a module; what is installed is asked only for checks that are not built in."""
+    if origin.startswith(f"{BUILT_IN}."):
+        return BUILT_IN
+    return next(each for each in packages() if origin.startswith(f"{each}."))
 
 
 def find(checks: tuple[Check, ...], name: str) -> Check | None:

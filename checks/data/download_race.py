@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, keyword, lint
 
+from .._source import STARTED_BY_LAUNCHERS
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
@@ -67,8 +69,6 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
-STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod"})
-"""Frameworks whose scripts run in each rank from their first line."""
 DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")
 
 

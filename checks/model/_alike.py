@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training
 
 from .._ledger import built, of_all_ranks, sheets
-from .._sheets import NEVER
+from .._sheets import EXCLUSIVE, NEVER
 
 EQUAL = 1e-3  # of what is added up in another order
 SHARDING = {"ZeroRedundancyOptimizer"}  # each rank remembers its own part
@@ -24,6 +24,13 @@ def of_one_model(event: StepFingerprinted, training: Training) -> dict[int, Step
         averaged = any(line.shared for step in sheets(event, training) for line in step.lines)
     names = {each.names for each in map_built(ranks, training)}
     return ranks if averaged and len(names) == 1 else {}
+
+
+def without_parallelism(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
+    """Return the ranks of ``of_one_model``, unless they exchange what parallelism within a model, or gossip, does."""
+    ranks = of_one_model(event, training)
+    sent = {name for each in ranks.values() for name, *_ in each.sent}
+    return {} if sent & EXCLUSIVE else ranks
 
 
 def map_built(ranks: dict[int, StepFingerprinted], training: Training) -> list[ParametersHeld]:

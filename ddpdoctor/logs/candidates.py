@@ -77,6 +77,11 @@ def examined(kept: MatchedLog, pattern: Pattern) -> list[int]:
     return positions
 
 
+def unexamined(kept: MatchedLog, pattern: Pattern) -> set[int]:
+    """Return the records that a pattern matches as well, beyond those that it is examined in."""
+    return set(kept.matched[pattern]) - set(examined(kept, pattern))
+
+
 def candidates(kept: MatchedLog, patterns: Iterable[Declared], crashes: list[str]) -> Iterator[Candidate]:
     """Ask each facet about the records that its log pattern occurs in."""
     for each in patterns:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.facets import Role
 from ddpdoctor.findings import Severity
 from ddpdoctor.logs.answer import Answer, Confidence, Named
-from ddpdoctor.logs.candidates import examined
+from ddpdoctor.logs.candidates import examined, unexamined
 from ddpdoctor.logs.strangers import Stranger, ranks_of, stranger
 
 if TYPE_CHECKING:
@@ -145,9 +145,8 @@ def _named(kept: MatchedLog, group: list[Candidate]) -> Named:
     positions = {each.position for each in group}
     count = len(positions)
     for pattern in {each.log_pattern.pattern for each in group}:
-        matched, looked_at = kept.matched[pattern], examined(kept, pattern)
-        count += kept.counts[pattern] - len(looked_at)
-        positions |= set(matched) - set(looked_at)
+        count += kept.counts[pattern] - len(examined(kept, pattern))
+        positions |= unexamined(kept, pattern)
     ranks = ranks_of(kept.log.records[position] for position in positions)
     return Named(best.check, best.role, best.finding, best.record, count, ranks)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.facets import Role
 from ddpdoctor.logs.answer import Unknown
+from ddpdoctor.logs.candidates import unexamined
 from ddpdoctor.logs.handled_errors import handled_before, has_gone_on, lines_after, survived
 from ddpdoctor.logs.read.tracebacks import IN_SUMMARY
 
@@ -42,6 +43,8 @@ class Stranger:
 def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None:
     """Return the first exception that no log pattern matches; not one that the training survived."""
     known = {each.position for each in suspects}
+    for pattern in {each.log_pattern.pattern for each in suspects}:
+        known |= unexamined(kept, pattern)
     errors = [(position, record) for position, record in enumerate(kept.log.records) if record.error]
     records = [
         pair

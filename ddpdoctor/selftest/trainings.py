@@ -55,7 +55,7 @@ def _of_healthy_script(check: Check, checks: tuple[Check, ...], jobs: Jobs) -> t
         outcomes, found = ended_and_found(fixture(check, "healthy.py"), checks, jobs)
         if not any(_is_held_by_torch(each) for each in outcomes):
             return outcomes, found
-    raise NotRun("torch hung in destroy_process_group each time, as it does without the watch: DDP742")
+    raise NotRun("torch hung in destroy_process_group each time, as it does without the watch: DDP731")
 
 
 def _is_held_by_torch(outcome: Outcome) -> bool:

@@ -91,8 +91,8 @@ def trains(project: Project, path: str) -> bool:
 
 def _joins_by_helper(project: Project, path: str) -> bool:
     tree = tree_of(project, path)
-    named = {name for call in tree.of(ast.Call) if (name := resolve(tree, call.func))} if tree is not None else set()
-    for name in sorted(each for each in named if "." in each and not each.startswith("torch.")):
+    called = {name for call in tree.of(ast.Call) if (name := resolve(tree, call.func))} if tree is not None else set()
+    for name in sorted(each for each in called if "." in each and not each.startswith("torch.")):
         found = definition(project, path, name)
         if found is not None and isinstance(found[1], ast.FunctionDef) and _makes_group(*found, LEVELS):
             return True

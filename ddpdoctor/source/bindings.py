@@ -62,6 +62,11 @@ def dotted(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
+def last_name(node: ast.AST) -> str:
+    """Return the last name of an expression such as ``a().b.name``; empty where there is none."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def bound(node: ast.AST) -> Iterator[tuple[str | ast.expr, Binding]]:  # noqa: C901, PLR0912 - one case a statement
     """Yield what a node binds: a name, or the attribute that it is stored in."""
     match node:

@@ -19,7 +19,7 @@ from ddpdoctor.logs.records import Kind, Record
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Failed, PeerLost, Progress, Site
-from ddpdoctor.watch.user_frames import is_users
+from ddpdoctor.watch.user_frames import users_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Answer, Named
@@ -99,7 +99,7 @@ def _record(failure: Failed) -> Record:
 
 
 def _stack(record: Record) -> tuple[Site, ...]:
-    return tuple(Site(each.file, each.line, each.function) for each in reversed(record.frames) if is_users(each.file))
+    return tuple(users_sites(reversed(record.frames)))
 
 
 def _consequences(answer: Answer) -> Iterator[Named]:

@@ -7,12 +7,16 @@ import inspect
 import os.path
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Site
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.stack import Frame as Native
+    from ddpdoctor.logs.records import Frame
 
 LIBRARIES = tuple(
     f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))} if path
@@ -36,6 +40,11 @@ def is_users(file: str) -> bool:
 def is_watchs(file: str) -> bool:
     """Whether a file is one of the watch itself, whose frames stand between the user's and torch's."""
     return file.startswith(WATCH)
+
+
+def users_sites(stack: Iterable[Frame | Native]) -> Iterator[Site]:
+    """Yield the user's own lines of a stack, in its order."""
+    return (Site(each.file, each.line, each.function) for each in stack if is_users(each.file))
 
 
 def frames() -> Iterator[FrameType]:

@@ -327,6 +327,16 @@ class TestRanking:
         assert after.cause is not None
         assert after.unknown is None
 
+    @pytest.mark.parametrize("retries", [1, 50])
+    def test_an_error_whose_words_were_warned_of_many_times_is_no_unknown_one(self, retries: int) -> None:
+        """A store that is retried prints what it raises in the end: more often than a pattern is examined."""
+        raised = 'Traceback (most recent call last):\n  File "train.py", line 3, in main\nDistNetworkError: AAAA\n'
+        answer = answered("retry: AAAA\n" * retries + raised, made("a", "AAAA", Role.GENERIC))
+
+        assert answer.unknown is None
+        assert answer.cause is not None
+        assert answer.cause.count == retries + 1
+
     def test_an_error_that_the_training_survives_is_no_answer(self) -> None:
         """A retry that was logged is not what ended the training; with a failure at the end it can be."""
         check = made("late", "exit code 1", Role.CONSEQUENCE)

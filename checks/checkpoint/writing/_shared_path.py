@@ -17,6 +17,13 @@ def depends_on_rank(script: Script, path: ast.expr) -> bool:
     return script.can_differ(path)
 
 
+def is_reached(script: Script, call: ast.Call, *, joins: bool) -> bool:
+    """Whether all ranks of a training come to a line: of this file, or of one whose helper makes the group."""
+    if joins:
+        return script.all_ranks_reach(call)
+    return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))
+
+
 def diff_guarded(script: Script, call: ast.Call) -> str:
     """Return the lines that let one rank alone come to a call."""
     code = script.code(call)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
 
-from ._shared_path import depends_on_rank, diff_guarded
+from ._shared_path import depends_on_rank, diff_guarded, is_reached
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -108,7 +108,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         if path is None or allowed is not None or depends_on_rank(script, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
-        if asked and not _is_caught(script, call) and _is_reached(script, call, joins=script.runs_in_ranks):
+        if asked and not _is_caught(script, call) and is_reached(script, call, joins=script.runs_in_ranks):
             right = f"os.makedirs({script.code(path)}, exist_ok=True)"
             yield Finding(
                 f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
@@ -139,7 +139,7 @@ def files_in_source(script: Script) -> Iterator[Finding]:
             continue
         if _writes_options(script, call) or _follows_result_of_some(script, call):
             continue
-        if _is_named(script, path) and _is_reached(script, call, joins=script.joins):
+        if _is_named(script, path) and is_reached(script, call, joins=script.joins):
             code = script.code(path)
             yield Finding(
                 f"every rank writes {code}: what is left is of the last one, or of several",
@@ -197,13 +197,6 @@ def _is_named(script: Script, path: ast.expr) -> bool:
     return held is not None and any(
         isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(held)
     )
-
-
-def _is_reached(script: Script, call: ast.Call, *, joins: bool) -> bool:
-    """Whether all ranks of a training come to a line: of this file, or of one whose helper makes the group."""
-    if joins:
-        return script.all_ranks_reach(call)
-    return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))
 
 
 def _asks_for(script: Script, test: ast.expr, path: ast.expr) -> bool:

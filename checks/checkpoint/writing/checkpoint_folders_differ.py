@@ -53,6 +53,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._source import engine_of
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -96,7 +98,7 @@ def while_training(event: SavesInto, training: Training) -> Iterator[Finding]:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a folder that is made of the rank."""
-    engines = {name for call in script.calls("deepspeed.initialize") if (name := _engine(script, call))}
+    engines = {name for call in script.calls("deepspeed.initialize") if (name := engine_of(script, call))}
     for call in script.nodes(ast.Call):
         match call:
             case ast.Call(func=ast.Attribute(attr="save_checkpoint", value=owner)) if dotted(owner) in engines:
@@ -112,13 +114,6 @@ def in_source(script: Script) -> Iterator[Finding]:
                 FIX,
                 script.place(call),
             )
-
-
-def _engine(script: Script, call: ast.Call) -> str:
-    match script.tree.parents.get(call):
-        case ast.Assign(targets=[ast.Tuple(elts=[first, *_])]):
-            return dotted(first) or ""
-    return ""
 
 
 def _is_rank(script: Script, node: ast.AST) -> bool:

@@ -28,13 +28,12 @@ Data Parallel", save and load checkpoints.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Evidence, FileWritten, Finding, Fix, Severity, Training, given, lint, place, watch
 
-from ._shared_path import depends_on_rank, diff_guarded
+from ._shared_path import depends_on_rank, diff_guarded, is_reached
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -87,7 +86,7 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     for call in script.calls("torch.save"):
         path = given(call, 1, "f")
-        if path is None or not _is_reached(script, call) or depends_on_rank(script, path):
+        if path is None or not is_reached(script, call, joins=script.joins) or depends_on_rank(script, path):
             continue
         yield Finding(
             f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
@@ -95,9 +94,3 @@ def in_source(script: Script) -> Iterator[Finding]:
             Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
             script.place(call),
         )
-
-
-def _is_reached(script: Script, call: ast.Call) -> bool:
-    if script.joins:
-        return script.all_ranks_reach(call)
-    return script.ranks_of_others_reach(call) or (script.all_ranks_reach(call) and script.joins_elsewhere(call))

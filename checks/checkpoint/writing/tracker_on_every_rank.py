@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, is_open, lint
 
+from ..._source import STARTED_BY_LAUNCHERS
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -57,7 +59,3 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("make it on one rank, and ask for it where something is written"),
                 script.place(call),
             )
-
-
-STARTED_BY_LAUNCHERS = frozenset({"accelerate", "deepspeed", "horovod"})
-"""Frameworks whose scripts run in each rank from their first line."""

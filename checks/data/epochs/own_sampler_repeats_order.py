@@ -31,9 +31,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, OrderSeen, Place, Severity, Training, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    Place,
+    Severity,
+    Training,
+    last_name,
+    tree_of,
+    watch,
+)
 
 from .._passes import repeated
 from .._words import shown
@@ -74,17 +85,9 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
 
 def _seeded(file: str, kind: str) -> int | None:
     """Return the line of ``__iter__`` of a class that seeds a generator."""
-    try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name == kind:
+    for node in tree_of(file).of(ast.ClassDef):
+        if node.name == kind:
             methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__iter__"]
             calls = [each for method in methods for each in ast.walk(method) if isinstance(each, ast.Call)]
-            return next((each.lineno for each in calls if _name(each.func) in SEEDS), None)
+            return next((each.lineno for each in calls if last_name(each.func) in SEEDS), None)
     return None
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

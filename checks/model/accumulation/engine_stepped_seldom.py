@@ -33,6 +33,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import Ailment, EngineSteppedSeldom, Evidence, Finding, Fix, Severity, dotted, lint, place, watch
 
+from ..._source import engine_of
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -68,11 +70,7 @@ def while_training(event: EngineSteppedSeldom) -> Iterator[Finding]:
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a step behind a remainder by the engine's own number, with a backward that is not behind it."""
     for call in script.calls("deepspeed.initialize"):
-        match script.tree.parents.get(call):
-            case ast.Assign(targets=[ast.Tuple(elts=[first, *_])]):
-                engine = dotted(first) or ""
-            case _:
-                continue
+        engine = engine_of(script, call)
         for node in script.nodes(ast.If):
             remainder = f"% {engine}.{STEPS}() == 0"
             steps = [each for each in ast.walk(node) if isinstance(each, ast.Call) and _is(each, engine, "step")]

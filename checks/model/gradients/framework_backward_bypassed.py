@@ -53,6 +53,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._source import engine_of
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
@@ -121,9 +123,9 @@ class Owner:
 
 def _owner(script: Script) -> Owner | None:
     for call in script.calls("deepspeed.initialize"):
-        match script.tree.parents.get(call):
-            case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=name), *_])]) if f"{name}.step(" in script.text:
-                return Owner("DeepSpeed", name, call, UNDIVIDED, Severity.WARNING)
+        name = engine_of(script, call)
+        if name.isidentifier() and f"{name}.step(" in script.text:
+            return Owner("DeepSpeed", name, call, UNDIVIDED, Severity.WARNING)
     for call in script.calls(*ACCELERATORS):
         what = _what(call)
         match script.tree.parents.get(call):

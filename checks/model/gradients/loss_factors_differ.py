@@ -49,8 +49,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._sheets import EXCLUSIVE
-from .._alike import earlier, of_one_model
+from .._alike import earlier, without_parallelism
 from ..replicas._held import Attribute
 
 AILMENT = Ailment("DDP1523", Severity.WARNING)
@@ -64,8 +63,8 @@ Key = tuple[str, int, int, str]
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for a number in the loss that was equal on all ranks and has gone apart."""
-    ranks = of_one_model(event, training)
-    if not ranks or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
+    ranks = without_parallelism(event, training)
+    if not ranks:
         return
     now = _factors(ranks)
     apart = {key: held for key, row in now.items() if (held := _held_apart(row))}

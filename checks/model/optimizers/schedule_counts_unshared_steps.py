@@ -42,10 +42,9 @@ from ddpdoctor.check import (
     ScheduleAtEnd,
     Severity,
     Training,
+    tree_of,
     watch,
 )
-
-from ..replicas._held import tree_of
 
 AILMENT = Ailment("DDP1554", Severity.WARNING)
 
@@ -64,7 +63,7 @@ def while_training(event: ScheduleAtEnd, training: Training) -> Iterator[Finding
     whole = {len(ended) * batches for batches in (samples // size, -(-samples // size))}
     length = next((each for each in event.lengths if each in whole and each > event.made), None)
     files = [each.site.file for each in (event, passes[0]) if each.site]
-    if length is None or any(isinstance(node, ast.Break) for file in files for node in ast.walk(tree_of(file))):
+    if length is None or any(tree_of(file).of(ast.Break) for file in files):
         return
     if _counts_the_loader(passes[0]):
         return
@@ -104,7 +103,7 @@ def _shared(ended: list[EpochEnded], passes: list[EpochStarted], ranks: int) -> 
 def _counts_the_loader(started: EpochStarted) -> bool:
     """Whether all lengths that the file asks for are those of the loader that is iterated: it is long by intent."""
     site = started.site
-    nodes = list(ast.walk(tree_of(site.file))) if site else []
+    nodes = tree_of(site.file).nodes if site else []
     iterated = {
         ast.unparse(each.iter) for each in nodes if isinstance(each, ast.For) and site and each.lineno == site.line
     }
@@ -118,7 +117,7 @@ def _built(event: ScheduleAtEnd, files: list[str]) -> tuple[str, int]:
     found = {
         (file, node.lineno)
         for file in files
-        for node in ast.walk(tree_of(file))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == event.kind
+        for node in tree_of(file).of(ast.Call)
+        if ast.unparse(node.func).rpartition(".")[2] == event.kind
     }
     return found.pop() if len(found) == 1 else (event.site.file, event.site.line) if event.site else ("", 0)

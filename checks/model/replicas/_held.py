@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
+
+from ddpdoctor.check import last_name, tree_of
 
 PAIRS = {"cdist", "matmul", "mm", "bmm", "einsum", "linear", "sub", "div", "mul", "cosine_similarity", "batch_norm"}
 BUILDS = {"__init__", "__post_init__", "setup", "reset", "reset_parameters"}
@@ -28,7 +28,7 @@ class Attribute:
         """Read the files."""
         above, _, self.name = path.rpartition(".")
         self.owner = above.rpartition(".")[2]
-        self.trees = {file: tree_of(file) for file in dict.fromkeys(files) if file}
+        self.trees = {file: tree_of(file).module for file in dict.fromkeys(files) if file}
         self.classes = [
             (file, node)
             for file, tree in self.trees.items()
@@ -242,19 +242,5 @@ def _bare(node: ast.expr) -> ast.expr:
     return node
 
 
-def last_name(node: ast.AST) -> str:
-    """Return the last name of an expression such as ``a.b.name``; empty where there is none."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
 def _has_name(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Name) and each.id not in {"self", "math", "np", "torch"} for each in ast.walk(node))
-
-
-@lru_cache(maxsize=16)
-def tree_of(file: str) -> ast.AST:
-    """Return what a file says; an empty module where it cannot be read."""
-    try:
-        return ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return ast.Module([], [])

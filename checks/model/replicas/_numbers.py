@@ -6,7 +6,9 @@ import ast
 import re
 from dataclasses import dataclass
 
-from ._held import BUILDS, REDUCES, last_name, tree_of
+from ddpdoctor.check import last_name, tree_of
+
+from ._held import BUILDS, REDUCES
 
 NAME = re.compile(r"[^\W\d]\w*")
 CHANCE = re.compile(r"rand|choice|sample|beta$|normal|gauss|uniform|bernoulli|shuffle|perm")
@@ -37,7 +39,7 @@ def names_at(file: str, line: int) -> set[str]:
     """Return the names of the innermost statement at a line, keys of dicts included."""
     found = [
         node
-        for node in ast.walk(tree_of(file))
+        for node in tree_of(file).nodes
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
     ]
     if not found:
@@ -50,7 +52,7 @@ def kept(file: str, name: str) -> Kept | None:
 
     None also where what is put in its place has nothing to do with what it was, and is no mean of samples.
     """
-    tree = tree_of(file)
+    tree = tree_of(file).module
     grown, found = _grown(tree), []
     for scope in (
         each for each in ast.walk(tree) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module))

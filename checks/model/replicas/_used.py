@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import StepFingerprinted, Training, Used
 
-from ..._sheets import EXCLUSIVE, Print
-from .._alike import of_one_model
+from .._alike import without_parallelism
+
+if TYPE_CHECKING:
+    from ..._sheets import Print
 
 EQUAL = 1e-3  # of the norm
 
@@ -56,12 +59,12 @@ def modules(event: StepFingerprinted, training: Training, least: int) -> list[Mo
 
     Nor where the ranks do not train one model on samples of their own.
     """
-    now = _ranks(event, training)
+    now = without_parallelism(event, training)
     if not now:
         return []
     found = []
     before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
-    past = [ranks for each in before if (ranks := _ranks(each, training))]
+    past = [ranks for each in before if (ranks := without_parallelism(each, training))]
     for key in _keys(now):
         steps = [now]
         for ranks in past:
@@ -71,12 +74,6 @@ def modules(event: StepFingerprinted, training: Training, least: int) -> list[Mo
         if len(steps) >= least:
             found.append(_module(key, steps[::-1]))
     return found
-
-
-def _ranks(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
-    ranks = of_one_model(event, training)
-    sent = {name for each in ranks.values() for name, *_ in each.sent}
-    return {} if sent & EXCLUSIVE else ranks
 
 
 Key = tuple[str, tuple[str, ...], tuple[int, ...]]

@@ -50,8 +50,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._sheets import EXCLUSIVE
-from .._alike import earlier, of_one_model
+from .._alike import earlier, without_parallelism
 from ._held import Attribute
 from ._products import ATTENTION, gathers
 
@@ -66,8 +65,8 @@ Rows = dict[str, list[Statistic]]
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for a tensor that embeddings are compared with, and that has gone apart."""
-    ranks = of_one_model(event, training)
-    if not ranks or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
+    ranks = without_parallelism(event, training)
+    if not ranks:
         return
     steps = [ranks, *earlier(event, training)]
     if len(steps) < SURE or gathers(steps[:SURE]):

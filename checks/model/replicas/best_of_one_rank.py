@@ -44,12 +44,12 @@ from ddpdoctor.check import (
     Severity,
     StepFingerprinted,
     Training,
+    last_name,
+    tree_of,
     watch,
 )
 
-from ..._sheets import EXCLUSIVE
-from .._alike import earlier, of_one_model
-from ._held import last_name, tree_of
+from .._alike import earlier, without_parallelism
 from ._numbers import name_of
 
 AILMENT = Ailment("DDP1555", Severity.WARNING)
@@ -63,8 +63,8 @@ Held = dict[str, tuple[float, ...]]
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for a best result that all ranks have changed, each to another one."""
-    ranks = of_one_model(event, training)
-    if not ranks or training.of(Evaluated) or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
+    ranks = without_parallelism(event, training)
+    if not ranks or training.of(Evaluated):
         return
     steps = [_held(each) for each in (ranks, *earlier(event, training))]
     for path, now in steps[0].items():
@@ -97,8 +97,8 @@ def _differ(now: tuple[float, ...], begun: tuple[float, ...]) -> bool:
 def _kept_by(path: str, file: str) -> tuple[str, int] | None:
     """Return the line that compares a metric with the best so far, where weights are kept if it is better."""
     name = name_of(path)
-    for node in ast.walk(tree_of(file)):
-        if not isinstance(node, ast.If) or name not in _compared(node.test):
+    for node in tree_of(file).of(ast.If):
+        if name not in _compared(node.test):
             continue
         inside = [each for statement in node.body for each in ast.walk(statement)]
         assigned = any(isinstance(each, ast.Assign) and name in map(last_name, each.targets) for each in inside)

@@ -43,12 +43,12 @@ from ddpdoctor.check import (
     Severity,
     StepFingerprinted,
     Training,
+    last_name,
+    tree_of,
     watch,
 )
 
-from ..._sheets import EXCLUSIVE
-from .._alike import earlier, of_one_model
-from ._held import last_name, tree_of
+from .._alike import earlier, without_parallelism
 from ._products import gathers, squares
 
 AILMENT = Ailment("DDP1551", Severity.NOTE)
@@ -59,8 +59,8 @@ PRODUCTS = {"mm", "matmul", "einsum", "linear", "cosine_similarity"}
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for a square of similarities of a rank's own samples, in each of the last steps."""
-    ranks = of_one_model(event, training)
-    if len(ranks) < 2 or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:  # noqa: PLR2004 - two ranks share
+    ranks = without_parallelism(event, training)
+    if len(ranks) < 2:  # noqa: PLR2004 - two ranks share
         return
     steps = [ranks, *earlier(event, training)]
     found = [squares(each) for each in steps]
@@ -90,7 +90,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 def _compared(event: StepFingerprinted) -> tuple[str, int] | None:
     """Return the one line that multiplies matrices, in the files that are known to compute the loss."""
     files = [*(each.file for each in event.numbers), *([event.site.file] if event.site else [])]
-    found = [(file, line) for file in dict.fromkeys(files) for line in _products(tree_of(file))]
+    found = [(file, line) for file in dict.fromkeys(files) for line in _products(tree_of(file).module)]
     return found[0] if len(set(found)) == 1 else None
 
 

@@ -39,8 +39,7 @@ from pathlib import Path
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Number, Place, Severity, StepFingerprinted, Training, watch
 
-from ..._sheets import EXCLUSIVE
-from .._alike import earlier, of_one_model
+from .._alike import earlier, without_parallelism
 from ._numbers import Kept, kept, name_of, names_at, names_of
 
 AILMENT = Ailment("DDP1553", Severity.WARNING)
@@ -54,8 +53,8 @@ Held = dict[str, tuple[float, ...]]
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for a number that a line computes with, and that is not the same on all ranks."""
-    ranks = of_one_model(event, training)
-    if not ranks or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
+    ranks = without_parallelism(event, training)
+    if not ranks:
         return
     steps = [ranks, *earlier(event, training)]
     held = [_holdings(each) for each in steps]

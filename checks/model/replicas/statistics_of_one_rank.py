@@ -51,8 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._sheets import EXCLUSIVE
-from .._alike import earlier, of_one_model
+from .._alike import earlier, without_parallelism
 from .._words import listed
 from ._held import Attribute
 
@@ -68,8 +67,8 @@ Rows = dict[str, list[Statistic]]
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for statistics that went apart, or were so from the start."""
-    ranks = of_one_model(event, training)
-    if not ranks or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
+    ranks = without_parallelism(event, training)
+    if not ranks:
         return
     past = [_rows(each) for each in earlier(event, training)]
     steps = [_rows(ranks), *past][:SURE]

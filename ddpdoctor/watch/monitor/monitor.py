@@ -229,7 +229,7 @@ class Monitor:
             self._tell(self._dispatcher.see(event))
             return
         training = self._dispatcher.trainings.add(event)
-        own = [each for pid, each in self._ranks.items() if self._dispatcher.trainings.of(pid) is training]
+        own = (each for pid, each in self._ranks.items() if self._dispatcher.trainings.of(pid) is training)
         if (looked := timed_out(event, own)) is not None:
             training.add(looked)
         is_end_of_a_hang = event.error.endswith("SignalException") and any(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.host.awaited import awaited
 from ddpdoctor.host.connections import peers
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
+from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled
 from ddpdoctor.watch.monitor.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.flight import pending
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
@@ -18,7 +18,7 @@ from ddpdoctor.watch.monitor.operation import JOINING, WAIT, inner_function, ope
 from ddpdoctor.watch.monitor.siblings import siblings
 from ddpdoctor.watch.monitor.stacks import stacks
 from ddpdoctor.watch.training import Training
-from ddpdoctor.watch.user_frames import is_users
+from ddpdoctor.watch.user_frames import users_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
@@ -105,7 +105,7 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
     now, store = known
     pid = each.reader.pid
     frames, flight, recent = look.second.get(pid, ()), look.flights.get(pid, ()), each.reader.communications()
-    stack = tuple(Site(each.file, each.line, each.function) for each in frames if is_users(each.file))
+    stack = tuple(users_sites(frames))
     return Position(
         rank=each.rank,
         pid=pid,

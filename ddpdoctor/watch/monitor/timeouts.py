@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.watch.events import Site, TimedOut, Whereabouts
 from ddpdoctor.watch.monitor.operation import inner_function, operation_of
 from ddpdoctor.watch.monitor.stacks import stacks
-from ddpdoctor.watch.user_frames import is_users
+from ddpdoctor.watch.user_frames import users_sites
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
@@ -43,4 +43,4 @@ def timed_out(event: Failed, ranks: Iterable[Rank]) -> TimedOut | None:
 
 def _site(frames: tuple[Frame, ...]) -> Site | None:
     """Return the innermost line of the user's."""
-    return next((Site(each.file, each.line, each.function) for each in frames if is_users(each.file)), None)
+    return next(users_sites(frames), None)

@@ -40,18 +40,20 @@ def other_number(node: Any) -> float | None:
 
 def divisor(loss: Any) -> float | None:
     """Return the number that a loss was divided by last; None where it was not, or where torch does not tell."""
+    node = getattr(loss, "grad_fn", None)
+    return other_number(node) if _tells_hooks() and node is not None and node.name() == "DivBackward0" else None
+
+
+def _tells_hooks() -> bool:
+    """Whether this torch tells which saved tensors a hook has packed."""
     import torch
 
-    node = getattr(loss, "grad_fn", None)
-    tells_hooks = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - as below
-    return other_number(node) if tells_hooks and node is not None and node.name() == "DivBackward0" else None
+    return hasattr(torch._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - there is no other place
 
 
 def constants(loss: Any) -> list[Constant]:
     """List the numbers in the graph of a loss, nearest to the loss first."""
-    import torch
-
-    tells_hooks = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - there is no other place
+    tells_hooks = _tells_hooks()
     found, names = [], []
     for place, node in enumerate(_nodes(getattr(loss, "grad_fn", None))):
         name = node.name()
