@@ -125,6 +125,30 @@ class TestGpus:
         assert "ranks 1 and 5" in finding.message
         assert "0000:e2:00.0" in finding.message
 
+    @pytest.mark.parametrize(
+        ("call", "passes_on", "named_by"),
+        [
+            ("torch.load(path)", "location", "the checkpoint was saved from"),
+            ("torch.load(path, map_location=move)", "location", "the checkpoint was saved from"),
+            ("torch.load(path, map_location=device)", "map_location", "map_location names"),
+            ("torch.load(path, map_location=device)", "str(map_location)", "map_location names"),
+            ("torch.load(path, map_location=device)", "", "map_location names"),
+        ],
+    )
+    def test_a_missing_device_is_that_of_the_file_or_of_map_location(
+        self, call: str, passes_on: str, named_by: str
+    ) -> None:
+        """The lines of the traceback tell which one torch was given."""
+        inner = f'  File "/x/site-packages/torch/serialization.py", line 9, in f\n    default_restore_location(storage, {passes_on})\n'
+        log = (
+            f'Traceback (most recent call last):\n  File "t.py", line 4, in f\n    {call}\n{inner if passes_on else ""}'
+            "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If\n"
+        )
+        cause = answered(log).cause
+
+        assert cause is not None
+        assert cause.finding.message == f"{named_by} a CUDA device, and the process sees none"
+
 
 REFUSED = "[../gloo/transport/tcp/pair.cc:799] connect [127.0.0.1]:3210: Connection refused"
 RAISED = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 18, in main\nValueError: bad label\n'

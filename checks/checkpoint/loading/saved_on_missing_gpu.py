@@ -1,17 +1,19 @@
-"""The checkpoint was saved from a GPU that this machine does not have.
+"""A checkpoint is loaded onto a GPU that this machine does not have.
 
 ## What happens
 
 A tensor is saved with its device, and torch.load puts it back there. A file of cuda:3 cannot be loaded this way where
 there are two GPUs, or none: "Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2".
 It is usual on a smaller machine, on the laptop where a model is looked at, and under a launcher that shows each rank
-one GPU.
+one GPU. A `map_location` that names such a device, as `f"cuda:{rank}"` does, ends in the same words, wherever the file
+was saved.
 
 ## How to be sure
 
 The message has both numbers, the device that the file names and the number of devices that the process sees; or it
-says that `torch.cuda.is_available()` is False. `python -c "import torch; print(torch.cuda.device_count())"`, started
-in the same way as the script, prints the second one.
+says that `torch.cuda.is_available()` is False. Whether the device is the file's or that of `map_location`, the
+traceback tells: torch passes it on in `restore_location`. Started in the same way as the script,
+`python -c "import torch; print(torch.cuda.device_count())"` prints the second number.
 
 ## How to mend it
 
@@ -34,21 +36,28 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 AILMENT = Ailment("DDP829", Severity.ERROR)
 
 
+PASSED_ON = re.compile(r"default_restore_location\(storage, (?:str\()?(\w+)")
+"""Torch's line that puts a tensor onto the device of ``map_location``, or of the ``location`` that the file names."""
+ASKED_FOR = re.compile(r"^\s.*\bload\(.*map_location", re.MULTILINE)
+
+
 @log_pattern(
     r"Attempting to deserialize object on (?:a )?(\w+) device (?:(\d+) but torch\.\w+\.device_count\(\) is (\d+)"
     r"|but torch\.\w+\.is_available\(\) is False)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read both numbers, or that there is no such device."""
+    """Read both numbers, or that there is no such device, and who named it."""
     kind, saved, there = match.groups()
-    where = f"{kind} device {saved}" if saved else f"a {kind} device"
+    device = f"{kind} device {saved}" if saved else f"a {kind} device"
     has = f"the process sees {there}, numbered from 0" if there else "the process sees none"
+    passed_on = PASSED_ON.search(record.text)
+    is_named = passed_on[1] == "map_location" if passed_on else ASKED_FOR.search(record.text) is not None
     yield Finding(
-        f"the checkpoint was saved from {where}, and {has}",
+        f"{'map_location names' if is_named else 'the checkpoint was saved from'} {device}, and {has}",
         (record.proof(match, "a device that is there"),),
         Fix(
             "load onto the CPU; load_state_dict copies to where the model is",
-            diff='-torch.load(path)\n+torch.load(path, map_location="cpu")',
+            diff=f'-torch.load(path{", map_location=..." if is_named else ""})\n+torch.load(path, map_location="cpu")',
         ),
         record.place,
     )
