@@ -261,6 +261,28 @@ def test_nothing_is_said_of_a_healthy_training(script: str, tmp_path: Path, jobs
     assert [each.finding.message for each in watched(path, CHECKS, jobs)] == []
 
 
+BY_INIT = 'dist.init_process_group("gloo")'
+BY_MESH = 'init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))'
+UNSEEN = BY_INIT.replace("(", ".__wrapped__(")
+
+
+@pytest.mark.parametrize("made", [BY_MESH, UNSEEN])
+def test_a_group_that_something_else_has_made_is_one(made: str, tmp_path: Path, jobs: Jobs) -> None:
+    """A device mesh makes the default group too; and what makes it where nothing is watched is seen in a step."""
+    path = tmp_path / "train.py"
+    path.write_text(HEAD.replace(BY_INIT, made) + "\nmodel = sharded()\nfit(model, sgd(model), 10)" + END)
+
+    assert [each.finding.message for each in watched(path, CHECKS, jobs)] == []
+
+
+def test_faults_are_found_in_a_group_that_a_device_mesh_has_made(tmp_path: Path, jobs: Jobs) -> None:
+    """Its ranks are watched as others are."""
+    path = tmp_path / "train.py"
+    path.write_text(HEAD.replace(BY_INIT, BY_MESH) + "\nmodel = Net()\nfit(model, sgd(model), 10)" + END)
+
+    assert {each.check.slug for each in watched(path, CHECKS, jobs)} == {"gradients-not-exchanged"}
+
+
 EVALUATES_ALONE = """
 model = sharded()
 def evaluate():

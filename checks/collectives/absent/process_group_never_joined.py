@@ -35,6 +35,7 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Joined,
     Joining,
     Place,
     Severity,
@@ -69,7 +70,8 @@ def at_the_end(training: Training) -> Iterator[Finding]:
 def _judged(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     started = [each for each in training.of(Started) if each.world_size > 1]
     ranks = {each.rank for each in training.of(StepFingerprinted, optimizer=event.optimizer, number=event.number)}
-    if training.of(Joining) or len(started) < 2 or len(ranks) < 2:  # noqa: PLR2004 - one trains alone by right
+    joined = [*training.of(Joining), *training.of(Joined)]
+    if joined or len(started) < 2 or len(ranks) < 2:  # noqa: PLR2004 - one trains alone by right
         return
     first = training.by_rank(StepFingerprinted, optimizer=event.optimizer, number=1)
     held = built(event, training)

@@ -66,6 +66,7 @@ class Recorder:
         self.settings = settings
         self.rank: int | None = None
         self.active = True
+        self.has_joined = False
         self.given_port = os.environ.get("MASTER_PORT", "")
         self.late: list[Patch] = []
         self.last_looks: list[Callable[[], None]] = []
@@ -153,9 +154,17 @@ class Recorder:
         """Record that there is a default process group."""
         import torch.distributed as dist
 
+        self.has_joined = True
         self.become_rank(dist.get_rank())
         self.emit(Joined, world_size=dist.get_world_size(), backend=str(dist.get_backend()))
         self.frameworks.seen(wraps=False)
+
+    def joined_unseen(self) -> None:
+        """Record a default process group that was made where init_process_group is not watched."""
+        import torch.distributed as dist
+
+        if not self.has_joined and dist.is_initialized():
+            self.joined()
 
     def count(self, counter: int) -> None:
         """Count a forward or a step, and take note of the thread that makes it; hooks of DDP do so themselves."""

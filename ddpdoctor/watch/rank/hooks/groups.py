@@ -74,6 +74,9 @@ def hook(recorder: Recorder) -> list[Patch]:
     for module in (dist, c10d):  # the package re-exports what the module defines
         patches.append(patch(module, "init_process_group", _joining(recorder)))
         patches.append(patch(module, "destroy_process_group", _leaving(recorder)))
+    mesh = sys.modules.get("torch.distributed.device_mesh")
+    if hasattr(mesh, "init_process_group"):  # init_device_mesh makes the default group by a name of its own
+        patches.append(patch(mesh, "init_process_group", _joining(recorder)))
     return patches
 
 

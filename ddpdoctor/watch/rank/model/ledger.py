@@ -245,6 +245,7 @@ class Ledger:
         prints = read([*local, *account.given[:count], *account.values[:count], *folds, *held])
         rest = iter(prints[3 * count :])
         exchanges = self.recorder.exchanges
+        self.recorder.joined_unseen()
         self.recorder.emit(
             StepFingerprinted,
             optimizer=account.number,

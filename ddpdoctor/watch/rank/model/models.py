@@ -185,3 +185,6 @@ class ProcessWithModels(Process, Protocol):
     models: Models
     exchanges: Exchanges
     stopwatch: Stopwatch
+
+    def joined_unseen(self) -> None:
+        """Record a default process group that was made where nothing is watched."""
