@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import Binding, dotted
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.bound import is_parsed, values
+from ddpdoctor.source.reach.bound import OPTIONS, given, is_of_options, is_parsed, values
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
 from ddpdoctor.source.tree import FUNCTIONS
 
@@ -45,14 +45,16 @@ PERSONAL = re.compile(
     r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|cwd|hostname|socket"
 )
 """Words of what each process has for itself."""
-OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|params|parser)$", re.IGNORECASE)
-"""Names of what holds the options of a run."""
+SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re.IGNORECASE)
+"""Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
+CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
+"""Methods that return what they are asked of, in another form or elsewhere."""
 
 
 def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str] = RANKISH) -> bool:
     """Whether a test can depend on the rank: by a word in it, or in what its names were assigned."""
     for node in ast.walk(test):
-        if _is_shared(tree, node):
+        if _is_shared(tree, node, depth):
             continue
         text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "__main__":
@@ -61,9 +63,32 @@ def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str
         found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
         if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text):
             return True
-        if depth and any(each.value is not None and is_rankish(tree, each.value, depth - 1, words) for each in found):
+        found = [each for each in found if each.whole is None or not OPTIONS.match(text)]
+        if depth and any(_is_given_rankish(tree, each, depth - 1, words) for each in found):
+            return True
+        if depth and _is_stored_rankish(tree, node, depth - 1, words):
             return True
     return False
+
+
+def _is_given_rankish(tree: Tree, binding: Binding, depth: int, words: re.Pattern[str]) -> bool:
+    if binding.whole is not None:
+        return any(is_rankish(there, each, depth, words) for there, each in given(tree, binding) or ())
+    return binding.value is not None and is_rankish(tree, unconverted(binding.value), depth, words)
+
+
+def _is_stored_rankish(tree: Tree, node: ast.AST, depth: int, words: re.Pattern[str]) -> bool:
+    """Whether another file of the project stores in this option of the run what can depend on the rank."""
+    if tree.stored is None or not isinstance(node, ast.Attribute) or not is_of_options(node):
+        return False
+    return any(is_rankish(there, each, depth, words) for there, each in tree.stored(node.attr))
+
+
+def unconverted(node: ast.expr) -> ast.expr:
+    """Return what an expression is made of that only has it in another form: ``best`` of ``best.to(gpu)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONVERTED:
+        node = node.func.value
+    return node
 
 
 def _is_switch(found: list[Binding], text: str) -> bool:
@@ -71,7 +96,7 @@ def _is_switch(found: list[Binding], text: str) -> bool:
     return len(found) == 1 and isinstance(found[0].value, ast.Constant) and not OF_PLACES.search(text)
 
 
-def _is_shared(tree: Tree, node: ast.AST) -> bool:
+def _is_shared(tree: Tree, node: ast.AST, depth: int) -> bool:
     """Whether a node is an option of the command line, which is the same on all ranks unless the file changes it.
 
     So is how many GPUs there are, and whether there are any.
@@ -82,9 +107,13 @@ def _is_shared(tree: Tree, node: ast.AST) -> bool:
         node.id if isinstance(node, ast.Name) else node.attr
     ):
         return True
-    if not isinstance(node, ast.Attribute) or re.search(r"rank|gpu|node|device|^nr$", node.attr):
+    if not isinstance(node, ast.Attribute) or re.search(r"rank|gpu|node|device|^nr$", node.attr) or values(tree, node):
         return False
-    return isinstance(node.value, ast.Name) and not values(tree, node) and is_parsed(tree, node.value)
+    if isinstance(node.value, ast.Name) and is_parsed(tree, node.value):
+        return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
+    if tree.stored is None or not is_of_options(node) or RANKISH.search(SWITCHES.sub("", node.attr)):
+        return False
+    return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
 
 
 def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -97,7 +126,7 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.
         if PERSONAL.search(text):
             return True
         is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
-        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each):
+        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each, 1):
             continue
         if any(_is_personal(tree, binding, depth, seen) for binding in values(tree, each)):
             return True
@@ -110,13 +139,13 @@ def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
     if tree.callers is None or not isinstance(function, ast.FunctionDef) or call_sites(tree, function) != []:
         return False
     calls = tree.callers(function)
-    given = [
+    handed = [
         (there, argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN))
         for there, site in calls
     ]
-    return bool(given) and all(
+    return bool(handed) and all(
         each is not None and not is_rankish(there, each, words=OF_PLACES) and not is_personal(there, each, depth - 1)
-        for there, each in given
+        for there, each in handed
     )
 
 
@@ -132,10 +161,13 @@ def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.A
         seen |= {binding.node}
     if isinstance(binding.node, ast.For) and _counts(tree, binding.node.iter):
         return is_personal(tree, binding.node.iter, depth - 1, seen) if depth else True
+    if binding.whole is not None:
+        parts = given(tree, binding) if depth else None
+        return parts is None or any(is_personal(there, each, depth - 1, seen) for there, each in parts)
     added = binding.node.value if isinstance(binding.node, ast.AugAssign) else binding.value
-    given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [added]
-    if given is None and isinstance(binding.node, ast.arg):
+    held = passed(tree, binding) if isinstance(binding.node, ast.arg) else [added]
+    if held is None and isinstance(binding.node, ast.arg):
         return depth == 0 or not _is_shared_abroad(tree, binding.node, depth)
-    if depth == 0 or given is None:
+    if depth == 0 or held is None:
         return True
-    return any(each is None or is_personal(tree, each, depth - 1, seen) for each in given)
+    return any(each is None or is_personal(tree, each, depth - 1, seen) for each in held)
