@@ -78,7 +78,10 @@ def stored(project: Project, path: str, name: str) -> list[tuple[Tree, ast.expr]
     return project.stored[path, name]
 
 
-JOINS = re.compile(r"\b(?:init_process_group|DistributedDataParallel|spawn|start_processes)\b")
+JOINS = re.compile(
+    r"\b(?:init_process_group|DistributedDataParallel)\b|\b(?:spawn|start_processes)\s*\(|import[^\n]*\bspawn\b"
+)
+"""What a training of several ranks says; `set_start_method("spawn")` is about the workers of a loader."""
 
 
 def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:

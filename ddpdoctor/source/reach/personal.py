@@ -28,7 +28,7 @@ OF_PLACES = re.compile(
 )
 """Those of them that a path has which is another on each rank."""
 HOW_OFTEN = re.compile(
-    r"(?:save|checkpoint|ckpt)_?(?:model_?)?(?:every|freq\w*|interval|steps?|epochs?|period|per_epoch)(?:_\w+)?$|^save_(?:dir|path|folder)$",
+    r"(?:save|checkpoint|ckpt)_?(?:model_?)?(?:last|best|top|every|freq\w*|interval|steps?|epochs?|period|per_epoch)(?:_\w+)?$|^save_(?:dir|path|folder)$",
     re.IGNORECASE,
 )
 """What looks like such a word, and says how often something is saved, or where."""
@@ -41,10 +41,10 @@ SAME_ON_ALL = frozenset(
     "torch.cuda.device_count torch.cuda.is_available torch.distributed.is_available torch.distributed.is_initialized"
     " torch.device".split()
 )
-PERSONAL = re.compile(
-    r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|cwd|hostname|socket"
-)
+PERSONAL = re.compile(r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|hostname|socket")
 """Words of what each process has for itself."""
+OF_HYDRA = re.compile("cwd")
+"""What each has for itself where hydra runs it in a folder of its own."""
 SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re.IGNORECASE)
 """Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
 CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
@@ -123,7 +123,7 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.
     """
     for each in ast.walk(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
-        if PERSONAL.search(text):
+        if PERSONAL.search(text) or (OF_HYDRA.search(text) and "hydra" in tree.read):
             return True
         is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
         if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each, 1):
@@ -149,9 +149,21 @@ def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
     )
 
 
-def _counts(tree: Tree, iterated: ast.expr) -> bool:
-    """Whether a loop counts, so that its variable is the same on all ranks in each pass."""
-    return isinstance(iterated, ast.Call) and resolve(tree, iterated.func) in {"range", "tqdm.trange"}
+LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Set)
+
+
+def _is_told(tree: Tree, iterated: ast.expr) -> bool:
+    """Whether a loop counts, or goes through what stands in the source (``for split in ("train", "test")``).
+
+    Its variable is the same on all ranks in each pass.
+    """
+    if isinstance(iterated, ast.Call) and resolve(tree, iterated.func) in {"range", "tqdm.trange"}:
+        return True
+    match iterated:
+        case ast.Call(func=ast.Attribute(value=inner, attr="keys" | "items" | "values"), args=[]):
+            iterated = inner
+    given = [each.value for each in values(tree, iterated)] if isinstance(iterated, ast.Name) else [iterated]
+    return bool(given) and all(isinstance(each, LITERALS) for each in given)
 
 
 def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.AST]) -> bool:
@@ -159,15 +171,15 @@ def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.A
         return False
     if not isinstance(binding.node, ast.arg):
         seen |= {binding.node}
-    if isinstance(binding.node, ast.For) and _counts(tree, binding.node.iter):
-        return is_personal(tree, binding.node.iter, depth - 1, seen) if depth else True
-    if binding.whole is not None:
-        parts = given(tree, binding) if depth else None
-        return parts is None or any(is_personal(there, each, depth - 1, seen) for there, each in parts)
-    added = binding.node.value if isinstance(binding.node, ast.AugAssign) else binding.value
-    held = passed(tree, binding) if isinstance(binding.node, ast.arg) else [added]
-    if held is None and isinstance(binding.node, ast.arg):
-        return depth == 0 or not _is_shared_abroad(tree, binding.node, depth)
-    if depth == 0 or held is None:
+    if depth == 0:
         return True
-    return any(each is None or is_personal(tree, each, depth - 1, seen) for each in held)
+    if isinstance(binding.node, (ast.For, ast.comprehension)) and _is_told(tree, binding.node.iter):
+        return is_personal(tree, binding.node.iter, depth - 1, seen)
+    if isinstance(binding.node, ast.arg):
+        passed_on = passed(tree, binding)
+        if passed_on is None:
+            return not _is_shared_abroad(tree, binding.node, depth)
+        return any(is_personal(tree, each, depth - 1, seen) for each in passed_on)
+    added = binding.node.value if isinstance(binding.node, ast.AugAssign) else binding.value
+    held = given(tree, binding) if added is None else [(tree, added)]
+    return held is None or any(is_personal(there, each, depth - 1, seen) for there, each in held)

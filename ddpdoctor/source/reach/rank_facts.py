@@ -65,6 +65,8 @@ CALLS = {
     "horovod.torch.local_rank": Fact.LOCAL_RANK,
     "horovod.torch.size": Fact.WORLD_SIZE,
     "horovod.torch.local_size": Fact.LOCAL_WORLD_SIZE,
+    "mpi4py.MPI.COMM_WORLD.Get_rank": Fact.RANK,
+    "mpi4py.MPI.COMM_WORLD.Get_size": Fact.WORLD_SIZE,
     "ignite.distributed.get_rank": Fact.RANK,
     "ignite.distributed.get_local_rank": Fact.LOCAL_RANK,
     "ignite.distributed.get_world_size": Fact.WORLD_SIZE,
