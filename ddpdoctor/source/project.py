@@ -23,6 +23,8 @@ STORE = re.compile(r"\.(\w+)[ \t]*=(?!=)")
 MOST_FILES = 400  # that one script reaches
 MOST_BYTES = 1_000_000
 UP = 4  # folders above a file that its imports can start from
+ADDED = ("lib", "src")
+"""Folders that scripts put into Python's path."""
 ROOTS = frozenset({".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg"})
 """What the uppermost folder of a project has."""
 KNOWN = frozenset(
@@ -171,6 +173,17 @@ class Project:
             found = {there for each in candidates for there in self._modules(each)}
             if found:
                 return found
+        return set() if level else self._by_added_path(folder, bare, parts)
+
+    def _by_added_path(self, folder: str, bare: str, parts: list[str]) -> set[str]:
+        """Return the files of a module that stands in a folder which scripts put into Python's path: lib, or src."""
+        for up in range(UP):
+            for added in ADDED:
+                base = os.path.normpath("/".join([folder or ".", *[".."] * up, added, *bare.split(".")]))
+                candidates = [*(f"{base}/{part}" for part in parts), base]
+                found = {there for each in candidates for there in self._modules(each)}
+                if found:
+                    return found
         return set()
 
     def _modules(self, base: str) -> list[str]:

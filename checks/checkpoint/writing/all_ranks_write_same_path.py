@@ -32,7 +32,19 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    given,
+    is_open,
+    lint,
+    log_pattern,
+)
 
 from ._shared_path import depends_on_rank, diff_guarded
 
@@ -103,13 +115,11 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for a folder that every rank makes after it has seen that it is not there."""
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
-    for call in script.calls("os.makedirs", "os.mkdir"):
-        path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
-        if path is None or allowed is not None or depends_on_rank(script, path):
+    for call, path, right in _made(script):
+        if depends_on_rank(script, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
         if asked and not _is_caught(script, call) and _is_reached(script, call, joins=script.runs_in_ranks):
-            right = f"os.makedirs({script.code(path)}, exist_ok=True)"
             yield Finding(
                 f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
                 (script.seen(call, right), script.seen(asked[0].test)),
@@ -117,6 +127,20 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+def _made(script: Script) -> Iterator[tuple[ast.Call, ast.expr, str]]:
+    """Yield the calls that make a folder which is not to be there, its path, and what to write instead."""
+    for call in script.calls("os.makedirs", "os.mkdir"):
+        path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
+        if path is not None and allowed is None:
+            yield call, path, f"os.makedirs({script.code(path)}, exist_ok=True)"
+    for call in script.nodes(ast.Call):  # of a Path
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "mkdir" or script.resolve(call.func):
+            continue
+        if not is_open(call) and given(call, 2, "exist_ok") is None:
+            words = [*map(script.code, call.args), *(f"{each.arg}={script.code(each.value)}" for each in call.keywords)]
+            yield call, call.func.value, f"{script.code(call.func)}({', '.join([*words, 'exist_ok=True'])})"
 
 
 STARTED_BY_LAUNCHERS = frozenset({"deepspeed", "horovod"})

@@ -174,7 +174,7 @@ def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.A
     if depth == 0:
         return True
     if isinstance(binding.node, (ast.For, ast.comprehension)) and _is_told(tree, binding.node.iter):
-        return is_personal(tree, binding.node.iter, depth - 1, seen)
+        return is_rankish(tree, binding.node.iter, words=OF_PLACES)
     if isinstance(binding.node, ast.arg):
         passed_on = passed(tree, binding)
         if passed_on is None:

@@ -53,7 +53,8 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
         case ast.Name() | ast.Attribute():
             if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return OTHER_RANKS
-            sides = {who(there, each, depth - 1) if each is not None else None for there, each in _held(tree, test)}
+            held = [(there, each) for there, each in _held(tree, test) if each is None or not _is_true(each)]
+            sides = {who(there, each, depth - 1) if each is not None else None for there, each in held}
             return next(iter(sides)) if len(sides) == 1 else None
         case ast.IfExp(test=asked, body=ast.Constant(value=bool(one)), orelse=ast.Constant(value=bool(two))):
             side = who(tree, asked, depth - 1) if one is not two else None
