@@ -100,8 +100,10 @@ def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tupl
         tree = tree_of(project, other)
         for call in tree.of(ast.Call) if tree is not None else ():
             name = (resolve(tree, _called(tree, call)) or "") if tree is not None else ""
-            if tree is not None and name.endswith(function.name) and (there := definition(project, other, name)):
-                found += [(tree, call)] if there[1] is function else []
+            if tree is not None and name.endswith(function.name):
+                there = definition(project, other, name)
+                is_it = there is not None and there[1] is function
+                found += [(tree, call)] if is_it or (name == function.name and _takes_all(project, other, path)) else []
     return found
 
 
@@ -121,6 +123,16 @@ def _joins_by_helper(project: Project, path: str) -> bool:
         if found is not None and isinstance(found[1], ast.FunctionDef) and _makes_group(*found, LEVELS):
             return True
     return False
+
+
+STAR = re.compile(r"^from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)
+
+
+def _takes_all(project: Project, path: str, other: str) -> bool:
+    """Whether a file imports all names of another (``from trainer import *``), and of no other file of the project."""
+    taken = [project.files(path, each) for each in STAR.findall(project.text(path))]
+    ours = [each for each in taken if each]
+    return len(ours) == 1 and ours[0] == {other}
 
 
 def _of_method(project: Project, path: str, owner: ast.ClassDef, method: str) -> list[tuple[Tree, ast.Call]]:

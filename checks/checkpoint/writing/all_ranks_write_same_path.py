@@ -42,6 +42,7 @@ from ddpdoctor.check import (
     Severity,
     given,
     is_open,
+    keyword,
     lint,
     log_pattern,
 )
@@ -152,7 +153,8 @@ def files_in_source(script: Script) -> Iterator[Finding]:
     """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
     if script.frameworks:
         return
-    for call in script.calls(*WRITERS):
+    of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
+    for call in (*script.calls(*WRITERS), *of_objects):
         path = given(call, 0, "file")
         mode = given(call, 1, "mode")
         if script.code(call.func) == "open" and (
@@ -213,6 +215,17 @@ def _writes_options(script: Script, call: ast.Call) -> bool:
 
 
 WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
+
+
+METHODS = {"savefig", "to_csv"}
+"""Methods of figures and data frames that write a file."""
+
+
+def _is_method(script: Script, call: ast.Call) -> bool:
+    """Whether a call writes a figure or a data frame; one that adds to a file leaves what others wrote."""
+    function = call.func
+    is_one = isinstance(function, ast.Attribute) and function.attr in METHODS and not keyword(call, "mode")
+    return is_one and script.resolve(function) not in WRITERS
 
 
 def _is_named(script: Script, path: ast.expr) -> bool:

@@ -64,10 +64,20 @@ def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str
         if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text):
             return True
         found = [each for each in found if each.whole is None or not OPTIONS.match(text)]
+        if _is_counted(tree, node):
+            continue
         if depth and any(_is_given_rankish(tree, each, depth - 1, words) for each in found):
             return True
         if depth and _is_stored_rankish(tree, node, depth - 1, words):
             return True
+    return False
+
+
+def _is_counted(tree: Tree, node: ast.AST) -> bool:
+    """Whether it is asked how long something is: the loaders of all ranks have as many batches."""
+    match tree.parents.get(node):
+        case ast.Call(func=ast.Name(id="len"), args=[counted]):
+            return counted is node
     return False
 
 
