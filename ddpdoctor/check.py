@@ -34,6 +34,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.facets import EVENTS, WITHOUT_EVENTS
+
 DEFINED_IN = {
     name.name: statement.module
     for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
@@ -42,9 +44,22 @@ DEFINED_IN = {
 }
 
 
+class Unseen(type):
+    """An event, or a kind of one, that lint has no use for: it can be named, and its members can."""
+
+    def __getattr__(cls, name: str) -> object:
+        """Answer for any member; it is never looked at."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+
 def __getattr__(name: str) -> Any:
     """Import a name from the module that defines it."""
     if name not in DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = DEFINED_IN[name]
+    if WITHOUT_EVENTS.get() and module.startswith(EVENTS):
+        return Unseen(name, (), {})
     value = globals()[name] = getattr(importlib.import_module(DEFINED_IN[name]), name)
     return value

@@ -157,7 +157,7 @@ from ddpdoctor.source.reach.ranks import (
     rank_block as rank_block,
     rank_condition as rank_condition,
 )
-from ddpdoctor.source.reach.who import OTHER_RANKS as OTHER_RANKS
+from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
 from ddpdoctor.source.script import (
     COLLECTIVES as COLLECTIVES,
     DDP as DDP,

@@ -10,11 +10,23 @@ import importlib.metadata
 import inspect
 import pkgutil
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.areas import AREAS, by_area
-from ddpdoctor.facets import INPUTS, Ailment, Check, Facet, Instrument, LogPattern, Role, parameters
+from ddpdoctor.facets import (
+    EVENTS,
+    INPUTS,
+    Ailment,
+    Check,
+    Facet,
+    Instrument,
+    LogPattern,
+    Role,
+    parameters,
+    without_events,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,13 +75,33 @@ def load_linting() -> tuple[Check, ...]:
     Raises:
         LoadError: a module fails to import, or declares no valid check, or two claim one code or slug.
     """
-    found: list[Check] = []
-    for name in packages():
-        found += _walk(_imported(name), _reads_source if name == BUILT_IN else None)
+    found = _built_in_for_lint()
+    for name in packages()[1:]:
+        found += _walk(_imported(name), None)
     checks = sorted((each for each in found if each.of(Instrument.LINT)), key=lambda check: by_area(check.code))
     _require_unique(checks, lambda check: check.code)
     _require_unique(checks, lambda check: check.slug)
     return tuple(checks)
+
+
+def _built_in_for_lint() -> list[Check]:
+    """Load the built-in checks that read source, without the events of the watch where nobody has asked for them.
+
+    The modules so made are forgotten: who loads the checks for more than lint gets them whole.
+    """
+    if f"{EVENTS}events" in sys.modules:
+        return [*_walk(_imported(BUILT_IN), _reads_source)]
+    before = set(sys.modules)
+    try:
+        with without_events():
+            return [*_walk(_imported(BUILT_IN), _reads_source)]
+    finally:
+        _forget(before)
+
+
+def _forget(before: set[str]) -> None:
+    for name in [each for each in sys.modules if each.startswith(BUILT_IN) and each not in before]:
+        del sys.modules[name]
 
 
 def _reads_source(module: pkgutil.ModuleInfo) -> bool:

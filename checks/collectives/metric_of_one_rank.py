@@ -172,6 +172,10 @@ def _reduces_result(script: Script, tree: Tree, site: ast.Call) -> bool:
         return True
     names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     around = tree.function(site) or tree.module
+    for made in sorted(_assigned(around), key=lambda each: each.lineno):  # totals = torch.tensor([loss, accuracy])
+        read = {each.id for each in ast.walk(made.value) if isinstance(each, ast.Name)}
+        if made.lineno > site.lineno and names & read:
+            names |= {each.id for target in made.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     for node in ast.walk(around):
         if not isinstance(node, ast.Call) or node is site:
             continue
@@ -181,6 +185,10 @@ def _reduces_result(script: Script, tree: Tree, site: ast.Call) -> bool:
             if _calls_reduction(node) or (found is not None and _reduces(script, *found)):
                 return True
     return isinstance(statement, ast.Assign) and not names
+
+
+def _assigned(around: ast.AST) -> list[ast.Assign]:
+    return [each for each in ast.walk(around) if isinstance(each, ast.Assign)]
 
 
 ADDED = (

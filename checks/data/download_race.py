@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, keyword, lint
+from ddpdoctor.check import ONE_RANK, Ailment, Finding, Fix, Severity, given, keyword, lint
 
 from .._source import STARTED_BY_LAUNCHERS
 
@@ -41,6 +41,27 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP650", Severity.WARNING)
+
+
+@lint
+def before_the_barrier(script: Script) -> Iterator[Finding]:
+    """Look for a data set that one rank downloads in the same line in which the others look for it."""
+    for call in script.nodes(ast.Call) if script.joins and not script.frameworks else ():
+        wanted = keyword(call, "download")
+        if wanted is None or not isinstance(wanted, ast.Compare) or not _is_data_set(script, call):
+            continue
+        if script.who(wanted) == ONE_RANK and script.all_ranks_reach(call) and not script.waits_before(call):
+            yield Finding(
+                "one rank downloads the data set here, and the others look for it in the same line: "
+                "where it is not there yet, they raise",
+                (script.seen(wanted, "a barrier between the download and this line, on the other ranks"),),
+                Fix(
+                    "let one rank of each node download it first, and the others wait",
+                    diff=f"+if {script.code(wanted)}:\n+    {script.code(call.func)}(root, download=True)\n"
+                    "+torch.distributed.barrier()",
+                ),
+                script.place(call),
+            )
 
 
 @lint

@@ -110,10 +110,16 @@ def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked
             if name not in facet.needs:
                 continue
             said = evaluate(check, facet, given.__getitem__)
-            found += [Found(check, _with_diff(each, script)) for each in said.findings]
+            found += [Found(check, _with_diff(each, script)) for each in said.findings if not _never_runs(each, script)]
             if said.crash:
                 crashes.append(f"{script.path}: {check.code} {check.slug} crashed: {said.crash}")
     return Looked(tuple(sorted(_once(found), key=_where)), tuple(crashes))
+
+
+def _never_runs(finding: Finding, script: Source) -> bool:
+    """Whether no call comes to the place of a finding."""
+    place = finding.place
+    return isinstance(script, Script) and script.never_runs(place.line or 0, place.column or 0)
 
 
 def _once(found: list[Found]) -> list[Found]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 CONCERNS_US = re.compile(rb"torch|lightning|accelerate|--local_rank")
 ABOUT = re.compile(
     rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE|accelerate|lightning"
-    rb"|TorchTrainer|horovod|deepspeed\.init|main_process|download=True"
+    rb"|TorchTrainer|horovod|deepspeed\.init|main_process|download=True|torch\.(?:save|load)\(|SummaryWriter\("
+    rb"|mkdir\(|makedirs\("
 )
 """A file needs both to be parsed: no check finds anything in one that has neither."""
 LAUNCHES = re.compile(

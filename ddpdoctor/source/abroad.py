@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.bound import definition as named
+from ddpdoctor.source.reach.bound import OPTIONS, definition as named, values
 from ddpdoctor.source.reach.sites import SPAWN
 from ddpdoctor.source.tree import Tree
 
@@ -59,16 +59,40 @@ def link(project: Project, path: str, tree: Tree | None) -> None:
         project.trees[path] = tree
         tree.abroad = partial(definition, project, path)
         tree.callers = partial(callers, project, path)
+        tree.stored = partial(stored, project, path)
 
 
-JOINS = re.compile(r"\b(?:init_process_group|DistributedDataParallel|spawn|start_processes)\b")
+def stored(project: Project, path: str, name: str) -> list[tuple[Tree, ast.expr]]:
+    """Return what the files in reach of one, itself left out, store in an option of this name, each with its tree."""
+    if (path, name) not in project.stored:
+        files = [each for each in sorted(project.reach(path) - {path}) if name in project.stores(each)]
+        trees = [tree for each in files if (tree := tree_of(project, each)) is not None]
+        project.stored[path, name] = [
+            (tree, given)
+            for tree in trees
+            for (_, text), bindings in tree.attributes.items()
+            if text.endswith(f".{name}") and any(OPTIONS.match(each) for each in text.split(".")[:-1])
+            for binding in bindings
+            if (given := binding.value if binding.value is not None else binding.whole) is not None
+        ]
+    return project.stored[path, name]
+
+
+JOINS = re.compile(
+    r"\b(?:init_process_group|DistributedDataParallel)\b|\b(?:spawn|start_processes)\s*\(|import[^\n]*\bspawn\b"
+)
+"""What a training of several ranks says; `set_start_method("spawn")` is about the workers of a loader."""
 
 
 def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
     """Return the calls of a function of a file in those files of the project that train in several ranks.
 
-    A function that is handed to ``torch.multiprocessing.spawn`` is called there.
+    A function that is handed to ``torch.multiprocessing.spawn`` is called there. A method is called where an object is
+    that was made of its class alone.
     """
+    home = tree_of(project, path)
+    if home is not None and isinstance(owner := home.parents.get(function), ast.ClassDef):
+        return _of_method(project, path, owner, function.name)
     found = []
     for other in sorted(_importers(project, path, function.name)):
         if not trains(project, other):
@@ -76,8 +100,10 @@ def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tupl
         tree = tree_of(project, other)
         for call in tree.of(ast.Call) if tree is not None else ():
             name = (resolve(tree, _called(tree, call)) or "") if tree is not None else ""
-            if tree is not None and name.endswith(function.name) and (there := definition(project, other, name)):
-                found += [(tree, call)] if there[1] is function else []
+            if tree is not None and name.endswith(function.name):
+                there = definition(project, other, name)
+                is_it = there is not None and there[1] is function
+                found += [(tree, call)] if is_it or (name == function.name and _takes_all(project, other, path)) else []
     return found
 
 
@@ -97,6 +123,43 @@ def _joins_by_helper(project: Project, path: str) -> bool:
         if found is not None and isinstance(found[1], ast.FunctionDef) and _makes_group(*found, LEVELS):
             return True
     return False
+
+
+STAR = re.compile(r"^from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)
+
+
+def _takes_all(project: Project, path: str, other: str) -> bool:
+    """Whether a file imports all names of another (``from trainer import *``), and of no other file of the project."""
+    taken = [project.files(path, each) for each in STAR.findall(project.text(path))]
+    ours = [each for each in taken if each]
+    return len(ours) == 1 and ours[0] == {other}
+
+
+def _of_method(project: Project, path: str, owner: ast.ClassDef, method: str) -> list[tuple[Tree, ast.Call]]:
+    found = []
+    for other in sorted(_importers(project, path, owner.name)):
+        tree = tree_of(project, other) if trains(project, other) else None
+        for call in tree.of(ast.Call) if tree is not None else ():
+            name = (resolve(tree, call.func) or "") if tree is not None else ""
+            if tree is None or not name.endswith(owner.name) or (there := definition(project, other, name)) is None:
+                continue
+            if there[1] is owner:
+                found += [(tree, each) for each in ([call] if method == "__init__" else _asked(tree, call, method))]
+    return found
+
+
+def _asked(tree: Tree, made: ast.Call, method: str) -> list[ast.Call]:
+    """Return the calls of a method of what a call makes: at once, or by the variable that holds nothing else."""
+    found = []
+    for node in tree.members.get(method, ()):
+        call = tree.parents[node]
+        held = node.value
+        if isinstance(held, ast.Name | ast.Attribute):
+            bindings = values(tree, held)
+            held = bindings[0].value or held if len(bindings) == 1 else held
+        if held is made and isinstance(call, ast.Call) and call.func is node:
+            found.append(call)
+    return found
 
 
 LEVELS = 2  # helpers that call each other before the group is made

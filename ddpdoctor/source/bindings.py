@@ -40,12 +40,15 @@ BINDERS = frozenset(
 class Binding:
     """Something that gives a name a value: ``value`` is the expression, None where it is not one that can be read.
 
-    ``node`` is the statement, the parameter or the import; ``path`` the dotted name that an import binds.
+    ``node`` is the statement, the parameter or the import; ``path`` the dotted name that an import binds. Of what is
+    taken of a call's result (``rank, size = setup()``), ``whole`` is the call, and ``part`` the place in its result.
     """
 
     node: ast.AST
     value: ast.expr | None = None
     path: str = ""
+    whole: ast.Call | None = None
+    part: int = 0
 
     @property
     def line(self) -> int:
@@ -115,5 +118,10 @@ def _targets(target: ast.expr, value: ast.expr | None, node: ast.AST) -> Iterato
         values: list[ast.expr | None] = [None] * len(target.elts)
         if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
             values = [*value.elts]
-        for each, part in zip(target.elts, values, strict=True):
-            yield from _targets(each, part, node)
+        has_star = any(isinstance(each, ast.Starred) for each in target.elts)
+        whole = value if isinstance(value, ast.Call) and not has_star else None
+        for place, (each, part) in enumerate(zip(target.elts, values, strict=True)):
+            if whole is not None and isinstance(each, (ast.Name, ast.Attribute)):
+                yield each.id if isinstance(each, ast.Name) else each, Binding(node, None, "", whole, place)
+            else:
+                yield from _targets(each, part, node)

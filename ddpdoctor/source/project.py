@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import ast
+
     from ddpdoctor.source.tree import Tree
 
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(.+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
 COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+STORE = re.compile(r"\.(\w+)[ \t]*=(?!=)")
 MOST_FILES = 400  # that one script reaches
 MOST_BYTES = 1_000_000
 UP = 4  # folders above a file that its imports can start from
+ADDED = ("lib", "src")
+"""Folders that scripts put into Python's path."""
 ROOTS = frozenset({".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg"})
 """What the uppermost folder of a project has."""
 KNOWN = frozenset(
@@ -33,7 +38,12 @@ KNOWN = frozenset(
     " pkg_resources IPython comet_ml clearml neptune aim swanlab blobfile ruamel ruamel_yaml pycocoevalcap yapf ipdb"
     " bitsandbytes braceexpand tree_sitter zmq unidecode phonemizer xformers flash_attn triton numba jsonlines"
     " rouge_score gym shapely trimesh faiss spacy torchviz typer toml tomli pydantic dacite attr attrs joblib"
-    " zarr xarray netCDF4 ml_collections".split()
+    " zarr xarray netCDF4 ml_collections mpi4py configargparse kornia liger_kernel tensorflow openvino lxml flask av"
+    " diffusers cupy Cython natsort pytorch3d GPUtil mpl_toolkits iopath pyarrow polars cog gradio filelock sympy"
+    " portalocker music21 nibabel lvis torch_fidelity cleanfid pytorch_fid torchprofile ninja tensorrt cPickle Queue"
+    " pickle5 batchgenerators batchgeneratorsv2 dynamic_network_architectures acvl_utils hiddenlayer pointnet2_ops"
+    " chamfer emd emd_cuda knn_cuda augly threadpoolctl retry tensorboard_logger clip open_clip ema_pytorch einx"
+    " vector_quantize_pytorch rotary_embedding_torch x_transformers lion_pytorch prodigyopt adan_pytorch".split()
 )
 TRAINER = re.compile(
     r"^[ \t]*from[ \t]+transformers[\w.]*[ \t]+import[ \t]*(?:\([^)]*?|[^\n(]*?)"
@@ -63,10 +73,12 @@ class Project:
     digests: dict[str, str] = field(default_factory=dict)
     trees: dict[str, Tree | None] = field(default_factory=dict)
     trains: dict[str, bool] = field(default_factory=dict)
+    stored: dict[tuple[str, str], list[tuple[Tree, ast.expr]]] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _folders: dict[str, frozenset[str]] = field(default_factory=dict)
     _said: dict[tuple[str, str], bool] = field(default_factory=dict)
+    _stores: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def importers(self) -> dict[str, set[str]]:
@@ -90,6 +102,12 @@ class Project:
             return Path(path).read_text(encoding="utf-8", errors="replace") if is_small else ""
         except OSError:
             return ""
+
+    def stores(self, path: str) -> frozenset[str]:
+        """Return the names of the attributes that a file assigns."""
+        if path not in self._stores:
+            self._stores[path] = frozenset(STORE.findall(self.text(path)) if path.endswith(".py") else ())
+        return self._stores[path]
 
     def digest(self, path: str) -> str:
         """Return a digest of a file's text."""
@@ -130,10 +148,19 @@ class Project:
         return frozenset(files - {path}), frozenset(unknown)
 
     def files(self, path: str, module: str) -> set[str]:
-        """Return the files that a file means by a module."""
-        if not module.startswith(".") and module.partition(".")[0] in NOT_OURS:
+        """Return the files that a file means by a module.
+
+        A module beside the file comes before a library of its name (``datasets.py``), as Python looks it up.
+        """
+        root = module.partition(".")[0]
+        if root in NEVER_OURS or (root in NOT_OURS and not self._is_beside(path, root)):
             return set()
         return self._files(path, module, [])
+
+    def _is_beside(self, path: str, root: str) -> bool:
+        """Whether a module stands in the folder of a file."""
+        here = self._listed(os.path.dirname(path) or ".")  # noqa: PTH120 - as below
+        return f"{root}.py" in here or root in here
 
     def _files(self, path: str, name: str, parts: list[str]) -> set[str]:
         """Return the files that an import can name: from the file's folder, or one that is a few above it."""
@@ -146,6 +173,17 @@ class Project:
             found = {there for each in candidates for there in self._modules(each)}
             if found:
                 return found
+        return set() if level else self._by_added_path(folder, bare, parts)
+
+    def _by_added_path(self, folder: str, bare: str, parts: list[str]) -> set[str]:
+        """Return the files of a module that stands in a folder which scripts put into Python's path: lib, or src."""
+        for up in range(UP):
+            for added in ADDED:
+                base = os.path.normpath("/".join([folder or ".", *[".."] * up, added, *bare.split(".")]))
+                candidates = [*(f"{base}/{part}" for part in parts), base]
+                found = {there for each in candidates for there in self._modules(each)}
+                if found:
+                    return found
         return set()
 
     def _modules(self, base: str) -> list[str]:

@@ -16,7 +16,7 @@ from ddpdoctor.source.epochs import counts_epochs, epochs_around, learns
 from ddpdoctor.source.flow import flow
 from ddpdoctor.source.names import LONGEST
 from ddpdoctor.source.project import TRAINER
-from ddpdoctor.source.reach import bound, calls, guards, personal, rank_facts, who
+from ddpdoctor.source.reach import bound, calls, guards, literal, personal, rank_facts, who
 from ddpdoctor.source.reach.sites import argument, call_sites, some_sites
 from ddpdoctor.source.tree import FUNCTIONS, Function, Kind, Tree
 
@@ -175,6 +175,10 @@ class Script:
             return None
         return wrapped.wrap_at(self.tree, node)
 
+    def who(self, test: ast.expr) -> str | None:
+        """Return which ranks a test lets through, where it depends on the rank alone: one, or the others."""
+        return who.who(self.tree, test)
+
     def guards(self, node: ast.AST) -> list[Guard]:
         """Return the tests that a node is reached through, within its function."""
         return list(guards.guards(self.tree, node))
@@ -187,6 +191,12 @@ class Script:
     def runs_before_ranks(tree: Tree, node: ast.AST) -> bool:
         """Whether a node of a file runs in the process that starts the ranks, and not in them."""
         return calls.runs_in_parent(tree, node)
+
+    def never_runs(self, line: int, column: int) -> bool:
+        """Whether what begins at a place, as findings have it, stands behind a test that no call of the file passes."""
+        nodes: list[ast.expr | ast.stmt] = [*self.nodes(ast.Call), *self.nodes(ast.Assign), *self.nodes(ast.Expr)]
+        here = [each for each in nodes if each.lineno == line and self.place(each).column == column]
+        return any(literal.never_runs(self.tree, each) for each in here)
 
     def ranks_of_others_reach(self, node: ast.AST) -> bool:
         """Whether every rank of a training in another file of the project calls the function that a node stands in."""

@@ -42,6 +42,8 @@ def made(tree: Tree, node: ast.expr) -> Wrap | None:
     """Return the wrap that an expression itself is: ``DDP(model)`` or ``DDP(model).to(device)``."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAME_OBJECT:
         node = node.func.value
+    if isinstance(node, ast.Call) and node.args and resolve(tree, node.func) == "torch.compile":
+        return made(tree, node.args[0])
     if isinstance(node, ast.Call) and (kind := KINDS.get(resolve(tree, node.func) or "")):
         return Wrap(kind, node, sure=True)
     return None
@@ -67,9 +69,23 @@ def _of_binding(tree: Tree, binding: Binding, depth: int) -> Wrap | None:
         return None
     if isinstance(binding.value, (ast.Name, ast.Attribute)) or made(tree, binding.value):
         return wrap_at(tree, binding.value, depth - 1)
+    if isinstance(binding.value, ast.Call) and resolve(tree, binding.value.func) == "torch.compile":
+        return wrap_at(tree, binding.value.args[0], depth - 1) if binding.value.args else None
     if isinstance(binding.value, ast.Call) and (handed := _handed_back(tree, binding.value)) is not None:
         return wrap_at(tree, handed, depth - 1)
-    return None
+    return _by_helper(tree, binding.value, depth) if isinstance(binding.value, ast.Call) else None
+
+
+def _by_helper(tree: Tree, call: ast.Call, depth: int) -> Wrap | None:
+    """Return the wrap that a function of the file returns on all its ways: ``model = wrapped(model)``."""
+    function = function_named(tree, call.func)
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    found = [wrap_at(tree, each, depth - 1) for each in returned(tree, function)]
+    wraps = [each for each in found if each is not None and each.kind == "DistributedDataParallel"]
+    if not wraps or len(wraps) < len(found):
+        return None
+    return Wrap(wraps[0].kind, wraps[0].call, all(each.sure for each in wraps))
 
 
 def _handed_back(tree: Tree, call: ast.Call) -> ast.expr | None:

@@ -196,3 +196,16 @@ def test_nothing_of_torch_is_imported_by_the_checks() -> None:
 def test_the_checks_that_read_source_are_loaded_alone() -> None:
     """They are those of all checks that have the facet, found by the text of their files."""
     assert [each.code for each in load_linting()] == [each.code for each in load_checks() if each.of(Instrument.LINT)]
+
+
+def test_lint_loads_no_events_and_leaves_none_half_made() -> None:
+    """Who loads the checks of lint first, and all of them after it, has the events of the watch whole."""
+    program = (
+        "import sys; from ddpdoctor.registry import load_checks, load_linting; load_linting(); "
+        "assert 'ddpdoctor.watch.events' not in sys.modules; "
+        "from ddpdoctor.check import Unseen; "
+        "kinds = [facet.subject for check in load_checks() for facet in check.facets]; "
+        "sys.exit(any(isinstance(kind, Unseen) for kind in kinds) or 'ddpdoctor.watch.events' not in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

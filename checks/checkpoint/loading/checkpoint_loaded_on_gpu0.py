@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 from ._memory import FOREIGN, FULL, LOADING, RESUMED, resumed
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP821", Severity.ERROR)
 
@@ -100,9 +100,11 @@ ON_GPUS = re.compile(r"nccl|(?s:\A(?!.*\bgloo\b).*(?:\.cuda\(|[\"']cuda))")
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a checkpoint of a model on a GPU that every rank loads without map_location, into a model."""
-    if not script.joins or script.frameworks or not ON_GPUS.search(script.text):
+    if not script.joins or script.frameworks:
+        return
+    if not ON_GPUS.search(script.text) and not project.says(r"\bnccl\b"):
         return
     for call in script.calls("torch.load"):
         if is_open(call) or len(call.args) != 1 or keyword(call, "map_location") or script.can_differ(call.args[0]):

@@ -32,7 +32,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, given, lint, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    given,
+    is_open,
+    keyword,
+    lint,
+    log_pattern,
+)
 
 from ._shared_path import depends_on_rank, diff_guarded, is_reached
 
@@ -103,13 +116,11 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for a folder that every rank makes after it has seen that it is not there."""
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
-    for call in script.calls("os.makedirs", "os.mkdir"):
-        path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
-        if path is None or allowed is not None or depends_on_rank(script, path):
+    for call, path, right in _made(script):
+        if depends_on_rank(script, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
         if asked and not _is_caught(script, call) and is_reached(script, call, joins=script.runs_in_ranks):
-            right = f"os.makedirs({script.code(path)}, exist_ok=True)"
             yield Finding(
                 f"all ranks make the folder {script.code(path)}: those that saw none, and come second, fail",
                 (script.seen(call, right), script.seen(asked[0].test)),
@@ -117,6 +128,20 @@ def in_source(script: Script) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+def _made(script: Script) -> Iterator[tuple[ast.Call, ast.expr, str]]:
+    """Yield the calls that make a folder which is not to be there, its path, and what to write instead."""
+    for call in script.calls("os.makedirs", "os.mkdir"):
+        path, allowed = given(call, 0, "name"), given(call, 2, "exist_ok")
+        if path is not None and allowed is None:
+            yield call, path, f"os.makedirs({script.code(path)}, exist_ok=True)"
+    for call in script.nodes(ast.Call):  # of a Path
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "mkdir" or script.resolve(call.func):
+            continue
+        if not is_open(call) and given(call, 2, "exist_ok") is None:
+            words = [*map(script.code, call.args), *(f"{each.arg}={script.code(each.value)}" for each in call.keywords)]
+            yield call, call.func.value, f"{script.code(call.func)}({', '.join([*words, 'exist_ok=True'])})"
 
 
 STARTED_BY_LAUNCHERS = frozenset({"deepspeed", "horovod"})
@@ -128,7 +153,8 @@ def files_in_source(script: Script) -> Iterator[Finding]:
     """Look for a file that every rank opens to write it anew, or a picture that each of them draws."""
     if script.frameworks:
         return
-    for call in script.calls(*WRITERS):
+    of_objects = [each for each in script.nodes(ast.Call) if _is_method(script, each)]
+    for call in (*script.calls(*WRITERS), *of_objects):
         path = given(call, 0, "file")
         mode = given(call, 1, "mode")
         if script.code(call.func) == "open" and (
@@ -189,6 +215,17 @@ def _writes_options(script: Script, call: ast.Call) -> bool:
 
 
 WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")
+
+
+METHODS = {"savefig", "to_csv"}
+"""Methods of figures and data frames that write a file."""
+
+
+def _is_method(script: Script, call: ast.Call) -> bool:
+    """Whether a call writes a figure or a data frame; one that adds to a file leaves what others wrote."""
+    function = call.func
+    is_one = isinstance(function, ast.Attribute) and function.attr in METHODS and not keyword(call, "mode")
+    return is_one and script.resolve(function) not in WRITERS
 
 
 def _is_named(script: Script, path: ast.expr) -> bool:

@@ -82,7 +82,7 @@ def _written(event: FileWritten, zero: float) -> str:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a torch.save that every rank comes to, into a path that is the same on all."""
-    if script.frameworks:
+    if script.frameworks - {"accelerate"} or (script.frameworks and not script.joins):
         return
     for call in script.calls("torch.save"):
         path = given(call, 1, "f")

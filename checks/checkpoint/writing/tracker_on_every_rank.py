@@ -23,6 +23,7 @@ Weights & Biases on distributed training.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -47,15 +48,20 @@ WRITERS = (
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for trackers that every rank makes."""
-    if not script.runs_in_ranks or script.frameworks - STARTED_BY_LAUNCHERS:
+    if script.frameworks - STARTED_BY_LAUNCHERS:
         return
     for call in script.calls(*WRITERS):
         given = [*call.args, *(word.value for word in call.keywords)]
         told_apart = is_open(call) or any(word.arg in {"group", "mode", "settings"} for word in call.keywords)
-        if not told_apart and not any(map(script.can_differ, given)) and script.all_ranks_reach(call):
+        if not told_apart and not any(map(script.can_differ, given)) and _is_reached(script, call):
             yield Finding(
                 f"every rank makes a {script.code(call.func)}",
                 (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
                 Fix("make it on one rank, and ask for it where something is written"),
                 script.place(call),
             )
+
+
+def _is_reached(script: Script, call: ast.Call) -> bool:
+    """Whether all ranks come to a line, of this file or of a training in another one that calls it."""
+    return script.all_ranks_reach(call) if script.runs_in_ranks else script.ranks_of_others_reach(call)

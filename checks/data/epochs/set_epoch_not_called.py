@@ -150,7 +150,7 @@ def on_another_sampler(script: Script) -> Iterator[Finding]:
         name = target(script, call)
         reads = script.tree.read.get(name or "", [])
         told = [parent for each in reads if isinstance(parent := script.tree.parents[each], ast.Attribute)]
-        if name is None or "." in name or not reads or len(told) != len(reads):
+        if name is None or "." in name or not reads or len(told) != len(reads) or not is_shuffled(script, call):
             continue
         if all(each.attr == "set_epoch" for each in told) and script.is_bound_once(name) and has_others(script):
             yield Finding(

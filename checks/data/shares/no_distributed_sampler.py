@@ -222,9 +222,13 @@ def in_source(script: Script) -> Iterator[Finding]:
         return
     for call in script.calls(SAMPLER):
         name = target(script, call)
-        if name is None or "." in name or script.tree.read.get(name) or "locals()" in script.text:
+        if name is None or "." in name or "locals()" in script.text:
             continue
+        told = [_told(script, each) for each in script.tree.read.get(name, ())]
         loaders = [each for each in script.calls(LOADER) if script.function(each) is script.function(call)]
+        if told:  # of its epochs, in vain: the loader of the same data set has no sampler
+            loaders = [each for each in loaders if _lacks_sampler(script, each, call)] if all(told) else []
+            loaders = loaders if script.calls(DDP) and script.is_bound_once(name) else []
         if loaders and (script.function(call) is not None or script.joins):
             yield Finding(
                 f"{name} is given to no loader, so that each rank goes through the whole data set",
@@ -232,6 +236,19 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("give the loader of this data set its sampler, and leave shuffling to it"),
                 script.place(call),
             )
+
+
+def _told(script: Script, node: ast.Name) -> bool:
+    """Whether a sampler is read only to be told its epoch."""
+    asked = script.tree.parents[node]
+    return isinstance(asked, ast.Attribute) and asked.attr == "set_epoch"
+
+
+def _lacks_sampler(script: Script, loader: ast.Call, sampler: ast.Call) -> bool:
+    """Whether a loader goes through the data set of a sampler, and has no sampler."""
+    data, own = given(loader, 0, "dataset"), given(sampler, 0, "dataset")
+    has_one = given(loader, 3, "sampler") or given(loader, 4, "batch_sampler") or is_open(loader)
+    return data is not None and own is not None and script.code(data) == script.code(own) and not has_one
 
 
 SHARED_OUT = re.compile(

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import DDP, Ailment, Ambiguity, Fact, Finding, Fix, Severity, keyword, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP223", Severity.WARNING)
 ONE_NODE = Ambiguity(
@@ -39,7 +39,7 @@ ONE_NODE = Ambiguity(
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a global rank that names a device."""
     if SPAWN & script.all_calls().keys() or script.frameworks:
         return
@@ -55,10 +55,12 @@ def in_source(script: Script) -> Iterator[Finding]:
                     (script.seen(node, 'int(os.environ["LOCAL_RANK"])'),),
                     Fix("choose the GPU by the local rank"),
                     script.place(node),
-                    ambiguity=ONE_NODE,
+                    ambiguity=None if project.in_launches(SEVERAL_NODES) else ONE_NODE,
                 )
 
 
+SEVERAL_NODES = r"--nnodes[= ]+(?!1\b)\d|#SBATCH +(?:-N|--nodes)[= ]*(?!1\b)\d"
+"""What a launch script, or a README, says of a training on several nodes."""
 SPAWN = {
     "torch.multiprocessing.spawn",
     "torch.multiprocessing.start_processes",

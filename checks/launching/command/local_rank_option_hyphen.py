@@ -80,6 +80,10 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a local rank that can come from --local_rank alone, and that decides about a device."""
+    yield from _about_devices(script, project)
+
+
+def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
     if script.frameworks - {"fvcore"} or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
     if "parse_known_args" in script.text:
@@ -164,3 +168,42 @@ def _holds(script: Script, node: ast.Name | ast.Attribute) -> bool:
     made = script.value(node)
     parts = [each for each in ast.walk(made) if isinstance(each, (ast.Name, ast.Attribute))] if made is not node else []
     return any(script.fact(each) is Fact.LOCAL_RANK for each in (node, *parts))
+
+
+LAUNCHED = r"-m\s+torch\.distributed\.launch\b(?![^\n]*--?use[_-]env)"
+"""A command of the launcher that passes the option."""
+
+
+@lint
+def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a strict parser that knows --local_rank alone, in a script that torch.distributed.launch is to start."""
+    if script.frameworks - {"fvcore"} or not script.joins or "parse_known_args" in script.text:
+        return
+    if project.says("local-rank|deepspeed"):
+        return
+    told = {each.place for each in _about_devices(script, project)}
+    for call in script.nodes(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            if "--local_rank" not in names or "--local-rank" in names or script.place(call) in told:
+                continue
+            if "torch.distributed.launch" in script.code(call) or _is_launched(script, project):
+                yield Finding(
+                    "torch.distributed.launch of torch 2 passes --local-rank, which this parser does not know: it ends "
+                    "the script",
+                    (script.seen(call, "--local-rank as well"),),
+                    Fix(
+                        "know the option by both spellings, or start with torchrun",
+                        diff=f"-{script.code(call)}\n+{script.code(call.func)}"
+                        '("--local-rank", "--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))',
+                    ),
+                    script.place(call),
+                )
+
+
+def _is_launched(script: Script, project: Around) -> bool:
+    """Whether a command of torch.distributed.launch stands in the script, or one that names it in a launch script."""
+    if re.search(LAUNCHED, script.text):
+        return True
+    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
+    return project.in_launches(rf"torch\.distributed\.launch\b(?:(?!--?use[_-]env)[^\n]|\\\n)*\b{name}")

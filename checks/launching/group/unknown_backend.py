@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP484", Severity.ERROR)
 SLIPS = {
-    "nccl": frozenset("ncll nlcc nlccl nncl ncl ncc nccll ncccl nvcl nlc nvccl".split()),
+    "nccl": frozenset("ncll nlcc nlccl nncl ncl ncc nccll ncccl nvcl nlc nvccl cuda gpu".split()),
     "gloo": frozenset("tcp goo glo golo gllo glooo gooo glloo goolo".split()),
 }
 """Backends, and how they were misspelt; tcp is the one of torch before 1.0."""

@@ -3,7 +3,8 @@
 ## What happens
 
 `mp.spawn` calls its function with the number of the process first, then with `args`. A function that takes fewer or
-more parameters ends every process with a TypeError.
+more parameters ends every process with a TypeError. So does `args=(args)`: brackets without a comma make no tuple, and
+what is spread is the namespace itself.
 
 ## How to be sure
 
@@ -39,6 +40,14 @@ def in_source(script: Script) -> Iterator[Finding]:
     for call in script.calls("torch.multiprocessing.spawn"):
         named, passed = given(call, 0, "fn"), given(call, 1, "args")
         function = script.names_function(named) if isinstance(named, ast.Name) and not is_open(call) else None
+        if passed is not None and (_is_single(script, passed)):
+            yield Finding(
+                f"mp.spawn is given {script.code(passed)} as args, which is no tuple: a TypeError in each process",
+                (script.seen(passed, f"args=({script.code(passed)},)"),),
+                Fix("put a comma behind it", edits=(script.replaced(passed, f"({script.code(passed)},)"),)),
+                script.place(call),
+            )
+            continue
         if function is None or not isinstance(passed, (ast.Tuple, type(None))):
             continue
         if any(isinstance(each, ast.Starred) for each in (passed.elts if passed else ())):
@@ -53,6 +62,13 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("take the rank first, and the rest as args has it"),
                 script.place(call),
             )
+
+
+def _is_single(script: Script, passed: ast.expr) -> bool:
+    """Whether what is passed is the options of the command line, or a number: ``args=(args)`` is ``args=args``."""
+    if isinstance(passed, ast.Constant):
+        return isinstance(passed.value, (int, float)) and not isinstance(passed.value, bool)
+    return script.is_parsed(passed)
 
 
 def _takes(function: ast.FunctionDef) -> tuple[int, int | None]:

@@ -111,12 +111,19 @@ def _owner(script: Script, node: ast.BinOp | ast.AugAssign) -> str:
         return "Lightning" if getattr(function, "name", "") == "training_step" and _is_returned(script, node) else ""
     match divisor:
         case ast.Attribute(attr="gradient_accumulation_steps", value=owner) if script.made_by(owner, *ACCELERATORS):
-            return "Accelerate"
+            return "" if _is_one(script) else "Accelerate"
         case ast.Call(func=ast.Attribute(attr="gradient_accumulation_steps"), args=[]):
             return "DeepSpeed" if script.calls("deepspeed.initialize") else ""
     given = [steps for call in script.calls(*ACCELERATORS) if (steps := keyword(call, "gradient_accumulation_steps"))]
     named = bool(given) and not isinstance(divisor, ast.Constant) and ACCUMULATION.search(code)
     return "Accelerate" if named and all(ast.unparse(each) == code for each in given) else ""
+
+
+def _is_one(script: Script) -> bool:
+    """Whether Accelerate is told, in figures, that nothing is accumulated: to divide by it changes nothing."""
+    given = [keyword(call, "gradient_accumulation_steps") for call in script.calls(*ACCELERATORS)]
+    held = [script.constant(each) if each is not None else None for each in given]
+    return bool(held) and all(each is not None and each.value == 1 for each in held)
 
 
 def _is_handed_over(script: Script, node: ast.BinOp | ast.AugAssign) -> bool:

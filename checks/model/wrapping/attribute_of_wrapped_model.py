@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 from .._logs import APEX, TRAINER, beside, is_private
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import ModelExam, Script, Wrap
+    from ddpdoctor.check import ModelExam, Script, Tree, Wrap
 
 AILMENT = Ailment("DDP516", Severity.ERROR)
 
@@ -108,8 +108,9 @@ def in_source(script: Script) -> Iterator[Finding]:
         wrap = script.wrap(node.value) if isinstance(node.value, (ast.Name, ast.Attribute)) else None
         if wrap is None or not wrap.sure or _is_asked_for(script, node):
             continue
-        owner = _class_of(script, wrap)
-        if owner is not None and node.attr in _own(script, owner) and not script.is_assigned(node):
+        found = _class_of(script, wrap)
+        if found is not None and node.attr in _own(*found) and not script.is_assigned(node):
+            owner = found[1]
             right = f"{script.code(node.value)}.module.{node.attr}"
             yield Finding(
                 f"{node.attr} is of {owner.name}, and {script.code(node.value)} is its {wrap.kind}: an AttributeError",
@@ -119,20 +120,27 @@ def in_source(script: Script) -> Iterator[Finding]:
             )
 
 
-def _class_of(script: Script, wrap: Wrap) -> ast.ClassDef | None:
-    """Return the class of this file whose object a wrap was given; None where it is another, or has such a parent."""
+def _class_of(script: Script, wrap: Wrap) -> tuple[Tree, ast.ClassDef] | None:
+    """Return the class of the project whose object a wrap was given, and the tree of its file.
+
+    None where it is another, or has a parent that is one of its own.
+    """
     model = given(wrap.call, 0, "module")
     for _ in range(MOST_STEPS):
         if isinstance(model, ast.Call) and isinstance(model.func, ast.Attribute) and model.func.attr in SAME_OBJECT:
             model = model.func.value
         elif isinstance(model, ast.Name):
             model = script.held(model)
-    if isinstance(model, ast.Call) and isinstance(model.func, ast.Name):
-        found = [each.node for each in script.tree.lookup(model.func.id, model.func)]
-        if len(found) == 1 and isinstance(found[0], ast.ClassDef):
-            parents = {script.resolve(each) for each in found[0].bases}
-            return found[0] if parents == {"torch.nn.Module"} else None
-    return None
+    if not isinstance(model, ast.Call):
+        return None
+    tree, owner = script.tree, script.names_class(model.func)
+    path = script.resolve(model.func) if owner is None else None
+    if path is not None and "." in path and tree.abroad is not None:
+        away = tree.abroad(path)
+        tree, owner = (away[0], away[1]) if away is not None and isinstance(away[1], ast.ClassDef) else (tree, None)
+    if owner is None or {script.names_in(tree, each) for each in owner.bases} != {"torch.nn.Module"}:
+        return None
+    return tree, owner
 
 
 MOST_STEPS = 4  # from the wrapper back to where its model is made
@@ -148,10 +156,10 @@ OF_EVERY_MODULE = set(
 )
 
 
-def _own(script: Script, owner: ast.ClassDef) -> set[str]:
+def _own(tree: Tree, owner: ast.ClassDef) -> set[str]:
     """Return what a class defines, and what its methods store on self, but for what every module has."""
-    defined = set(script.tree.bindings.get(owner, {}))
-    stored = {text.removeprefix("self.") for key, text in script.tree.attributes if key is owner}
+    defined = set(tree.bindings.get(owner, {}))
+    stored = {text.removeprefix("self.") for key, text in tree.attributes if key is owner}
     return {name for name in defined | stored if "." not in name} - OF_EVERY_MODULE
 
 

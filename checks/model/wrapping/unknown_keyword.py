@@ -42,6 +42,9 @@ NAMES = {
     " delay_all_reduce_named_params param_to_hook_all_reduce mixed_precision device_mesh"
     " skip_all_reduce_unused_params bucket_cap_mb_list batched_grad_copy forward_sync_buffers",
     "DataParallel": "module device_ids output_device dim",
+    "FullyShardedDataParallel": "module process_group sharding_strategy cpu_offload auto_wrap_policy"
+    " backward_prefetch mixed_precision ignored_modules param_init_fn device_id sync_module_states forward_prefetch"
+    " limit_all_gathers use_orig_params ignored_states device_mesh",
     "DistributedSampler": "dataset num_replicas rank shuffle seed drop_last",
     "init_process_group": "backend init_method timeout world_size rank store group_name pg_options device_id",
 }
@@ -52,6 +55,9 @@ MEANT = {
     ("DistributedDataParallel", "gpu_ids"): "device_ids=[local_rank]",
     ("DistributedDataParallel", "rank"): "device_ids=[local_rank]",
     ("DataParallel", "device_id"): "device_ids=[0, 1]",
+    ("FullyShardedDataParallel", "device_ids"): "device_id=local_rank",
+    ("FullyShardedDataParallel", "fsdp_auto_wrap_policy"): "auto_wrap_policy=policy",
+    ("FullyShardedDataParallel", "find_unused_parameters"): "use_orig_params=True",
     ("DataParallel", "gpu_ids"): "device_ids=[0, 1]",
     ("DistributedSampler", "world_size"): "num_replicas=world_size",
     ("DistributedSampler", "num_replica"): "num_replicas=world_size",
@@ -60,7 +66,7 @@ MEANT = {
 
 
 @log_pattern(
-    r"(?<![\w.])(DistributedDataParallel|DataParallel|DistributedSampler|init_process_group)(?:\.__init__)?\(\)"
+    r"(?<![\w.])(DistributedDataParallel|FullyShardedDataParallel|DataParallel|DistributedSampler|init_process_group)(?:\.__init__)?\(\)"
     r" got an unexpected keyword argument '(\w+)'"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -88,6 +94,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 ADDRESSES = {
     DDP: "DistributedDataParallel",
     "torch.nn.parallel.DataParallel": "DataParallel",
+    "torch.distributed.fsdp.FullyShardedDataParallel": "FullyShardedDataParallel",
     "torch.utils.data.DistributedSampler": "DistributedSampler",
     INIT: "init_process_group",
 }

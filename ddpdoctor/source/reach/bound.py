@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import Binding, dotted
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from ddpdoctor.source.tree import Function, Tree
 
+OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|params|parser)$", re.IGNORECASE)
+"""Names of what holds the options of a run."""
 GETTERS = {"os.environ.get", "os.getenv", "os.environ.setdefault"}
 PARSERS = {"parse_args", "parse_known_args"}
 
@@ -37,6 +40,25 @@ def values(tree: Tree, node: ast.expr) -> list[Binding]:
     return tree.attributes.get((tree.owner(node, text), text), []) if text else []
 
 
+def given(tree: Tree, binding: Binding) -> list[tuple[Tree, ast.expr]] | None:
+    """Return what a binding can hold, each with its tree; None where one of them cannot be seen.
+
+    That is what all callers pass for a parameter, and what the function returns in this place of a tuple that
+    ``rank, size = setup()`` takes apart.
+    """
+    if isinstance(binding.node, ast.arg):
+        found = passed(tree, binding)
+        return [(tree, each) for each in found] if found is not None else None
+    if binding.value is not None:
+        return [(tree, binding.value)]
+    parts: list[tuple[Tree, ast.expr]] = []
+    for there, each in answers(tree, binding.whole.func) if binding.whole is not None else ():
+        if not isinstance(each, ast.Tuple) or len(each.elts) <= binding.part:
+            return None
+        parts.append((there, each.elts[binding.part]))
+    return parts or None
+
+
 def value(tree: Tree, node: ast.expr) -> ast.expr:
     """Return the expression that a variable was given, where it is given only one; else the node itself."""
     for _ in range(LONGEST):
@@ -45,6 +67,11 @@ def value(tree: Tree, node: ast.expr) -> ast.expr:
             break
         node = bindings[0].value
     return node
+
+
+def is_of_options(node: ast.Attribute) -> bool:
+    """Whether an attribute is one of the options of a run, by the names before it: ``args.x``, ``self.cfg.train.x``."""
+    return any(OPTIONS.match(each) for each in (dotted(node.value) or "").split("."))
 
 
 def is_parsed(tree: Tree, base: ast.Name, depth: int = 4) -> bool:

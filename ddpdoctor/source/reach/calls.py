@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.reach.guards import Guard, guards
-from ddpdoctor.source.reach.personal import is_rankish
+from ddpdoctor.source.reach.personal import is_rankish, unconverted
 from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, process_of, some_sites
+from ddpdoctor.source.reach.turns import is_in_turn
 from ddpdoctor.source.reach.who import is_alone
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
+    from ddpdoctor.source.bindings import Binding
     from ddpdoctor.source.tree import Function, Tree
 
 
@@ -39,7 +41,8 @@ def all_ranks_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozen
     if function is None or function in seen:
         return function is None and tree.class_of(node) is None
     seen |= {function}
-    is_called = any(all_ranks_reach(tree, site, seen) for site in some_sites(tree, function))
+    sites = [each for each in some_sites(tree, function) if not is_in_turn(tree, each)]
+    is_called = any(all_ranks_reach(tree, site, seen) for site in sites)
     return is_called or _is_called_abroad(tree, function, seen)
 
 
@@ -48,8 +51,15 @@ def _lets_some(tree: Tree, guard: Guard) -> bool:
     if guard.is_rankish(tree) or is_alone(tree, guard.test, holds=guard.holds):
         return True
     names = [each for each in ast.walk(guard.test) if isinstance(each, ast.Name)]
-    given = [binding.node for name in names for binding in values(tree, name) if binding.value is not None]
+    found = [(name.id, binding) for name in names for binding in values(tree, name) if binding.value is not None]
+    given = [binding.node for name, binding in found if not _is_itself(binding, name)]
     return any(above.is_rankish(tree) for each in given for above in guards(tree, each))
+
+
+def _is_itself(binding: Binding, name: str) -> bool:
+    """Whether a variable is given what it holds already, elsewhere or in another form: ``best = best.to(gpu)``."""
+    made = unconverted(binding.value) if binding.value is not None else None
+    return made is not binding.value and isinstance(made, ast.Name) and made.id == name
 
 
 def _is_of_torch(tree: Tree, context: ast.expr) -> bool:
@@ -71,10 +81,12 @@ def ranks_of_others_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = 
 
 
 def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST]) -> bool:
-    if tree.callers is None or not isinstance(function, ast.FunctionDef) or tree.class_of(function) is not None:
+    if tree.callers is None or not isinstance(function, ast.FunctionDef):
         return False
     return any(
-        all_ranks_reach(there, site, seen) and (resolve(there, site.func) in SPAWN or not runs_in_parent(there, site))
+        all_ranks_reach(there, site, seen)
+        and not is_in_turn(there, site)
+        and (resolve(there, site.func) in SPAWN or not runs_in_parent(there, site))
         for there, site in tree.callers(function)
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import Binding, dotted
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.bound import is_parsed, values
+from ddpdoctor.source.reach.bound import OPTIONS, given, is_of_options, is_parsed, values
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
 from ddpdoctor.source.tree import FUNCTIONS
 
@@ -28,7 +28,7 @@ OF_PLACES = re.compile(
 )
 """Those of them that a path has which is another on each rank."""
 HOW_OFTEN = re.compile(
-    r"(?:save|checkpoint|ckpt)_?(?:model_?)?(?:every|freq\w*|interval|steps?|epochs?|period|per_epoch)(?:_\w+)?$|^save_(?:dir|path|folder)$",
+    r"(?:save|checkpoint|ckpt)_?(?:model_?)?(?:last|best|top|every|freq\w*|interval|steps?|epochs?|period|per_epoch)(?:_\w+)?$|^save_(?:dir|path|folder)$",
     re.IGNORECASE,
 )
 """What looks like such a word, and says how often something is saved, or where."""
@@ -41,18 +41,20 @@ SAME_ON_ALL = frozenset(
     "torch.cuda.device_count torch.cuda.is_available torch.distributed.is_available torch.distributed.is_initialized"
     " torch.device".split()
 )
-PERSONAL = re.compile(
-    r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|cwd|hostname|socket"
-)
+PERSONAL = re.compile(r"temp|tmp|uuid|getpid|BytesIO|StringIO|buffer|stream|datetime|time|rand|seed|hostname|socket")
 """Words of what each process has for itself."""
-OPTIONS = re.compile(r"^(args?|opts?|options?|cfg|conf|config|hparams|flags|params|parser)$", re.IGNORECASE)
-"""Names of what holds the options of a run."""
+OF_HYDRA = re.compile("cwd")
+"""What each has for itself where hydra runs it in a folder of its own."""
+SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re.IGNORECASE)
+"""Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
+CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
+"""Methods that return what they are asked of, in another form or elsewhere."""
 
 
 def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str] = RANKISH) -> bool:
     """Whether a test can depend on the rank: by a word in it, or in what its names were assigned."""
     for node in ast.walk(test):
-        if _is_shared(tree, node):
+        if _is_shared(tree, node, depth):
             continue
         text = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != "__main__":
@@ -61,9 +63,42 @@ def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str
         found = values(tree, node) if is_named and isinstance(node, ast.expr) else []
         if words.search(HOW_OFTEN.sub("", text)) and not _is_switch(found, text):
             return True
-        if depth and any(each.value is not None and is_rankish(tree, each.value, depth - 1, words) for each in found):
+        found = [each for each in found if each.whole is None or not OPTIONS.match(text)]
+        if _is_counted(tree, node):
+            continue
+        if depth and any(_is_given_rankish(tree, each, depth - 1, words) for each in found):
+            return True
+        if depth and _is_stored_rankish(tree, node, depth - 1, words):
             return True
     return False
+
+
+def _is_counted(tree: Tree, node: ast.AST) -> bool:
+    """Whether it is asked how long something is: the loaders of all ranks have as many batches."""
+    match tree.parents.get(node):
+        case ast.Call(func=ast.Name(id="len"), args=[counted]):
+            return counted is node
+    return False
+
+
+def _is_given_rankish(tree: Tree, binding: Binding, depth: int, words: re.Pattern[str]) -> bool:
+    if binding.whole is not None:
+        return any(is_rankish(there, each, depth, words) for there, each in given(tree, binding) or ())
+    return binding.value is not None and is_rankish(tree, unconverted(binding.value), depth, words)
+
+
+def _is_stored_rankish(tree: Tree, node: ast.AST, depth: int, words: re.Pattern[str]) -> bool:
+    """Whether another file of the project stores in this option of the run what can depend on the rank."""
+    if tree.stored is None or not isinstance(node, ast.Attribute) or not is_of_options(node):
+        return False
+    return any(is_rankish(there, each, depth, words) for there, each in tree.stored(node.attr))
+
+
+def unconverted(node: ast.expr) -> ast.expr:
+    """Return what an expression is made of that only has it in another form: ``best`` of ``best.to(gpu)``."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONVERTED:
+        node = node.func.value
+    return node
 
 
 def _is_switch(found: list[Binding], text: str) -> bool:
@@ -71,7 +106,7 @@ def _is_switch(found: list[Binding], text: str) -> bool:
     return len(found) == 1 and isinstance(found[0].value, ast.Constant) and not OF_PLACES.search(text)
 
 
-def _is_shared(tree: Tree, node: ast.AST) -> bool:
+def _is_shared(tree: Tree, node: ast.AST, depth: int) -> bool:
     """Whether a node is an option of the command line, which is the same on all ranks unless the file changes it.
 
     So is how many GPUs there are, and whether there are any.
@@ -82,9 +117,13 @@ def _is_shared(tree: Tree, node: ast.AST) -> bool:
         node.id if isinstance(node, ast.Name) else node.attr
     ):
         return True
-    if not isinstance(node, ast.Attribute) or re.search(r"rank|gpu|node|device|^nr$", node.attr):
+    if not isinstance(node, ast.Attribute) or re.search(r"rank|gpu|node|device|^nr$", node.attr) or values(tree, node):
         return False
-    return isinstance(node.value, ast.Name) and not values(tree, node) and is_parsed(tree, node.value)
+    if isinstance(node.value, ast.Name) and is_parsed(tree, node.value):
+        return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
+    if tree.stored is None or not is_of_options(node) or RANKISH.search(SWITCHES.sub("", node.attr)):
+        return False
+    return not (depth and _is_stored_rankish(tree, node, depth - 1, RANKISH))
 
 
 def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -94,10 +133,10 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.
     """
     for each in ast.walk(node):
         text = each.id if isinstance(each, ast.Name) else each.attr if isinstance(each, ast.Attribute) else ""
-        if PERSONAL.search(text):
+        if PERSONAL.search(text) or (OF_HYDRA.search(text) and "hydra" in tree.read):
             return True
         is_named = isinstance(each, (ast.Name, ast.Attribute)) and not OPTIONS.match(text)
-        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each):
+        if not is_named or not isinstance(each, ast.expr) or _is_shared(tree, each, 1):
             continue
         if any(_is_personal(tree, binding, depth, seen) for binding in values(tree, each)):
             return True
@@ -110,19 +149,31 @@ def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
     if tree.callers is None or not isinstance(function, ast.FunctionDef) or call_sites(tree, function) != []:
         return False
     calls = tree.callers(function)
-    given = [
+    handed = [
         (there, argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN))
         for there, site in calls
     ]
-    return bool(given) and all(
+    return bool(handed) and all(
         each is not None and not is_rankish(there, each, words=OF_PLACES) and not is_personal(there, each, depth - 1)
-        for there, each in given
+        for there, each in handed
     )
 
 
-def _counts(tree: Tree, iterated: ast.expr) -> bool:
-    """Whether a loop counts, so that its variable is the same on all ranks in each pass."""
-    return isinstance(iterated, ast.Call) and resolve(tree, iterated.func) in {"range", "tqdm.trange"}
+LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Set)
+
+
+def _is_told(tree: Tree, iterated: ast.expr) -> bool:
+    """Whether a loop counts, or goes through what stands in the source (``for split in ("train", "test")``).
+
+    Its variable is the same on all ranks in each pass.
+    """
+    if isinstance(iterated, ast.Call) and resolve(tree, iterated.func) in {"range", "tqdm.trange"}:
+        return True
+    match iterated:
+        case ast.Call(func=ast.Attribute(value=inner, attr="keys" | "items" | "values"), args=[]):
+            iterated = inner
+    given = [each.value for each in values(tree, iterated)] if isinstance(iterated, ast.Name) else [iterated]
+    return bool(given) and all(isinstance(each, LITERALS) for each in given)
 
 
 def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.AST]) -> bool:
@@ -130,12 +181,15 @@ def _is_personal(tree: Tree, binding: Binding, depth: int, seen: frozenset[ast.A
         return False
     if not isinstance(binding.node, ast.arg):
         seen |= {binding.node}
-    if isinstance(binding.node, ast.For) and _counts(tree, binding.node.iter):
-        return is_personal(tree, binding.node.iter, depth - 1, seen) if depth else True
-    added = binding.node.value if isinstance(binding.node, ast.AugAssign) else binding.value
-    given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [added]
-    if given is None and isinstance(binding.node, ast.arg):
-        return depth == 0 or not _is_shared_abroad(tree, binding.node, depth)
-    if depth == 0 or given is None:
+    if depth == 0:
         return True
-    return any(each is None or is_personal(tree, each, depth - 1, seen) for each in given)
+    if isinstance(binding.node, (ast.For, ast.comprehension)) and _is_told(tree, binding.node.iter):
+        return is_rankish(tree, binding.node.iter, words=OF_PLACES)
+    if isinstance(binding.node, ast.arg):
+        passed_on = passed(tree, binding)
+        if passed_on is None:
+            return not _is_shared_abroad(tree, binding.node, depth)
+        return any(is_personal(tree, each, depth - 1, seen) for each in passed_on)
+    added = binding.node.value if isinstance(binding.node, ast.AugAssign) else binding.value
+    held = given(tree, binding) if added is None else [(tree, added)]
+    return held is None or any(is_personal(there, each, depth - 1, seen) for there, each in held)

@@ -6,8 +6,18 @@ import ast
 import enum
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.bindings import dotted
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.bound import definition, is_parsed, options, returned, values, variable
+from ddpdoctor.source.reach.bound import (
+    definition,
+    given,
+    is_of_options,
+    is_parsed,
+    options,
+    returned,
+    values,
+    variable,
+)
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, passed
 
 if TYPE_CHECKING:
@@ -55,6 +65,8 @@ CALLS = {
     "horovod.torch.local_rank": Fact.LOCAL_RANK,
     "horovod.torch.size": Fact.WORLD_SIZE,
     "horovod.torch.local_size": Fact.LOCAL_WORLD_SIZE,
+    "mpi4py.MPI.COMM_WORLD.Get_rank": Fact.RANK,
+    "mpi4py.MPI.COMM_WORLD.Get_size": Fact.WORLD_SIZE,
     "ignite.distributed.get_rank": Fact.RANK,
     "ignite.distributed.get_local_rank": Fact.LOCAL_RANK,
     "ignite.distributed.get_world_size": Fact.WORLD_SIZE,
@@ -95,7 +107,7 @@ def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa
                 return OF_A_CONTEXT[function.attr] if _is_context(tree, function.value) else None
             return _returned(tree, function, depth)
         case ast.IfExp(body=body, orelse=orelse):
-            return _agreed(tree, (body, orelse), depth)
+            return _agreed([(tree, body), (tree, orelse)], depth)
         case ast.Name() | ast.Attribute():
             return _of_bindings(tree, node, depth)
     return None
@@ -107,23 +119,45 @@ def _is_context(tree: Tree, node: ast.expr) -> bool:
     return bool(held) and all(isinstance(each, ast.Call) and resolve(tree, each.func) in CONTEXTS for each in held)
 
 
-def _of_bindings(tree: Tree, node: ast.expr, depth: int) -> Fact | None:
+def _of_bindings(tree: Tree, node: ast.Name | ast.Attribute, depth: int) -> Fact | None:
     bindings = values(tree, node)
     if not bindings:
         own = OF_FRAMEWORKS.get(node.attr) if isinstance(node, ast.Attribute) else None
-        return own or _option(tree, node)
-    held: list[ast.expr] = []
+        return own or _option(tree, node) or _of_others(tree, node, depth)
+    held: list[tuple[Tree, ast.expr]] = []
     for binding in bindings:
-        given = passed(tree, binding) if isinstance(binding.node, ast.arg) else [binding.value]
-        if given is None or any(each is None for each in given):
+        found = given(tree, binding)
+        if found is None:
             return None
-        held += [each for each in given if each is not None]
-    return _agreed(tree, held, depth)
+        held += found
+    text = dotted(node)
+    if isinstance(node, ast.Attribute) and text is not None:  # args.x = x, where x is what was passed of args.x
+        held = [each for each in held if not _comes_back(*each, text, depth)]
+        if not held:
+            return _option(tree, node)
+    return _agreed(held, depth)
 
 
-def _agreed(tree: Tree, nodes: Iterable[ast.expr], depth: int) -> Fact | None:
+def _comes_back(tree: Tree, node: ast.expr, text: str, depth: int) -> bool:
+    """Whether a parameter is passed this very attribute by all callers."""
+    bindings = values(tree, node) if isinstance(node, ast.Name) and depth else []
+    if len(bindings) != 1 or not isinstance(bindings[0].node, ast.arg):
+        return False
+    found = given(tree, bindings[0]) or []
+    return bool(found) and all(dotted(each) == text for _, each in found)
+
+
+def _of_others(tree: Tree, node: ast.Name | ast.Attribute, depth: int) -> Fact | None:
+    """Return what the other files of a project store in this attribute of the options (``args.rank = get_rank()``)."""
+    if tree.stored is None or not isinstance(node, ast.Attribute) or not is_of_options(node):
+        return None
+    found = tree.stored(node.attr)
+    return _agreed(found, depth) if found else None
+
+
+def _agreed(nodes: Iterable[tuple[Tree, ast.expr]], depth: int) -> Fact | None:
     """Return the fact that all expressions hold that are no plain constants."""
-    found = {fact(tree, node, depth - 1) for node in nodes if not _is_constant(node)}
+    found = {fact(tree, node, depth - 1) for tree, node in nodes if not _is_constant(node)}
     return next(iter(found)) if len(found) == 1 else None
 
 
@@ -141,7 +175,7 @@ def _option(tree: Tree, node: ast.expr) -> Fact | None:
 
 def _returned(tree: Tree, function: ast.expr, depth: int) -> Fact | None:
     found = definition(tree, function)
-    return _agreed(found[0], returned(*found), depth) if found is not None else None
+    return _agreed([(found[0], each) for each in returned(*found)], depth) if found is not None else None
 
 
 def is_process_number(tree: Tree, node: ast.expr, depth: int = 4) -> bool:
@@ -159,5 +193,5 @@ def _is_spawned(tree: Tree, binding: Binding, depth: int) -> bool:
         return False
     if all(resolve(tree, each.func) in SPAWN for each in sites):
         return [*function.args.posonlyargs, *function.args.args][:1] == [binding.node]
-    given = passed(tree, binding) or []
-    return bool(given) and all(is_process_number(tree, each, depth - 1) for each in given)
+    handed = passed(tree, binding) or []
+    return bool(handed) and all(is_process_number(tree, each, depth - 1) for each in handed)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import dotted
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.bound import answers, definition, function_named, values
+from ddpdoctor.source.reach.bound import answers, definition, function_named, given, is_of_options, values
 from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number
-from ddpdoctor.source.reach.sites import passed
 
 if TYPE_CHECKING:
     from ddpdoctor.source.tree import Tree
@@ -54,8 +53,12 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
         case ast.Name() | ast.Attribute():
             if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return OTHER_RANKS
-            sides = {who(tree, each, depth - 1) if each is not None else None for each in _held(tree, test)}
+            held = [(there, each) for there, each in _held(tree, test) if each is None or not _is_true(each)]
+            sides = {who(there, each, depth - 1) if each is not None else None for there, each in held}
             return next(iter(sides)) if len(sides) == 1 else None
+        case ast.IfExp(test=asked, body=ast.Constant(value=bool(one)), orelse=ast.Constant(value=bool(two))):
+            side = who(tree, asked, depth - 1) if one is not two else None
+            return side if one else other(side)
         case ast.Call(func=function, args=[], keywords=[]):
             said = [(there, each) for there, each in answers(tree, function) if not _is_true(each)]
             sides = {who(there, each, depth - 1) for there, each in said}
@@ -79,11 +82,13 @@ def _of_branches(tree: Tree, function: ast.expr, depth: int) -> str | None:
     return next(iter(sides)) if len(sides) == 1 else None
 
 
-def _held(tree: Tree, node: ast.expr) -> list[ast.expr | None]:
-    """Return what a variable can hold; of a parameter, what all calls pass for it."""
-    found: list[ast.expr | None] = []
+def _held(tree: Tree, node: ast.expr) -> list[tuple[Tree, ast.expr | None]]:
+    """Return what a variable can hold; of a parameter, what all calls pass; of an option, what other files store."""
+    found: list[tuple[Tree, ast.expr | None]] = []
     for each in values(tree, node):
-        found += (passed(tree, each) or [None]) if isinstance(each.node, ast.arg) else [each.value]
+        found += given(tree, each) or [(tree, None)]
+    if not found and tree.stored is not None and isinstance(node, ast.Attribute) and is_of_options(node):
+        found += tree.stored(node.attr)
     return found
 
 
