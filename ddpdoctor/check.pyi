@@ -126,6 +126,7 @@ from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Rec
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
 from ddpdoctor.source.bindings import dotted as dotted
+from ddpdoctor.source.iterations import repeats_until as repeats_until
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript
 from ddpdoctor.source.launching.launchers import Launch as Launch
 from ddpdoctor.source.lines import (

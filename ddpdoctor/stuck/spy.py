@@ -26,7 +26,7 @@ PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
 INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
-TORCH, THREADS, JOIN = "/torch/", "/threading.py", "join"  # py-spy names methods with their class
+TORCH, THREADS, JOIN, LAST = "/torch/", "/threading.py", "join", "_shutdown"  # py-spy names methods with their class
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 
@@ -35,12 +35,14 @@ RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os err
 class Stack:
     """The thread of a process that trains: its frames, innermost first, and by frame its integer variables.
 
-    ``others`` are the lines of the user's code that other threads are at, by the thread's name.
+    ``others`` are the frames of the user's code in other threads, innermost first, by the thread's name. ``ends`` tells
+    that the main thread, which is not this one, has run the script to its end and waits for the others.
     """
 
     frames: tuple[Frame, ...] = ()
     values: tuple[tuple[tuple[str, int], ...], ...] = ()
-    others: tuple[tuple[str, Frame], ...] = field(default=(), compare=False)
+    others: tuple[tuple[str, tuple[Frame, ...]], ...] = field(default=(), compare=False)
+    ends: bool = False
 
     @property
     def joins(self) -> bool:
@@ -102,26 +104,31 @@ def parse(text: str, pid: int) -> Stack | None:
         main, *others = [
             {**each, "frames": _absolute(each["frames"], pid)} for each in (main, *_besides(threads, main))
         ]
-        return _stack(main["frames"], others)
+        return _stack(main["frames"], others, ends=any(map(_ends, others)))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _stack(frames: list[dict[str, Any]], others: Iterable[dict[str, Any]] = ()) -> Stack:
+def _stack(frames: list[dict[str, Any]], others: Iterable[dict[str, Any]] = (), *, ends: bool = False) -> Stack:
     own = [each for each in frames if not each.get("is_shim_entry") or each["name"]]
     return Stack(
         tuple(map(_frame, own)),
         tuple(tuple(_integers(each.get("locals") or ())) for each in own),
         tuple(_elsewhere(others)),
+        ends,
     )
 
 
-def _elsewhere(threads: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Frame]]:
+def _elsewhere(threads: Iterable[dict[str, Any]]) -> Iterator[tuple[str, tuple[Frame, ...]]]:
     for thread in threads:
-        for each in thread["frames"]:
-            if is_users(str(each["filename"])):
-                yield str(thread.get("thread_name") or "?"), _frame(each)
-                break
+        frames = tuple(_frame(each) for each in thread["frames"] if is_users(str(each["filename"])))
+        if frames:
+            yield str(thread.get("thread_name") or "?"), frames
+
+
+def _ends(thread: dict[str, Any]) -> bool:
+    """Whether it waits, after the script's last line, for threads that are no daemons."""
+    return any(str(each["name"]) == LAST and str(each["filename"]).endswith(THREADS) for each in thread["frames"])
 
 
 def _besides(threads: list[dict[str, Any]], main: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -263,7 +263,7 @@ class TestPySpy:
         assert alone.frames[0].function == "train"
         assert both.frames[0].function == "linear"
         assert unknown.frames[0].function == "Thread.join"
-        moved = replace(unknown, others=(("trainer", Frame("/work/train.py", 4, "train")),))
+        moved = replace(unknown, others=(("trainer", (Frame("/work/train.py", 4, "train"),)),))
         assert not Seen(7, None, looks=[unknown, unknown]).moves
         assert Seen(7, None, looks=[unknown, moved]).moves
 

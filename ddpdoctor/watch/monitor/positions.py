@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.awaited import awaited
 from ddpdoctor.host.connections import peers
+from ddpdoctor.host.system_calls import sleeps
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Site, Stalled
 from ddpdoctor.watch.monitor.activity import WINDOW, follow, leave_out
@@ -120,7 +121,7 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         recent=recent,
         pending=flight,
         stack=stack,
-        awaited=awaited(pid, frames, store) if doing is Doing.STANDING else None,
+        awaited=awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None,
     )
 
 
@@ -147,7 +148,7 @@ def _doing(each: Rank, look: Look, after: float) -> Doing:
         for doing, holds in (
             (Doing.STOPPED, each.stopped),
             (Doing.WAITING, bool(operation)),
-            (Doing.ASKING, activity.asks),
+            (Doing.ASKING, activity.asks or sleeps(pid, activity.thread)),
             (Doing.STANDING, True),
         )
         if holds
