@@ -35,6 +35,7 @@ from ddpdoctor.cluster.cluster import (
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from
 from ddpdoctor.cluster.launch import several_hosts as several_hosts
 from ddpdoctor.cluster.matrix import Link as Link
+from ddpdoctor.cluster.plan import targets as targets
 from ddpdoctor.cluster.suspects import Fault as Fault, Suspect as Suspect, suspects as suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB as OTHER_JOB, Try as Try
 from ddpdoctor.cluster.wire.protocol import WRONG_TOKEN as WRONG_TOKEN

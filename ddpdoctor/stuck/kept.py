@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.spy import Stack
 
+LOOP = "/asyncio/base_events.py"
 QUEUE = ("/queue.py", "get")
 POLLS = ("/filelock/", "/portalocker/", "/fasteners/", "/lockfile/")
 """Packages that ask for a lock of a file again and again instead of waiting for it."""
@@ -40,7 +41,9 @@ class Holder:
 
 def of_threads(found: Awaited | None, stack: Stack) -> Awaited | None:
     """Return more of what is awaited, where it is a lock, a queue or a thread of the process and the stacks tell it."""
-    if found is None or not found.thread:
+    if found is None:
+        return _of_loop(stack)
+    if not found.thread:
         return found
     if stack.ends:
         return Awaited(
@@ -106,6 +109,16 @@ def _of_lock(stack: Stack) -> Awaited | None:
     return Awaited(
         f"{name}, which its thread {holder.thread} took at {at} and holds at {inner}",
         f"mend what keeps the thread {holder.thread}, or have it give {name} back before it waits",
+    )
+
+
+def _of_loop(stack: Stack) -> Awaited | None:
+    """Return what an asyncio loop waits for where the kernel knows nobody who could wake it."""
+    if not any(each.file.endswith(LOOP) and each.function.endswith("_run_once") for each in stack.frames[:DEEP]):
+        return None
+    return Awaited(
+        "something that wakes its asyncio loop, which has no connection and no timer: a task awaits what never comes",
+        "await it with a limit, asyncio.wait_for(..., timeout=60), and print asyncio.all_tasks() where that runs out",
     )
 
 

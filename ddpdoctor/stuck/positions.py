@@ -18,6 +18,7 @@ from ddpdoctor.source.iterations import loop_counters
 from ddpdoctor.stuck.kept import of_polled_lock, of_threads
 from ddpdoctor.stuck.processes import identities
 from ddpdoctor.stuck.sighting import Sighted, Sighting
+from ddpdoctor.stuck.unreaped import ended_ranks
 from ddpdoctor.stuck.workers import workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
 from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
@@ -47,7 +48,9 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
         )
         for each in job.ranks
     ]
-    gone = [Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds) for rank in job.ended_here(identities())]
+    ended = dict.fromkeys(job.ended_here(identities()), Doing.ENDED)
+    ended |= ended_ranks(job, ended)
+    gone = [Position(rank=rank, pid=0, doing=doing, seconds=seconds) for rank, doing in ended.items()]
     missing = [Sighted(each, host) for each in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
     others = peers(each.pid for each in job.ranks)
@@ -70,6 +73,9 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     if below and any(frame.file.endswith(LOADER) for frame in frames):
         # A loader looks after its workers each five seconds, whether they do anything or not.
         doing = Doing.ASKING if any(seen.ran(each.pid) or sleeps(each.pid) for each in below) else Doing.STANDING
+    keeps = _awaited(rank, seen) if doing in {Doing.STANDING, Doing.ASKING} and not below else None
+    if keeps is not None and keeps.thread and any(sleeps(rank.pid, each) for each in seen.stack.threads):
+        doing = Doing.ASKING  # by another thread of its own
     sites = tuple(Site(os.path.normpath(each.file), each.line, each.function) for each in frames if is_users(each.file))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
@@ -86,7 +92,7 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         counters=tuple(_counters(seen.stack)),
         workers=below,
         threads=tuple((name, Site(*astuple(inner))) for name, (inner, *_) in seen.stack.others),
-        awaited=_awaited(rank, seen) if doing in {Doing.STANDING, Doing.ASKING} and not below else None,
+        awaited=keeps,
     )
 
 

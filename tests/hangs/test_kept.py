@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio.base_events
 import fcntl
 import os
 import queue
+import selectors
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,8 +19,13 @@ from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.held import Held, asked_lock, held_locks
 from ddpdoctor.source.iterations import repeats_until
 from ddpdoctor.stuck import kept
+from ddpdoctor.stuck.identity import Identity
+from ddpdoctor.stuck.jobs import Job, Rank
 from ddpdoctor.stuck.look import Seen
+from ddpdoctor.stuck.processes import Python
 from ddpdoctor.stuck.spy import Stack
+from ddpdoctor.stuck.unreaped import ended_ranks
+from ddpdoctor.watch.events import Doing
 from ddpdoctor.watch.monitor.usage import Thread, Usage
 
 OF_THREADS = Awaited("a lock, a queue or a thread of its own", thread=True)
@@ -114,6 +123,35 @@ def test_a_queue_that_nobody_fills(script: str) -> None:
     assert said(*inside, at(script, GET)).startswith("an item of a queue, and no other thread of it")
     thread = ("reporter", (at(script, 9, "report"),))
     assert said(*inside, at(script, GET), others=(thread,)) == OF_THREADS.what
+
+
+def test_an_asyncio_loop_that_nobody_wakes(script: str) -> None:
+    """Where the kernel knows no connection that it waits for."""
+    inside = (
+        Frame(selectors.__file__, 468, "EpollSelector.select"),
+        Frame(asyncio.base_events.__file__, 1884, "BaseEventLoop._run_once"),
+    )
+    found = kept.of_threads(None, Stack((*inside, at(script, GET))))
+    assert found is not None
+    assert found.what.startswith("something that wakes its asyncio loop")
+    told = Awaited("an answer of 10.0.0.1:80")
+    assert kept.of_threads(told, Stack((*inside, at(script, GET)))) is told
+    assert kept.of_threads(None, Stack((at(script, GET),))) is None
+
+
+@pytest.mark.parametrize(("code", "doing"), [(0, Doing.ENDED), (3, Doing.DIED)])
+def test_a_rank_whose_end_nobody_has_asked_for(code: int, doing: Doing) -> None:
+    """Its parent is to wait for another one first."""
+    child = subprocess.Popen([sys.executable, "-S", "-c", f"raise SystemExit({code})"])
+    try:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        told = Identity(0, 2, address="127.0.0.1:29500")
+        job = Job((Rank(Python(os.getpid(), 1, "python train.py", {}, told, 0.0), told),), os.getpid(), ends_all=False)
+        assert ended_ranks(job, ()) == {1: doing}
+        assert ended_ranks(job, (1,)) == {}
+    finally:
+        child.wait()
+    assert ended_ranks(job, ()) == {}
 
 
 def test_a_script_that_has_ended(script: str) -> None:

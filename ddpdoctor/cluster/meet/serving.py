@@ -6,18 +6,20 @@ import contextlib
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.folders import marks_from, marks_seen
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.matrix import row, row_from
 from ddpdoctor.cluster.meet.meeting import ROW, Meeting, still
+from ddpdoctor.cluster.plan import targets
 
 if TYPE_CHECKING:
     from ddpdoctor.cluster.meet.meeting import Invitation
     from ddpdoctor.cluster.wire.server import Guest, Server
 
+BRIEF = ("name", "node", "rank")
 EVERY = 10.0  # seconds between two lines that say who is absent
 LATECOMERS = 2.0  # seconds
 
@@ -50,9 +52,9 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
     )
     came_in_order = tuple(came[each] for each in order)
     meeting = Meeting(cluster, here, server, None, seats)
-    roster = [as_data(_essence(host)) for host in listed]
+    told = tuple(as_data(_essence(host)) for host in listed)
     for seat, guest in seats.items():
-        server.announce({"roster": roster, "came": came_in_order, "seat": seat}, [guest])
+        server.announce(invited(seat, told, came_in_order), [guest])
     links, sees = list(row(here, listed, came_in_order)), list(marks_seen(here, listed))
     server.collect("row", lambda have: len(have) >= still(present, "row"), time.monotonic() + ROW)
     for seat, guest in seats.items():
@@ -62,6 +64,13 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
     in_order = sorted(links, key=lambda link: (link.source, link.target, link.use))
     meeting.cluster = replace(cluster, links=tuple(in_order), sees=tuple(sees))
     return meeting
+
+
+def invited(seat: int, told: tuple[dict[str, Any], ...], came: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a host is told of all: of those that it does not try, as of very many, no more than who they are."""
+    near = {seat, *targets(seat, len(told))}
+    roster = [host if each in near else {name: host[name] for name in BRIEF} for each, host in enumerate(told)]
+    return {"roster": roster, "came": [at if each in near else "" for each, at in enumerate(came)], "seat": seat}
 
 
 def _by_number(host: Host, *, ours: bool) -> tuple[bool, int, bool, str]:

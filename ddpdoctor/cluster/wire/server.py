@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import resource
 import selectors
 import socket
 import time
@@ -15,7 +16,8 @@ from ddpdoctor.cluster.host import ProtocolError
 from ddpdoctor.cluster.wire.protocol import REFUSED, Lines, Seal, greeting, new_nonce, seals, small_segments
 
 PATIENCE = 10.0  # seconds that a connection has for its first line
-STRANGERS = 64  # connections that have not shown a token, at the same time
+STRANGERS = 64  # connections that have not shown a token, at the same time, and twice as many as the hosts at least
+BESIDE = 256  # files that are open besides
 CHUNK = 1 << 16
 TICK = 0.2
 
@@ -47,13 +49,15 @@ class Stranger:
 class Server:
     """Listens on a port of all addresses; a context manager. Nothing of it is left when it ends."""
 
-    def __init__(self, port: int, token: bytes) -> None:
-        """Open the port.
+    def __init__(self, port: int, token: bytes, expected: int = 0) -> None:
+        """Open the port, for so many hosts, which can all come at the same time.
 
         Raises:
             OSError: it cannot be opened; EADDRINUSE where somebody has it.
         """
         self._token = token
+        self._strangers = max(STRANGERS, 2 * expected)
+        _make_room(self._strangers)
         self._selector = selectors.DefaultSelector()
         self._listener = listening(port, small=True)
         self._listener.settimeout(0)
@@ -116,7 +120,7 @@ class Server:
         except OSError:
             return
         waiting = [guest for guest in self.guests if guest.theirs_seal is None]
-        if len(waiting) >= STRANGERS:
+        if len(waiting) >= self._strangers:
             self._drop(waiting[0], "it says nothing")
         nonce = new_nonce()
         try:
@@ -209,6 +213,16 @@ def listening(port: int, *, small: bool = False) -> socket.socket:
             raise
         return sock
     raise OSError(errno.EAFNOSUPPORT, "no IP here")
+
+
+def _make_room(connections: int) -> None:
+    """Raise this process's own limit of open files, as far as it may, where so many connections do not fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def plain(address: str) -> str:
