@@ -15,6 +15,7 @@ from ddpdoctor.host.awaited import awaited
 from ddpdoctor.host.connections import peers
 from ddpdoctor.host.system_calls import sleeps
 from ddpdoctor.source.iterations import loop_counters
+from ddpdoctor.stuck.gpus import uses
 from ddpdoctor.stuck.kept import of_polled_lock, of_threads
 from ddpdoctor.stuck.processes import identities
 from ddpdoctor.stuck.sighting import Sighted, Sighting
@@ -37,6 +38,7 @@ LOADER = "torch/utils/data/dataloader.py"
 def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     """Return where the ranks of a job are: those that were seen, and those that this host has no more."""
     host = socket.gethostname()
+    on_gpus = uses(each.pid for each in job.ranks)
     waiting = [each.pid for each in job.ranks if operation_of(seen[each.pid].stack.frames)]
     here = [
         Sighted(
@@ -45,6 +47,7 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
             each.process.backends,
             max(each.identity.local_size, 0),
             _moved(seen[each.pid]),
+            on_gpus.get(each.pid),
         )
         for each in job.ranks
     ]

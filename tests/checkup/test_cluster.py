@@ -25,7 +25,7 @@ from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import LAUNCHERS, Launch, first_host, read_launch, several_hosts
 from ddpdoctor.cluster.matrix import Link, row_data, row_from
 from ddpdoctor.cluster.meet.meeting import Meeting
-from ddpdoctor.cluster.meet.serving import invited
+from ddpdoctor.cluster.meet.serving import Roster
 from ddpdoctor.cluster.plan import FULL, links, sources, targets
 from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
 from ddpdoctor.cluster.reported import with_reported
@@ -276,14 +276,17 @@ def test_a_bad_host_of_a_thousand_is_named(closed: int) -> None:
 
 def test_what_a_host_is_told_of_those_that_it_does_not_try() -> None:
     """Who they are: of thousands, all they say would not go into a line."""
-    told = tuple(as_data(Host(f"h{each}", node=each, gloo="10.0.0.1", master="a" * 300)) for each in range(4096))
-    said = invited(5, told, ("10.0.0.1",) * 4096)
+    told = tuple(Host(f"h{each}", node=each, gloo="10.0.0.1", master="a" * 300) for each in range(4096))
+    letter = Roster.of(told, ("10.0.0.1",) * 4096).letter(5)
+    said = json.loads(letter)
     hosts = [host_from(each) for each in said["roster"]]
 
     assert [each.node for each in hosts] == list(range(4096))
     assert {each for each, host in enumerate(hosts) if host.gloo} == {5, *targets(5, 4096)}
-    assert len(json.dumps(said)) < LONGEST / 2
-    assert invited(1, told[:3], ("", "b", "c")) == {"roster": list(told[:3]), "came": ["", "b", "c"], "seat": 1}
+    assert len(letter) < LONGEST / 2
+    assert json.loads(Roster.of(told[:3], ("", "b", "c")).letter(1)) == {
+        "roster": [as_data(each) for each in told[:3]], "came": ["", "b", "c"], "seat": 1
+    }  # fmt: skip
 
 
 @given(st.integers(2, 9), st.data())

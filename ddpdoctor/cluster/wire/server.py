@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpdoctor.cluster.host import ProtocolError
-from ddpdoctor.cluster.wire.protocol import REFUSED, Lines, Seal, greeting, new_nonce, seals, small_segments
+from ddpdoctor.cluster.wire.protocol import REFUSED, Lines, Seal, as_text, greeting, new_nonce, seals, small_segments
 
 PATIENCE = 10.0  # seconds that a connection has for its first line
 STRANGERS = 64  # connections that have not shown a token, at the same time, and twice as many as the hosts at least
@@ -94,15 +94,20 @@ class Server:
 
     def announce(self, value: object, guests: list[Guest]) -> None:
         """Send something to some hosts; one that is gone is marked so."""
+        text = as_text(value)
         for guest in guests:
-            if guest.ours_seal is None or guest.gone:
-                continue
-            try:
-                guest.sock.settimeout(PATIENCE)
-                guest.sock.sendall(guest.ours_seal.close(value))
-                guest.sock.settimeout(0)
-            except OSError as exc:
-                self._leave(guest, str(exc))
+            self.tell(guest, text)
+
+    def tell(self, guest: Guest, text: str) -> None:
+        """Send JSON to a host; if it is gone, it is marked so."""
+        if guest.ours_seal is None or guest.gone:
+            return
+        try:
+            guest.sock.settimeout(PATIENCE)
+            guest.sock.sendall(guest.ours_seal.close_text(text))
+            guest.sock.settimeout(0)
+        except OSError as exc:
+            self._leave(guest, str(exc))
 
     def _turn(self, patience: float) -> None:
         for key, _ in self._selector.select(patience):
