@@ -134,9 +134,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[64, 512, 4096])
     parser.add_argument("--closed", type=int, default=7)
     arguments = parser.parse_args()
-    print(
-        "| hosts | rounds | links in all | told to each | met and told within | explained in | rank 0 holds | named |"
-    )
+    print("| hosts | rounds | links in all | told to each | in all | rank 0 computes | explains in | keeps | named |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for count in arguments.hosts:
         here, there = multiprocessing.Pipe()
