@@ -35,6 +35,7 @@ from ddpdoctor.cluster.cluster import (
 from ddpdoctor.cluster.host import Host as Host, host_from as host_from
 from ddpdoctor.cluster.launch import several_hosts as several_hosts
 from ddpdoctor.cluster.matrix import Link as Link
+from ddpdoctor.cluster.plan import targets as targets
 from ddpdoctor.cluster.suspects import Fault as Fault, Suspect as Suspect, suspects as suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB as OTHER_JOB, Try as Try
 from ddpdoctor.cluster.wire.protocol import WRONG_TOKEN as WRONG_TOKEN
@@ -126,6 +127,8 @@ from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Rec
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
 from ddpdoctor.source.bindings import dotted as dotted, last_name as last_name
+from ddpdoctor.source.bindings import dotted as dotted
+from ddpdoctor.source.iterations import repeats_until as repeats_until
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript
 from ddpdoctor.source.launching.launchers import Launch as Launch
 from ddpdoctor.source.lines import (

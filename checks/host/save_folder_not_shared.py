@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe, targets
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -43,17 +43,15 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     writing = [seat for seat, host in enumerate(cluster.hosts) if host.save and not host.save_problem]
     if len(writing) < 2:  # noqa: PLR2004 - to share takes two
         raise NotRun("several hosts try the folder that --save-folder names")
-    apart = [
-        (one, other)
-        for one in writing
-        for other in writing
-        if one != other and (one, other) not in cluster.sees and (other, one) not in cluster.sees
-    ]
+    writers = {*writing}
+    pairs = [(one, other) for one in writing for other in targets(one, len(cluster.hosts)) if other in writers]
+    seen = {*cluster.sees, *((other, one) for one, other in cluster.sees)}
+    apart = [pair for pair in pairs if pair not in seen]
     if not apart:
         return
     one, other = (cluster.hosts[seat] for seat in apart[0])
     line = next((host.sharded for host in cluster.hosts if host.sharded), "")
-    every = len(apart) == len(writing) * (len(writing) - 1)
+    every = len(apart) == len(pairs)
     whose = "each host has a folder of its own" if every else f"{one.place} and {other.place} do not share the folder"
     yield Finding(
         f"{whose} at {one.save}" + (f", and {line} writes a part of each checkpoint on every rank" if line else ""),

@@ -16,6 +16,8 @@ from ddpdoctor.cluster.host import ProtocolError, describe, host_line
 from ddpdoctor.cluster.launch import Launch, read_launch
 from ddpdoctor.cluster.meet.meet import meet
 from ddpdoctor.cluster.meet.meeting import ALONE, Invitation, Meeting
+from ddpdoctor.cluster.plan import FULL
+from ddpdoctor.cluster.probing import OK
 from ddpdoctor.cluster.reported import as_data as findings_data, with_reported
 from ddpdoctor.cluster.wire.server import listening
 from ddpdoctor.facets import BadTarget
@@ -181,16 +183,23 @@ def open_session(opening: Opening, facts: Facts, stack: ExitStack) -> Session:
 
 def summary(cluster: Cluster) -> Hosts:
     """Return what the report shows of the hosts."""
+    shown = _shown(cluster)
+    states: dict[tuple[int, int], dict[str, None]] = {(each, each): {"-": None} for each in shown}
+    for link in cluster.links:
+        states.setdefault((link.source, link.target), {})[link.state] = None
+    names = {each: cluster.hosts[each].place for each in shown}
     rows = tuple(
-        (f"from {source.place}", *(_cell(cluster, number, target) for target in range(len(cluster.hosts))))
-        for number, source in enumerate(cluster.hosts)
+        (f"from {names[source]}", *(", ".join(states.get((source, target), ("not tried",))) for target in shown))
+        for source in shown
     )
-    table = Table(("", *(f"to {host.place}" for host in cluster.hosts)), rows)
+    table = Table(("", *(f"to {name}" for name in names.values())), rows)
     return Hosts(tuple(host.place for host in cluster.hosts), cluster.expected, cluster.met, table)
 
 
-def _cell(cluster: Cluster, source: int, target: int) -> str:
-    if source == target:
-        return "-"
-    states = dict.fromkeys(link.state for link in cluster.links if (link.source, link.target) == (source, target))
-    return ", ".join(states) or "not tried"
+def _shown(cluster: Cluster) -> tuple[int, ...]:
+    """Return the hosts that the matrix shows: all, and of very many those between which something is lost."""
+    count = len(cluster.hosts)
+    if count <= FULL:
+        return tuple(range(count))
+    bad = (link for link in cluster.links if link.state != OK)
+    return tuple(sorted({each for link in bad for each in (link.source, link.target)}))[:FULL]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError
+from ddpdoctor.cluster.plan import targets
 from ddpdoctor.cluster.probing import LOOPBACK, OK, UNTRIED, probe
 from ddpdoctor.host.network import is_loopback
 
@@ -32,12 +33,11 @@ class Link:
 
 
 def row(here: int, hosts: tuple[Host, ...], came_from: tuple[str, ...]) -> tuple[Link, ...]:
-    """Try all others."""
+    """Try the others, of very many hosts some."""
     wanted = [
         Link(here, target, use, address, UNTRIED)
-        for target, host in enumerate(hosts)
-        if target != here
-        for use, address in _uses(host)
+        for target in targets(here, len(hosts))
+        for use, address in _uses(hosts[target])
     ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return tuple(pool.map(lambda link: _tried(link, hosts[link.target].data_port, came_from[link.target]), wanted))

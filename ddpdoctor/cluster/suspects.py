@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddpdoctor.cluster.plan import sources, targets
 from ddpdoctor.cluster.probing import LARGE_LOST, LOOPBACK, OK, UNTRIED
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ def _sizes(cluster: Cluster, left: list[Link]) -> list[Suspect]:
 
 def _ports(cluster: Cluster, left: list[Link]) -> list[Suspect]:
     """Hosts that let nobody in, or nobody out."""
-    closed_in = {host for host in _hosts(cluster) if _all(cluster, left, to=host)}
+    closed_in = {host for host in {link.target for link in left} if _all(cluster, left, to=host)}
     found = []
-    for host in _hosts(cluster):
+    for host in sorted({number for link in left for number in (link.source, link.target)}):
         inward = tuple(link for link in left if link.target == host) if host in closed_in else ()
         outward = tuple(link for link in left if link.source == host and link.target not in closed_in)
-        few = len(cluster.hosts) - len(closed_in - {host}) - 1
+        few = len(set(targets(host, len(cluster.hosts))) - closed_in)
         out = outward if few > 1 and len({link.target for link in outward}) == few else ()
         if inward and out:
             found.append(Suspect(Fault.CLOSED, host, (*inward, *out)))
@@ -94,14 +95,9 @@ def _ports(cluster: Cluster, left: list[Link]) -> list[Suspect]:
     return found
 
 
-def _hosts(cluster: Cluster) -> range:
-    return range(len(cluster.hosts))
-
-
 def _all(cluster: Cluster, left: list[Link], *, to: int) -> bool:
-    """Whether all others fail to reach a host; of three and more, else it is a link."""
-    sources = {link.source for link in left if link.target == to}
-    return len(sources) == len(cluster.hosts) - 1
+    """Whether all that try a host fail to reach it; of three and more hosts, else it is a link."""
+    return {link.source for link in left if link.target == to} == sources(to, len(cluster.hosts))
 
 
 def _links(_: Cluster, left: list[Link]) -> list[Suspect]:

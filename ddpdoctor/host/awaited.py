@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.host.open_files import READS, WRITES, command_of, is_fifo, link_of, users_of
-from ddpdoctor.host.system_calls import of_epoll, of_poll, text_at, under_way
+from ddpdoctor.host.system_calls import asleep, of_epoll, of_poll, text_at, under_way
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame
@@ -38,6 +38,13 @@ class Awaited(NamedTuple):
     thread: bool = False
 
 
+SHARED = "/multiprocessing/synchronize.py"
+OF_PROCESSES = Awaited(
+    "a lock or a queue that it shares with other processes",
+    "look at the processes that it has started, or that were started beside it: one has ended, or stands, and holds it",
+)
+
+
 def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited | None:
     """Return what a process waits for; None where it does not wait, or nothing is known.
 
@@ -49,7 +56,8 @@ def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited |
             "take the breakpoint out: what is typed does not reach one rank of several",
         )
     with suppress(OSError, ValueError, IndexError, struct.error):
-        return _of(pid, store)
+        found = _of(pid, store)
+        return OF_PROCESSES if found and found.thread and frames and frames[0].file.endswith(SHARED) else found
     return None
 
 
@@ -71,8 +79,17 @@ def _of(pid: int, store: int) -> Awaited | None:
         "openat": lambda: _opening(text_at(pid, second)),
         "accept": lambda: _connection(pid, first, store),
         "futex": lambda: Awaited("a lock, a queue or a thread of its own", thread=True),
+        "sleep": lambda: _sleep(pid),
+        "sleep_on": lambda: _sleep(pid),
+        "select": lambda: _sleep(pid),
+        "pselect": lambda: _sleep(pid),
     }
     return told[name]()
+
+
+def _sleep(pid: int) -> Awaited | None:
+    left = asleep(pid)
+    return None if left is None else Awaited(f"the end of a sleep, {left:.0f} s from now at the most")
 
 
 def _first(found: Iterator[Awaited | None]) -> Awaited | None:
@@ -161,10 +178,26 @@ def _child(pid: int, number: int) -> Awaited | None:
     return Awaited(what, f"mend what keeps process {child}, or start it with a time-out", f"ps -fp {child}", child)
 
 
+def locked_files(pid: int) -> Iterator[str]:
+    """Yield the files whose whole a process has locked, by flock or fcntl, by the name under which it has them open."""
+    with suppress(OSError, ValueError, IndexError):
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        locked = {words[5] for words in lines if words[1] != "->" and words[4] == str(pid) and words[3] == "WRITE"}
+        for each in Path(f"/proc/{pid}/fd").iterdir() if locked else ():
+            with suppress(OSError):
+                if _inode(each) in locked:
+                    yield os.readlink(each)  # noqa: PTH115 - a text
+
+
+def _inode(path: str | Path) -> str:
+    """Return how /proc/locks names the file behind a link to an open one."""
+    known = os.stat(path)  # noqa: PTH116 - through the link
+    return f"{os.major(known.st_dev):02x}:{os.minor(known.st_dev):02x}:{known.st_ino}"
+
+
 def _lock(pid: int, descriptor: int) -> Awaited | None:
     name = link_of(pid, descriptor)
-    known = os.stat(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH116 - through the link
-    inode = f"{os.major(known.st_dev):02x}:{os.minor(known.st_dev):02x}:{known.st_ino}"
+    inode = _inode(f"/proc/{pid}/fd/{descriptor}")
     for line in Path("/proc/locks").read_text().splitlines():
         words = line.split()
         if words[1] != "->" and words[5] == inode and words[4] != str(pid) and int(words[4]) > 0:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 ESTABLISHED, CONNECTING = "01", "02"
 RESENDS = "01"  # the timer that runs: data waits to be sent again
+WEB = frozenset({80, 443})  # of what keeps logs and data: no rank is there, and no rank waits for it
+SURE = 6  # tries in a row without an answer: 12.6 seconds at least, longer than a link takes to come up again
 TRIES = 4  # in a row without an answer, with twice the time each: three seconds at least, minutes where it is cut
 
 
@@ -33,6 +35,11 @@ class Peer:
     interface: str = ""
     down: bool = False
     connecting: int = 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether it is certain by now, however short the wait was."""
+        return self.down or (self.unacked > 0 and self.tries >= SURE)
 
     @property
     def silent(self) -> bool:
@@ -81,9 +88,11 @@ def _connections(pid: int) -> Iterator[tuple[str, str, int, int, int]]:
                 if words[3] not in {ESTABLISHED, CONNECTING} or words[9] not in own:
                     continue
                 local, peer = (_address(each.partition(":")[0]) for each in words[1:3])
-                waits = words[5].partition(":")[0] == RESENDS
-                port = int(words[2].partition(":")[2], 16) if words[3] == CONNECTING else 0
-                yield local, peer, int(words[4].partition(":")[0], 16), int(words[6], 16) if waits else 0, port
+                port = int(words[2].partition(":")[2], 16)
+                if port in WEB:
+                    continue
+                tries = int(words[6], 16) if words[5].partition(":")[0] == RESENDS else 0
+                yield local, peer, int(words[4].partition(":")[0], 16), tries, port if words[3] == CONNECTING else 0
 
 
 def _sockets(pid: int) -> Iterator[str]:

@@ -24,7 +24,8 @@ class Gpu:
 
     ``lost`` is NVML's error text where the GPU does not answer at all; then nothing else is known.
     ``remapped`` counts rows remapped for correctable and uncorrectable errors, then tells whether a remapping is
-    pending and whether one failed. ``throttle`` is NVML's bit mask of reasons.
+    pending and whether one failed. ``throttle`` is NVML's bit mask of reasons. ``busy`` is the percentage of the last
+    second in which a kernel ran.
     """
 
     index: int
@@ -44,6 +45,7 @@ class Gpu:
     pcie_width: int | None = None
     pcie_width_max: int | None = None
     capability: tuple[int, int] | None = None
+    busy: int | None = None
     p2p: tuple[int | None, ...] = ()
 
 

@@ -46,6 +46,7 @@ def _device(index: int, count: int) -> dict[str, Any]:
     except pynvml.NVMLError as exc:
         return {"index": index, "lost": str(exc)}
     pci = _ask(pynvml.nvmlDeviceGetPciInfo, handle)
+    rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     mig = _ask(pynvml.nvmlDeviceGetMigMode, handle)
     return {
         "index": index,
@@ -54,6 +55,7 @@ def _device(index: int, count: int) -> dict[str, Any]:
         "bus_id": None if pci is None else _text(pci.busId),
         "memory_total": memory.total,
         "memory_used": memory.used,
+        "busy": None if rates is None else rates.gpu,
         "processes": [
             (process.pid, process.usedGpuMemory)
             for process in _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()

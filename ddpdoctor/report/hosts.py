@@ -23,7 +23,8 @@ def hosts_text(hosts: Hosts, style: Style) -> Iterator[str]:
     came = f"{len(hosts.names)} of {hosts.expected} hosts {'met' if hosts.met else 'seen'}"
     yield from style.wrap(f"{came}{', and each reaches each other' if good else ''}.", MARGIN, "")
     if len(cells) > 1 and not good:
-        yield from _matrix(hosts.names, cells, style)
+        shown = tuple(str(each).removeprefix("to ") for each in hosts.matrix.headers[1:])
+        yield from _matrix(shown, cells, style)
 
 
 def _matrix(names: tuple[str, ...], cells: Cells, style: Style) -> list[str]:

@@ -23,6 +23,12 @@ def loop_counters(file: str, line: int) -> set[str]:
     return found
 
 
+def repeats_until(file: str, line: int) -> str:
+    """Return the condition of the innermost loop around a line, in its function, where that is a ``while``."""
+    inner = next(reversed(_around(file, line)), None)
+    return f"while {ast.unparse(inner.test)}" if isinstance(inner, ast.While) else ""
+
+
 def _function(file: str, line: int) -> ast.AST | None:
     found = None
     for node in ast.walk(parsed(file)):  # outer functions come first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import psutil
@@ -11,10 +11,12 @@ import psutil
 from ddpdoctor.stuck.kernel import rested
 from ddpdoctor.stuck.spy import Stack, Stacks, stacks
 from ddpdoctor.watch.monitor.activity import Activity, follow
-from ddpdoctor.watch.monitor.usage import usages
+from ddpdoctor.watch.monitor.operation import operation_of
+from ddpdoctor.watch.monitor.usage import NEW, usages
 
 EACH = 1.0  # seconds from look to look
-LONGER = 4  # times as long, where a look has failed and one alone says nothing
+LONGER = 4  # times as long, where a look has failed and one alone says nothing, or what stands came to that just now
+PART = 0.5  # of the look: whatever stands for less came to run, and will again
 LEAST = 2.0  # seconds for a job all of whose ranks move
 
 
@@ -23,7 +25,7 @@ class Seen:
     """What was seen of one process, in the order of the looks; ``rested`` are the seconds since it last ran, if known.
 
     ``activity`` is the kernel's account of it and of what it has started, ``own`` that of itself alone; ``state`` is
-    the process's latest.
+    the process's latest; ``length`` are the seconds for which it was looked at.
     """
 
     pid: int
@@ -33,6 +35,7 @@ class Seen:
     activity: Activity = field(default_factory=Activity)
     own: Activity = field(default_factory=Activity)
     state: str = ""
+    length: float = 0.0
 
     @property
     def stack(self) -> Stack:
@@ -59,6 +62,25 @@ class Seen:
         """Whether it has ended meanwhile."""
         return self.state in {"", psutil.STATUS_ZOMBIE}
 
+    @property
+    def asks(self) -> bool:
+        """Whether the main thread comes to run again and again, or came to run a moment ago."""
+        return self.activity.asks or (self.rested is not None and self.rested < PART * self.length)
+
+    def ran(self, pid: int) -> bool:
+        """Whether the main thread of a process that it has started came to run, since it was last seen at work."""
+        before, now = self.activity.quiet, self.activity.last
+        return (
+            before is not None
+            and now is not None
+            and now.threads.get(pid, NEW).turns > before.threads.get(pid, NEW).turns
+        )
+
+    def stood_for_less_than(self, seconds: float) -> bool:
+        """Whether it stands, and came to that just now: one that sleeps, or asks, does so for most of the time."""
+        communicates = bool(operation_of(self.stack.frames))
+        return not (self.gone or self.stopped or communicates) and self.rested is not None and self.rested < seconds
+
     def works(self, *, alone: bool) -> bool:
         """Whether it computed, waited for a core or a disk, or moved data at any time; ``alone``: it itself."""
         account = self.own if alone else self.activity
@@ -78,12 +100,22 @@ def look(pids: Iterable[int], seconds: float) -> tuple[dict[int, Seen], Stacks]:
             each.looks += [said.read[pid]] if pid in said.read else []
             each.state, each.rested = _state(pid), rested(pid)
         passed = time.monotonic() - began
-        again = passed < LONGER * seconds and any(len(each.looks) == 1 for each in found.values())
+        for each in found.values():
+            each.length = passed
+        again = passed < LONGER * seconds and _is_open(found.values(), LONGER * seconds)
         all_move = all(len(each.looks) > 1 and each.moves for each in found.values())
         if (passed >= seconds and not again) or (passed >= LEAST and all_move):
             return found, said
         time.sleep(min(EACH, max(0.0, seconds - passed)))
         _account(found)
+
+
+def _is_open(found: Collection[Seen], longest: float) -> bool:
+    """Whether more looks tell more: of one seen once, and, where nobody works, of what stands for a moment only."""
+    if any(len(each.looks) == 1 for each in found):
+        return True
+    stand = any(each.stood_for_less_than(longest) for each in found)
+    return stand and not any(each.looks and (each.moves or each.works(alone=True)) for each in found)
 
 
 def _account(found: dict[int, Seen]) -> None:

@@ -6,21 +6,27 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 import psutil
 
 from ddpdoctor.host.awaited import awaited
 from ddpdoctor.host.connections import peers
+from ddpdoctor.host.system_calls import sleeps
 from ddpdoctor.source.iterations import loop_counters
+from ddpdoctor.stuck.gpus import uses
+from ddpdoctor.stuck.kept import of_polled_lock, of_threads
 from ddpdoctor.stuck.processes import identities
 from ddpdoctor.stuck.sighting import Sighted, Sighting
+from ddpdoctor.stuck.unreaped import ended_ranks
 from ddpdoctor.stuck.workers import workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
 from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from ddpdoctor.host.awaited import Awaited
     from ddpdoctor.stuck.jobs import Job, Rank
     from ddpdoctor.stuck.look import Seen
     from ddpdoctor.stuck.spy import Stack
@@ -32,21 +38,34 @@ LOADER = "torch/utils/data/dataloader.py"
 def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     """Return where the ranks of a job are: those that were seen, and those that this host has no more."""
     host = socket.gethostname()
+    on_gpus = uses(each.pid for each in job.ranks)
+    waiting = [each.pid for each in job.ranks if operation_of(seen[each.pid].stack.frames)]
     here = [
         Sighted(
-            _position(each, seen[each.pid], seconds),
+            _kept(_position(each, seen[each.pid], seconds), seen[each.pid], waiting),
             host,
             each.process.backends,
             max(each.identity.local_size, 0),
             _moved(seen[each.pid]),
+            on_gpus.get(each.pid),
         )
         for each in job.ranks
     ]
-    gone = [Position(rank=rank, pid=0, doing=Doing.ENDED, seconds=seconds) for rank in job.ended_here(identities())]
+    ended = dict.fromkeys(job.ended_here(identities()), Doing.ENDED)
+    ended |= ended_ranks(job, ended)
+    gone = [Position(rank=rank, pid=0, doing=doing, seconds=seconds) for rank, doing in ended.items()]
     missing = [Sighted(each, host) for each in gone]
     ranks = sorted((*here, *missing), key=lambda each: each.position.rank)
     others = peers(each.pid for each in job.ranks)
     return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time(), others)
+
+
+def _kept(position: Position, seen: Seen, waiting: list[int]) -> Position:
+    """Tell of a rank that polls for the lock of a file that a rank holds which waits for the others: it never comes."""
+    if position.doing not in {Doing.WORKING, Doing.ASKING, Doing.STANDING}:
+        return position
+    lock = of_polled_lock(seen.stack.frames, (pid for pid in waiting if pid != position.pid))
+    return replace(position, doing=Doing.STANDING, awaited=lock) if lock else position
 
 
 def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
@@ -55,7 +74,11 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     doing = _doing(seen, operation, rank.process.backends)
     below = workers(rank.pid) if doing in {Doing.STANDING, Doing.ASKING} else ()
     if below and any(frame.file.endswith(LOADER) for frame in frames):
-        doing = Doing.STANDING  # a loader looks after its workers each five seconds, whether they do anything or not
+        # A loader looks after its workers each five seconds, whether they do anything or not.
+        doing = Doing.ASKING if any(seen.ran(each.pid) or sleeps(each.pid) for each in below) else Doing.STANDING
+    keeps = _awaited(rank, seen) if doing in {Doing.STANDING, Doing.ASKING} and not below else None
+    if keeps is not None and keeps.thread and any(sleeps(rank.pid, each) for each in seen.stack.threads):
+        doing = Doing.ASKING  # by another thread of its own
     sites = tuple(Site(os.path.normpath(each.file), each.line, each.function) for each in frames if is_users(each.file))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
@@ -71,9 +94,13 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         stack=sites,
         counters=tuple(_counters(seen.stack)),
         workers=below,
-        threads=tuple((name, Site(each.file, each.line, each.function)) for name, each in seen.stack.others),
-        awaited=awaited(rank.pid, frames, rank.store) if doing is Doing.STANDING and not below else None,
+        threads=tuple((name, Site(*astuple(inner))) for name, (inner, *_) in seen.stack.others),
+        awaited=keeps,
     )
+
+
+def _awaited(rank: Rank, seen: Seen) -> Awaited | None:
+    return of_threads(awaited(rank.pid, seen.stack.frames, rank.store), seen.stack)
 
 
 def _counters(stack: Stack) -> Iterator[tuple[str, int]]:
@@ -105,4 +132,4 @@ def _doing(seen: Seen, operation: str, backends: tuple[str, ...]) -> Doing:
         return Doing.WORKING
     if operation:
         return Doing.WAITING
-    return Doing.ASKING if seen.activity.asks else Doing.STANDING
+    return Doing.ASKING if seen.asks or sleeps(seen.pid) else Doing.STANDING

@@ -9,6 +9,7 @@ from typing import Any
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.awaited import Awaited
 from ddpdoctor.host.connections import Peer
+from ddpdoctor.stuck.gpus import Use, as_use
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker
 from ddpdoctor.watch.monitor.operation import JOINING
 from ddpdoctor.watch.training import Training
@@ -21,7 +22,8 @@ APART = 60.0  # seconds between the looks at several hosts, from which on the re
 class Sighted:
     """A rank: where it is and on which host; ``local_size`` is 0 where nothing was said of it.
 
-    ``backends`` are those of its process groups; ``moved`` says how far its loops came while it was looked at.
+    ``backends`` are those of its process groups; ``moved`` says how far its loops came while it was looked at; ``use``
+    is what its GPU does, where it has one to itself.
     """
 
     position: Position
@@ -29,6 +31,7 @@ class Sighted:
     backends: tuple[str, ...] = ()
     local_size: int = 0
     moved: str = ""
+    use: Use | None = None
 
     @property
     def came(self) -> bool:
@@ -161,7 +164,9 @@ def _sighted(data: Any) -> Sighted:
         awaited=_awaited(found.get("awaited")),
     )  # fmt: skip
     backends = tuple(map(str, data["backends"]))
-    return Sighted(position, str(data["host"]), backends, int(data["local_size"]), str(data["moved"]))
+    return Sighted(
+        position, str(data["host"]), backends, int(data["local_size"]), str(data["moved"]), as_use(data.get("use"))
+    )
 
 
 def _peer(data: Any) -> Peer:

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +26,8 @@ PATIENCE = 10.0  # seconds for one look
 TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
 INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
-TORCH, THREADS, JOIN = "/torch/", "/threading.py", "join"  # py-spy names methods with their class
+TORCH, THREADS, JOIN, LAST = "/torch/", "/threading.py", "join", "_shutdown"  # py-spy names methods with their class
+RESULT = ("/concurrent/futures/_base.py", "result")
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 
@@ -35,12 +36,16 @@ RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os err
 class Stack:
     """The thread of a process that trains: its frames, innermost first, and by frame its integer variables.
 
-    ``others`` are the lines of the user's code that other threads are at, by the thread's name.
+    ``others`` are the frames of the user's code in other threads, innermost first, by the thread's name. ``ends`` tells
+    that the main thread, which is not this one, has run the script to its end and waits for the others. ``threads`` are
+    the kernel's numbers of the other ones.
     """
 
     frames: tuple[Frame, ...] = ()
     values: tuple[tuple[tuple[str, int], ...], ...] = ()
-    others: tuple[tuple[str, Frame], ...] = field(default=(), compare=False)
+    others: tuple[tuple[str, tuple[Frame, ...]], ...] = field(default=(), compare=False)
+    ends: bool = False
+    threads: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def joins(self) -> bool:
@@ -102,26 +107,37 @@ def parse(text: str, pid: int) -> Stack | None:
         main, *others = [
             {**each, "frames": _absolute(each["frames"], pid)} for each in (main, *_besides(threads, main))
         ]
-        return _stack(main["frames"], others)
+        return _stack(main["frames"], others, ends=any(map(_ends, others)))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _stack(frames: list[dict[str, Any]], others: Iterable[dict[str, Any]] = ()) -> Stack:
+def _stack(frames: list[dict[str, Any]], others: Sequence[dict[str, Any]] = (), *, ends: bool = False) -> Stack:
     own = [each for each in frames if not each.get("is_shim_entry") or each["name"]]
     return Stack(
         tuple(map(_frame, own)),
         tuple(tuple(_integers(each.get("locals") or ())) for each in own),
         tuple(_elsewhere(others)),
+        ends,
+        tuple(int(each.get("os_thread_id") or 0) for each in others if _runs_the_users(each)),
     )
 
 
-def _elsewhere(threads: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Frame]]:
+def _elsewhere(threads: Iterable[dict[str, Any]]) -> Iterator[tuple[str, tuple[Frame, ...]]]:
     for thread in threads:
-        for each in thread["frames"]:
-            if is_users(str(each["filename"])):
-                yield str(thread.get("thread_name") or "?"), _frame(each)
-                break
+        frames = tuple(_frame(each) for each in thread["frames"] if is_users(str(each["filename"])))
+        if frames:
+            yield str(thread.get("thread_name") or "?"), frames
+
+
+def _ends(thread: dict[str, Any]) -> bool:
+    """Whether it waits, after the script's last line, for threads that are no daemons."""
+    return _is_in(thread, THREADS, LAST)
+
+
+def _is_in(thread: dict[str, Any], file: str, function: str) -> bool:
+    frames = thread["frames"]
+    return any(str(each["name"]).endswith(function) and str(each["filename"]).endswith(file) for each in frames)
 
 
 def _besides(threads: list[dict[str, Any]], main: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -146,12 +162,14 @@ def _that_trains(threads: list[dict[str, Any]], pid: int) -> dict[str, Any] | No
     """Return the main thread; another one where that alone runs code of the user's, as in a worker of Ray Train.
 
     A main thread that waits for the end of another one does not train: of several others it is the one inside of torch.
+    One that waits for a future's result does not where another one is inside of torch.
     """
     main = next(_main(threads, pid), None)
-    if main is None or (_runs_the_users(main) and not _joins(main)):
+    awaits = main is not None and _is_in(main, *RESULT)
+    if main is None or (_runs_the_users(main) and not _joins(main) and not awaits):
         return main
     others = [each for each in threads if each is not main and _runs_the_users(each)]
-    if len(others) > 1:
+    if len(others) > 1 or awaits:
         others = [each for each in others if any(TORCH in str(frame["filename"]) for frame in each["frames"])]
     return others[0] if len(others) == 1 else main
 

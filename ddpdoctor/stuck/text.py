@@ -33,7 +33,7 @@ def _cells(each: Sighted) -> tuple[str, str, str, str]:
     waits = position.doing is Doing.WAITING
     at = f"{Path(position.site.file).name}:{position.site.line}" if position.site else ""
     inside = f"inside {position.function}" if position.function and not waits else ""
-    place = ", ".join(filter(None, (at, inside, each.moved)))
+    place = ", ".join(filter(None, (at, inside, each.moved, str(each.use or ""))))
     does = f"waits in {position.operation}" if waits else position.doing.value
     return str(position.pid or "-"), does, f"{position.seconds:.0f} s", place or "-"
 

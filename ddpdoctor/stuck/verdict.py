@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.engine import result
 from ddpdoctor.findings import Report, Result, Severity, Status
+from ddpdoctor.stuck.gpus import waited_for
 from ddpdoctor.stuck.text import where
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Doing
@@ -36,7 +37,7 @@ def verdict(sighting: Sighting, checks: Iterable[Check], seconds: float) -> Verd
     stands = any(each.doing is not Doing.WORKING for each in event.ranks)
     found = list(dispatcher.see_of(sighting.told(), event)) if stands else []
     report = Report((*_results(found), *dispatcher.crashes), (), seconds)
-    return Verdict(_said(event, report), report)
+    return Verdict(_by_gpus(sighting) or _said(event, report), report)
 
 
 def of_launcher(event: LauncherWaits, checks: Iterable[Check], seconds: float) -> Verdict:
@@ -54,6 +55,24 @@ def _results(found: list[Found]) -> tuple[Result, ...]:
     return tuple(
         result(group[0].check, Status.FAILED, findings=tuple(each.finding for each in group))
         for group in by_check.values()
+    )
+
+
+def _by_gpus(sighting: Sighting) -> str:
+    """Return what the GPUs tell where the stacks do not: a rank that waits for its GPU computes, by the kernel's count.
+
+    Only of ranks that are all at work at lines that no loop left meanwhile, each with a GPU to itself, and NCCL.
+    """
+    ranks = sighting.ranks
+    works = all(each.position.doing is Doing.WORKING and not each.moved and "nccl" in each.backends for each in ranks)
+    first = waited_for(each.use for each in ranks) if works else None
+    if first is None:
+        return ""
+    idle, use = ranks[first].position, ranks[first].use
+    return (
+        f"Undecided: rank {idle.rank} {where(idle)}, and its GPU idles ({use}) while those of the others are busy: "
+        f"they wait for it in a kernel of NCCL. It hangs if rank {idle.rank} does not go on: look again, for longer "
+        "(--seconds 60)."
     )
 
 

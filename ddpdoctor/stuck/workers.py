@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
 
 from ddpdoctor.host.awaited import awaited
+from ddpdoctor.stuck.kept import of_fork
 from ddpdoctor.stuck.spy import stacks
 from ddpdoctor.watch.events import Site, Worker
 from ddpdoctor.watch.monitor.operation import operation_of
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.spy import Stack
 
 MOST = 64  # that are looked into
@@ -32,7 +36,8 @@ def workers(pid: int) -> tuple[Worker, ...]:
         site = _site(stack)
         if site is not None:
             operation = operation_of(stack.frames) if _is_copy(each, pid) else ""
-            found.append(Worker(each, site, awaited(each, stack.frames), operation))
+            own = replace(stack, frames=tuple(_own(stack)))
+            found.append(Worker(each, site, of_fork(each, awaited(each, stack.frames), own), operation))
     return tuple(found)
 
 
@@ -43,7 +48,12 @@ def _is_copy(pid: int, of: int) -> bool:
     return False
 
 
+def _own(stack: Stack) -> Iterator[Frame]:
+    return itertools.takewhile(lambda frame: frame.function not in LOOP, stack.frames)
+
+
 def _site(stack: Stack) -> Site | None:
-    own = itertools.takewhile(lambda frame: frame.function not in LOOP, stack.frames)
-    users = (each for each in own if is_users(each.file) and not each.file.startswith("<"))  # python -c: a helper's
+    users = (
+        each for each in _own(stack) if is_users(each.file) and not each.file.startswith("<")
+    )  # python -c: a helper's
     return next((Site(each.file, each.line, each.function) for each in users), None)

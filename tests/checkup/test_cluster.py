@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from hypothesis import example, given, strategies as st
 
-from ddpdoctor.cli.hosts import Session
+from ddpdoctor.cli.hosts import Session, summary
 from ddpdoctor.cli.opening import Opening
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.command import launch_of, told as told_by
@@ -25,11 +25,13 @@ from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import LAUNCHERS, Launch, first_host, read_launch, several_hosts
 from ddpdoctor.cluster.matrix import Link, row_data, row_from
 from ddpdoctor.cluster.meet.meeting import Meeting
+from ddpdoctor.cluster.meet.serving import Roster
+from ddpdoctor.cluster.plan import FULL, links, sources, targets
 from ddpdoctor.cluster.probing import LARGE_LOST, OK, probe
 from ddpdoctor.cluster.reported import with_reported
 from ddpdoctor.cluster.suspects import Fault, suspects
 from ddpdoctor.cluster.wire.client import OTHER_JOB, Client, find
-from ddpdoctor.cluster.wire.protocol import Lines, Seal, seals
+from ddpdoctor.cluster.wire.protocol import LONGEST, Lines, Seal, seals
 from ddpdoctor.cluster.wire.server import STRANGERS, Server, listening
 from ddpdoctor.findings import Hosts, Result, Status, Table
 from ddpdoctor.host.connections import peers
@@ -237,6 +239,54 @@ def test_one_fault_is_told_as_one(bad: set[tuple[int, int]], fault: Fault, host:
     (suspect,) = suspects(cluster(4, dict.fromkeys(bad, "silent")))
 
     assert (suspect.fault, suspect.host) == (fault, host)
+
+
+@pytest.mark.parametrize("count", [2, 3, FULL, FULL + 1, 4096])
+def test_who_tries_whom(count: int) -> None:
+    """Each host tries some others and is tried by as many; each other one, as long as they are some hundreds."""
+    tried = {here: targets(here, count) for here in range(count)}
+
+    assert all(here not in each and len(each) == len(set(each)) for here, each in tried.items())
+    assert {len(each) for each in tried.values()} == {count - 1 if count <= FULL else (count - 1).bit_length()}
+    assert links(count) == sum(map(len, tried.values()))
+    assert sources(1, count) == {here for here, each in tried.items() if 1 in each}
+
+
+@pytest.mark.parametrize("closed", [0, 7, 999])
+def test_a_bad_host_of_a_thousand_is_named(closed: int) -> None:
+    """By the ten that try it; the matrix shows these alone."""
+    hosts = tuple(Host(f"h{each}", node=each, gloo=f"10.0.{each // 250}.{each % 250}") for each in range(1000))
+    seen = Cluster(
+        hosts,
+        1000,
+        links=tuple(
+            Link(source, target, "gloo", hosts[target].gloo, "silent" if target == closed else OK)
+            for source in range(1000)
+            for target in targets(source, 1000)
+        ),
+    )
+    (suspect,) = suspects(seen)
+    lines = list(hosts_text(summary(seen), PLAIN))
+
+    assert (suspect.fault, suspect.host, len(suspect.links)) == (Fault.INBOUND, closed, 10)
+    assert lines[0] == "1000 of 1000 hosts met."
+    assert len(summary(seen).matrix.rows) == 11
+    assert Meeting(seen, 0).clean is False
+
+
+def test_what_a_host_is_told_of_those_that_it_does_not_try() -> None:
+    """Who they are: of thousands, all they say would not go into a line."""
+    told = tuple(Host(f"h{each}", node=each, gloo="10.0.0.1", master="a" * 300) for each in range(4096))
+    letter = Roster.of(told, ("10.0.0.1",) * 4096).letter(5)
+    said = json.loads(letter)
+    hosts = [host_from(each) for each in said["roster"]]
+
+    assert [each.node for each in hosts] == list(range(4096))
+    assert {each for each, host in enumerate(hosts) if host.gloo} == {5, *targets(5, 4096)}
+    assert len(letter) < LONGEST / 2
+    assert json.loads(Roster.of(told[:3], ("", "b", "c")).letter(1)) == {
+        "roster": [as_data(each) for each in told[:3]], "came": ["", "b", "c"], "seat": 1
+    }  # fmt: skip
 
 
 @given(st.integers(2, 9), st.data())

@@ -44,7 +44,7 @@ def test_the_real_pynvml_reads_a_healthy_rack(facts: Facts) -> None:
         index=3, uuid="GPU-00000003-0000-0000-0000-000000000000", name="NVIDIA H100 80GB HBM3",
         bus_id="00000000:13:00.0", memory_total=85520809984, memory_used=629145600, ecc_uncorrected=0,
         remapped=(0, 0, 0, 0), throttle=1, temperature=35, compute_mode=0, mig=False, pcie_width=16,
-        pcie_width_max=16, capability=(9, 0), p2p=(0, 0, 0, None, 0, 0, 0, 0),
+        pcie_width_max=16, capability=(9, 0), busy=0, p2p=(0, 0, 0, None, 0, 0, 0, 0),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import socket
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.host.awaited import Awaited, awaited
+from ddpdoctor.host.awaited import Awaited, awaited, locked_files
 from ddpdoctor.host.stack import Frame
+from ddpdoctor.host.system_calls import sleeps
 
 PATIENCE = 30.0
 pytestmark = pytest.mark.skipif(
@@ -131,18 +133,48 @@ def test_a_thread(waiting: Waiting) -> None:
 
 
 def test_what_is_no_wait_is_not_told(waiting: Waiting) -> None:
-    """A process that computes, that sleeps, or that is gone."""
+    """A process that computes, or that is gone."""
     pid = waiting.start("os.write(1, b'x')\nwhile True: pass")
     stdout = waiting.started[-1].stdout
     assert stdout is not None
     assert stdout.read(1) == b"x"
     assert awaited(pid) is None
-    sleeping = waiting.start("os.write(1, b'x'); time.sleep(600)")
-    stdout = waiting.started[-1].stdout
-    assert stdout is not None
-    assert stdout.read(1) == b"x"
-    assert awaited(sleeping) is None
     assert awaited(1 << 22) is None
+
+
+@pytest.mark.parametrize(
+    ("sleep", "polls"),
+    [
+        ("time.sleep(600)", False),
+        ("time.sleep(60)", True),
+        ("select.select([], [], [], 60)", True),
+        ("import ctypes; ctypes.CDLL(None).sleep(60)", True),
+    ],
+)
+def test_a_sleep_and_its_end(waiting: Waiting, sleep: str, *, polls: bool) -> None:
+    """One that ends within minutes is that of a rank that asks again then, and does not stand."""
+    found = waiting.seen(sleep, words="the end of a sleep, ")
+    seconds = int(found.what.split(", ")[1].split()[0])
+    assert 540 < seconds <= 600 if not polls else 0 <= seconds <= 60
+    assert sleeps(waiting.started[-1].pid) == polls
+
+
+def test_a_lock_of_processes_is_no_lock_of_threads(waiting: Waiting) -> None:
+    """Where Python's own synchronize.py waits, another process holds it."""
+    pid = waiting.start("threading.Event().wait()")
+    until(pid, "a lock, a queue or a thread")
+    found = awaited(pid, (Frame("/usr/lib/python3.12/multiprocessing/synchronize.py", 95, "__enter__"),))
+    assert found is not None
+    assert found.what == "a lock or a queue that it shares with other processes"
+
+
+def test_the_files_that_a_process_has_locked(tmp_path: Path) -> None:
+    """Those of others are none."""
+    with (tmp_path / "x.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert str(tmp_path / "x.lock") in locked_files(os.getpid())
+        assert str(tmp_path / "x.lock") not in locked_files(os.getppid())
+    assert str(tmp_path / "x.lock") not in locked_files(os.getpid())
 
 
 def test_a_debugger_is_told_by_its_frames() -> None:

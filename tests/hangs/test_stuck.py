@@ -296,7 +296,7 @@ def test_what_a_rank_waits_for_is_named(started: Started, name: str, words: str)
 def test_the_line_of_a_worker_is_named(started: Started) -> None:
     """A rank that waits for its data loader's worker is not the culprit: the worker's line is told, with its text."""
     (finding,) = decided(started.see("worker")).report.findings()
-    assert f"train.py:{marked('worker', 'worker')}, and waits for a lock" in finding.message
+    assert f"train.py:{marked('worker', 'worker')}, and waits for LOCK, which was taken when this" in finding.message
     assert "with LOCK:  # worker" in [each.seen for each in finding.evidence]
 
 

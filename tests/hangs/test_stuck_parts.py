@@ -263,7 +263,14 @@ class TestPySpy:
         assert alone.frames[0].function == "train"
         assert both.frames[0].function == "linear"
         assert unknown.frames[0].function == "Thread.join"
-        moved = replace(unknown, others=(("trainer", Frame("/work/train.py", 4, "train")),))
+        future = {"filename": "/usr/lib/python3.12/concurrent/futures/_base.py", "name": "Future.result", "line": 451}
+        waits = {**main, "frames": [future, *main["frames"][-1:]]}
+        asked, idle = (spy.parse(json.dumps(threads), 7) for threads in ([waits, inside], [waits, beats]))
+        assert asked is not None
+        assert idle is not None
+        assert asked.frames[0].function == "linear"
+        assert (idle.frames[0].function, len(idle.others)) == ("Future.result", 1)
+        moved = replace(unknown, others=(("trainer", (Frame("/work/train.py", 4, "train"),)),))
         assert not Seen(7, None, looks=[unknown, unknown]).moves
         assert Seen(7, None, looks=[unknown, moved]).moves
 

@@ -219,7 +219,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     failed = training.of(Failed, pid=lost.pid)
     said = failed[-1].text.strip().splitlines()[-1] if failed else ""
     keeps = what_keeps(lost, event)
-    awaits = lost.awaited
+    awaits = lost.awaited or next((each.awaited for each in lost.workers), None)
     yield Finding(
         f"rank {lost.rank} {where(lost)}{keeps}; {who_waits(event)}",
         (*((Evidence(said, "", f"rank {lost.rank}"),) if said else ()), *seen(event), *lines(lost)),

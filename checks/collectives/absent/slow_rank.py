@@ -51,10 +51,12 @@ from ddpdoctor.check import (
     Whereabouts,
     log_pattern,
     place,
+    repeats_until,
     watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._lost import what_keeps
 from ..hangs._one_rank import DEFAULT
 from ..hangs._told import seen, short, where
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
@@ -104,10 +106,12 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield who works while the others wait: no fault yet, and nothing is ended for it."""
     busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))[0]
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
+    site, keeps = busy.site, what_keeps(busy, event)
+    loop = repeats_until(site.file, site.line) if site and busy.doing is Doing.ASKING else ""
     yield Finding(
-        f"rank {busy.rank} {where(busy)} while rank {waiting.rank} waits for it in {waiting.operation}: "
-        "no hang, as long as it ends before the group's time-out",
-        seen(event),
+        f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
+        f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
+        (*seen(event), *((Evidence(loop, "", f"rank {busy.rank}, the loop around {short(site)}"),) if loop else ())),
         FIX,
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,

@@ -35,7 +35,7 @@ def meet(invitation: Invitation, stack: ExitStack) -> Meeting:
     meeting = come(invitation, stack, patience)
     if not meeting.cluster.met and host.node == 0 and addresses:
         with contextlib.suppress(OSError):
-            server = stack.enter_context(Server(host.port, invitation.token))
+            server = stack.enter_context(Server(host.port, invitation.token, invitation.expected))
             return serve(replace(invitation, wait=invitation.wait - ALONE), server)
     return meeting
 
@@ -45,7 +45,7 @@ def _through(board: Board, invitation: Invitation, stack: ExitStack, *, ours: bo
     started = time.monotonic()
     try:
         if ours:
-            server = stack.enter_context(Server(0, invitation.token))
+            server = stack.enter_context(Server(0, invitation.token, invitation.expected))
             board.put(server.port)
             return serve(invitation, server)
         if tries := closed(invitation, started):
@@ -63,7 +63,7 @@ def _through(board: Board, invitation: Invitation, stack: ExitStack, *, ours: bo
 def _serve_or_come(invitation: Invitation, stack: ExitStack) -> Meeting:
     port = invitation.host.port
     try:
-        return serve(invitation, stack.enter_context(Server(port, invitation.token)))
+        return serve(invitation, stack.enter_context(Server(port, invitation.token, invitation.expected)))
     except OSError as exc:
         if exc.errno != errno.EADDRINUSE:
             raise
@@ -72,5 +72,5 @@ def _serve_or_come(invitation: Invitation, stack: ExitStack) -> Meeting:
         return meeting
     for other in places(port)[1:]:
         with contextlib.suppress(OSError):
-            return serve(invitation, stack.enter_context(Server(other, invitation.token)))
+            return serve(invitation, stack.enter_context(Server(other, invitation.token, invitation.expected)))
     return meeting

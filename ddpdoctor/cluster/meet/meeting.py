@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cluster.cluster import Cluster, Joint
 from ddpdoctor.cluster.host import LONGEST, Host, ProtocolError
+from ddpdoctor.cluster.plan import links
 from ddpdoctor.cluster.probing import OK
 
 if TYPE_CHECKING:
@@ -74,11 +75,10 @@ class Meeting:
 
     @property
     def clean(self) -> bool:
-        """Whether each host reaches each other: else a job over all of them hangs."""
+        """Whether each host reaches each other that it tries: else a job over all of them hangs."""
         count = len(self.cluster.hosts)
-        return count > 1 and len({(each.source, each.target) for each in self.cluster.links if each.state == OK}) == (
-            count * (count - 1)
-        )
+        reached = {(each.source, each.target) for each in self.cluster.links if each.state == OK}
+        return count > 1 and len(reached) == links(count)
 
     def warm_up(self, start: Callable[[], bool], seconds: float, *, wanted: bool) -> None:
         """Start what runs the jobs, on all hosts, where there can be any; ``start`` returns whether that went well.

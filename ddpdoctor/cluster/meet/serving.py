@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.cluster import Cluster
@@ -13,11 +13,15 @@ from ddpdoctor.cluster.folders import marks_from, marks_seen
 from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.matrix import row, row_from
 from ddpdoctor.cluster.meet.meeting import ROW, Meeting, still
+from ddpdoctor.cluster.plan import targets
+from ddpdoctor.cluster.wire.protocol import as_text
 
 if TYPE_CHECKING:
     from ddpdoctor.cluster.meet.meeting import Invitation
     from ddpdoctor.cluster.wire.server import Guest, Server
 
+NOWHERE = '""'
+BRIEF = ("name", "node", "rank")
 EVERY = 10.0  # seconds between two lines that say who is absent
 LATECOMERS = 2.0  # seconds
 
@@ -50,9 +54,9 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
     )
     came_in_order = tuple(came[each] for each in order)
     meeting = Meeting(cluster, here, server, None, seats)
-    roster = [as_data(_essence(host)) for host in listed]
+    roster = Roster.of(tuple(map(_essence, listed)), came_in_order)
     for seat, guest in seats.items():
-        server.announce({"roster": roster, "came": came_in_order, "seat": seat}, [guest])
+        server.tell(guest, roster.letter(seat))
     links, sees = list(row(here, listed, came_in_order)), list(marks_seen(here, listed))
     server.collect("row", lambda have: len(have) >= still(present, "row"), time.monotonic() + ROW)
     for seat, guest in seats.items():
@@ -62,6 +66,32 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
     in_order = sorted(links, key=lambda link: (link.source, link.target, link.use))
     meeting.cluster = replace(cluster, links=tuple(in_order), sees=tuple(sees))
     return meeting
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """What is said of each host, and from where it came, as JSON: each is made once, not once for each that hears it.
+
+    ``brief`` is no more than who it is, for those that do not try it: of thousands, all would not go into a line.
+    """
+
+    whole: tuple[str, ...]
+    brief: tuple[str, ...]
+    came: tuple[str, ...]
+
+    @classmethod
+    def of(cls, hosts: tuple[Host, ...], came: tuple[str, ...]) -> Roster:
+        """Return that of hosts in their order."""
+        told = [as_data(host) for host in hosts]
+        brief = ({name: each[name] for name in BRIEF} for each in told)
+        return cls(tuple(map(as_text, told)), tuple(map(as_text, brief)), tuple(map(as_text, came)))
+
+    def letter(self, seat: int) -> str:
+        """Return what a host is told."""
+        roster, came = list(self.brief), [NOWHERE] * len(self.came)
+        for each in (seat, *targets(seat, len(roster))):
+            roster[each], came[each] = self.whole[each], self.came[each]
+        return f'{{"roster": [{", ".join(roster)}], "came": [{", ".join(came)}], "seat": {seat}}}'
 
 
 def _by_number(host: Host, *, ours: bool) -> tuple[bool, int, bool, str]:

@@ -45,6 +45,11 @@ def small_segments(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, MSS)
 
 
+def as_text(value: object) -> str:
+    """Return a value as JSON of one line."""
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+
+
 @dataclass(slots=True)
 class Lines:
     """One direction of a connection cut into lines, however they come; what is not read yet is kept, and bounded."""
@@ -78,7 +83,11 @@ class Seal:
 
     def close(self, value: object) -> bytes:
         """Return a value as a line."""
-        body = json.dumps(value, ensure_ascii=True, allow_nan=False).encode()
+        return self.close_text(as_text(value))
+
+    def close_text(self, text: str) -> bytes:
+        """Return a value that is JSON already as a line."""
+        body = text.encode()
         return self._code(body) + b" " + body + b"\n"
 
     def open(self, line: bytes) -> Any:

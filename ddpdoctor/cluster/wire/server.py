@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import resource
 import selectors
 import socket
 import time
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpdoctor.cluster.host import ProtocolError
-from ddpdoctor.cluster.wire.protocol import REFUSED, Lines, Seal, greeting, new_nonce, seals, small_segments
+from ddpdoctor.cluster.wire.protocol import REFUSED, Lines, Seal, as_text, greeting, new_nonce, seals, small_segments
 
 PATIENCE = 10.0  # seconds that a connection has for its first line
-STRANGERS = 64  # connections that have not shown a token, at the same time
+STRANGERS = 64  # connections that have not shown a token, at the same time, and twice as many as the hosts at least
+BESIDE = 256  # files that are open besides
 CHUNK = 1 << 16
 TICK = 0.2
 
@@ -47,13 +49,15 @@ class Stranger:
 class Server:
     """Listens on a port of all addresses; a context manager. Nothing of it is left when it ends."""
 
-    def __init__(self, port: int, token: bytes) -> None:
-        """Open the port.
+    def __init__(self, port: int, token: bytes, expected: int = 0) -> None:
+        """Open the port, for so many hosts, which can all come at the same time.
 
         Raises:
             OSError: it cannot be opened; EADDRINUSE where somebody has it.
         """
         self._token = token
+        self._strangers = max(STRANGERS, 2 * expected)
+        _make_room(self._strangers)
         self._selector = selectors.DefaultSelector()
         self._listener = listening(port, small=True)
         self._listener.settimeout(0)
@@ -90,15 +94,20 @@ class Server:
 
     def announce(self, value: object, guests: list[Guest]) -> None:
         """Send something to some hosts; one that is gone is marked so."""
+        text = as_text(value)
         for guest in guests:
-            if guest.ours_seal is None or guest.gone:
-                continue
-            try:
-                guest.sock.settimeout(PATIENCE)
-                guest.sock.sendall(guest.ours_seal.close(value))
-                guest.sock.settimeout(0)
-            except OSError as exc:
-                self._leave(guest, str(exc))
+            self.tell(guest, text)
+
+    def tell(self, guest: Guest, text: str) -> None:
+        """Send JSON to a host; if it is gone, it is marked so."""
+        if guest.ours_seal is None or guest.gone:
+            return
+        try:
+            guest.sock.settimeout(PATIENCE)
+            guest.sock.sendall(guest.ours_seal.close_text(text))
+            guest.sock.settimeout(0)
+        except OSError as exc:
+            self._leave(guest, str(exc))
 
     def _turn(self, patience: float) -> None:
         for key, _ in self._selector.select(patience):
@@ -116,7 +125,7 @@ class Server:
         except OSError:
             return
         waiting = [guest for guest in self.guests if guest.theirs_seal is None]
-        if len(waiting) >= STRANGERS:
+        if len(waiting) >= self._strangers:
             self._drop(waiting[0], "it says nothing")
         nonce = new_nonce()
         try:
@@ -209,6 +218,16 @@ def listening(port: int, *, small: bool = False) -> socket.socket:
             raise
         return sock
     raise OSError(errno.EAFNOSUPPORT, "no IP here")
+
+
+def _make_room(connections: int) -> None:
+    """Raise this process's own limit of open files, as far as it may, where so many connections do not fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def plain(address: str) -> str:

@@ -96,14 +96,14 @@ def _finding(parent: ET.Element, result: Result, finding: Finding) -> None:
 
 def _hosts(parent: ET.Element, report: Report) -> None:
     """Add who reaches whom, where several hosts were asked."""
-    if report.hosts is None or len(report.hosts.names) < 2:  # noqa: PLR2004 - nobody to reach
+    if report.hosts is None or len(report.hosts.matrix.rows) < 2:  # noqa: PLR2004 - nobody to reach
         return
     cells = [
         [Cell(str(cell), -1 if at == number else 0 if cell in GOOD else LEVELS - 1) for at, cell in enumerate(row[1:])]
         for number, row in enumerate(report.hosts.matrix.rows)
     ]
     told = f"{len(report.hosts.names)} of {report.hosts.expected} hosts: each tried the data port of each other."
-    names = [printable(each) for each in report.hosts.names]
+    names = [printable(str(each).removeprefix("to ")) for each in report.hosts.matrix.headers[1:]]
     add_heat(parent, "Who reaches whom", names, cells, told, {0: "reached", LEVELS - 1: "not reached"})
 
 

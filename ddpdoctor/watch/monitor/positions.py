@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.host.awaited import awaited
 from ddpdoctor.host.connections import peers
+from ddpdoctor.host.system_calls import sleeps
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled
 from ddpdoctor.watch.monitor.activity import WINDOW, follow, leave_out
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import Communication, Pending
     from ddpdoctor.watch.monitor.rank import Rank
 
+EARLY = 10.0  # seconds without a move, after which the kernel is asked whether another host is cut off
 PART = 0.9  # of --hang-after: what is followed from outside is looked at once a window
 
 
@@ -50,11 +52,14 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
     """Look at all ranks, if one has not moved for long.
 
     None unless one of them waits for others, or a signal has stopped all that this host has of them; and as long as it
-    is open whether another one works or stands still.
+    is open whether another one works or stands still. It is told before that where the other host is cut off.
     """
     ranks = sorted(ranks, key=lambda each: each.rank)
     now = time.monotonic()
-    if not any(each.alive and now - each.since >= after for each in ranks):
+    longest = max((now - each.since for each in ranks if each.alive), default=0.0)
+    if EARLY <= longest < after and _is_cut_off(ranks):
+        after = EARLY
+    if longest < after:
         return None
     look = _look([each for each in ranks if each.alive and _gone(each.reader.pid, training) is None], training, after)
     doings = [_gone(each.reader.pid, training) or _doing(each, look, after) for each in ranks]
@@ -72,6 +77,11 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
         pid=0, time=time.time(), ranks=tuple(found), world_size=size, siblings=others, peers=peers(pids),
         on_loopback=on_loopback(pids, training) if len(pids) < size else "",
     )  # fmt: skip
+
+
+def _is_cut_off(ranks: Iterable[Rank]) -> bool:
+    """Whether the kernel knows by now that another host is out of reach, which no patience mends."""
+    return any(each.cut for each in peers(each.reader.pid for each in ranks if each.alive))
 
 
 def _all_stopped(found: Iterable[Position], after: float) -> bool:
@@ -120,7 +130,7 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
         recent=recent,
         pending=flight,
         stack=stack,
-        awaited=awaited(pid, frames, store) if doing is Doing.STANDING else None,
+        awaited=awaited(pid, frames, store) if doing in {Doing.STANDING, Doing.ASKING} else None,
     )
 
 
@@ -147,7 +157,7 @@ def _doing(each: Rank, look: Look, after: float) -> Doing:
         for doing, holds in (
             (Doing.STOPPED, each.stopped),
             (Doing.WAITING, bool(operation)),
-            (Doing.ASKING, activity.asks),
+            (Doing.ASKING, activity.asks or sleeps(pid, activity.thread)),
             (Doing.STANDING, True),
         )
         if holds

@@ -1,0 +1,68 @@
+"""Which locks a line of a function takes, and which it holds: those of the ``with`` statements around it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ddpdoctor.source.syntax import parsed
+from ddpdoctor.source.tree import FUNCTIONS
+
+ACQUIRE = "acquire"
+WITH = (ast.With, ast.AsyncWith)
+
+
+class Held(NamedTuple):
+    """A lock by the text that names it, and the line of the ``with`` that took it."""
+
+    name: str
+    line: int
+
+
+def asked_lock(file: str, line: int) -> str:
+    """Return what a line takes by ``with`` or ``acquire()``; empty where it takes no lock that has a name."""
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, WITH) and node.lineno <= line < node.body[0].lineno:
+            names = [_name(each.context_expr) for each in node.items]
+            return names[0] if len(names) == 1 else ""
+        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or 0):
+            called = node.func
+            if isinstance(called, ast.Attribute) and called.attr == ACQUIRE:
+                return _name(called.value)
+    return ""
+
+
+def held_locks(file: str, line: int) -> tuple[Held, ...]:
+    """Return what the ``with`` statements around a line, in its function, have taken; outermost first."""
+    return tuple(
+        Held(name, node.lineno)
+        for node in _around(parsed(file), line)
+        for each in node.items
+        if (name := _name(each.context_expr))
+    )
+
+
+def _around(tree: ast.AST, line: int) -> Iterator[ast.With | ast.AsyncWith]:
+    found: list[ast.With | ast.AsyncWith] = []
+    for node in ast.walk(tree):  # outer nodes come first
+        if not _has(node, line):
+            continue
+        if isinstance(node, FUNCTIONS):
+            found = []  # what stands around the definition of a function is not held where it runs
+        elif isinstance(node, WITH) and node.body[0].lineno <= line:
+            found.append(node)
+    yield from found
+
+
+def _has(node: ast.AST, line: int) -> bool:
+    """Whether a line is one of a node's."""
+    return getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", 0) or 0)
+
+
+def _name(node: ast.expr) -> str:
+    """Return the text of a name with its attributes; empty for anything else, as what a call returns is new."""
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        inner = inner.value
+    return ast.unparse(node) if isinstance(inner, ast.Name) else ""

@@ -1,0 +1,158 @@
+"""What keeps a rank whose thread waits for another one of its process, of which the kernel knows no more.
+
+The stacks of the other threads, and the ``with`` statements around their lines, tell who holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.host.awaited import Awaited, locked_files
+from ddpdoctor.host.system_calls import waits_for_its_own
+from ddpdoctor.source.held import Held, asked_lock, held_locks
+from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.stack import Frame
+    from ddpdoctor.stuck.spy import Stack
+
+LOOP = "/asyncio/base_events.py"
+QUEUE = ("/queue.py", "get")
+POLLS = ("/filelock/", "/portalocker/", "/fasteners/", "/lockfile/")
+"""Packages that ask for a lock of a file again and again instead of waiting for it."""
+DEEP = 4  # frames
+MEND_FORK = (
+    "have the workers start without a copy of the rank's threads and locks: "
+    'DataLoader(..., multiprocessing_context="spawn"); or start the thread after them'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A lock that a frame of a thread holds."""
+
+    thread: str
+    frame: Frame
+    held: Held
+
+
+def of_threads(found: Awaited | None, stack: Stack) -> Awaited | None:
+    """Return more of what is awaited, where it is a lock, a queue or a thread of the process and the stacks tell it."""
+    if found is None:
+        return _of_loop(stack)
+    if not found.thread:
+        return found
+    if stack.ends:
+        return Awaited(
+            "this thread to end: the script has come to its end, and Python ends a process only after all its threads "
+            "that are no daemons",
+            "end the thread before the script ends, or start it by threading.Thread(..., daemon=True)",
+        )
+    return _of_lock(stack) or _of_queue(stack) or found
+
+
+def of_fork(pid: int, found: Awaited | None, stack: Stack) -> Awaited | None:
+    """Return the same of a process that was forked from a rank: it has the rank's locks, and none of its threads."""
+    if found is None or not found.thread or not waits_for_its_own(pid):
+        return found
+    name, frames = _asked(stack)
+    if not name or _holder(name, frames[0], stack) is not None:
+        return found
+    return Awaited(
+        f"{name}, which was taken when this process was forked, and which no thread here can give back", MEND_FORK
+    )
+
+
+def of_polled_lock(frames: tuple[Frame, ...], others: Iterable[int]) -> Awaited | None:
+    """Return which lock of a file a rank asks for again and again, of those that other processes hold.
+
+    A library that polls opens the file anew each time, so that the kernel names no waiter. Of several that are held it
+    is not known which.
+    """
+    if not any(part in each.file for each in frames[:DEEP] for part in POLLS):
+        return None
+    held = [(pid, name) for pid in others for name in locked_files(pid)]
+    if len(held) != 1:
+        return None
+    ((pid, name),) = held
+    return Awaited(
+        f"the lock of {name}, which process {pid} holds",
+        f"have process {pid} give the lock back before it waits for the others",
+        f"ps -fp {pid}",
+        pid,
+    )
+
+
+def _of_lock(stack: Stack) -> Awaited | None:
+    name, frames = _asked(stack)
+    holder = _holder(name, frames[0], stack) if name else None
+    if holder is None:
+        return None
+    at = f"{Path(holder.frame.file).name}:{holder.held.line}"
+    if not holder.thread:
+        return Awaited(
+            f"{name}, which it has taken itself at {at}",
+            f"make it a threading.RLock(), which a thread can take twice, or do not take {name} again inside of it",
+        )
+    theirs = asked_lock(holder.frame.file, holder.frame.line)
+    back = next((each for _, each in _held(frames) if each.name == theirs), None) if theirs else None
+    if back is not None:
+        return Awaited(
+            f"{name}, which its thread {holder.thread} took at {at} and holds, as that waits for {theirs}, which this "
+            f"one took at line {back.line}",
+            f"take {back.name} and {name} in the same order in all threads",
+        )
+    inner = f"{Path(holder.frame.file).name}:{holder.frame.line}"
+    return Awaited(
+        f"{name}, which its thread {holder.thread} took at {at} and holds at {inner}",
+        f"mend what keeps the thread {holder.thread}, or have it give {name} back before it waits",
+    )
+
+
+def _of_loop(stack: Stack) -> Awaited | None:
+    """Return what an asyncio loop waits for where the kernel knows nobody who could wake it."""
+    if not any(each.file.endswith(LOOP) and each.function.endswith("_run_once") for each in stack.frames[:DEEP]):
+        return None
+    return Awaited(
+        "something that wakes its asyncio loop, which has no connection and no timer: a task awaits what never comes",
+        "await it with a limit, asyncio.wait_for(..., timeout=60), and print asyncio.all_tasks() where that runs out",
+    )
+
+
+def _of_queue(stack: Stack) -> Awaited | None:
+    inner = [each for each in stack.frames if not is_users(each.file)][:3]
+    gets = any(each.file.endswith(QUEUE[0]) and each.function.endswith(QUEUE[1]) for each in inner)
+    if not gets or stack.others:
+        return None
+    return Awaited(
+        "an item of a queue, and no other thread of it runs the script's code that could put one",
+        "look in its output for the exception of the thread that fills the queue, and have that thread put its "
+        "exception into the queue, so that the reader raises it",
+    )
+
+
+def _asked(stack: Stack) -> tuple[str, tuple[Frame, ...]]:
+    """Return the lock that the innermost frame takes, and the frames of the user's code."""
+    frames = tuple(each for each in stack.frames if is_users(each.file))
+    first = stack.frames[0] if stack.frames else None
+    takes = frames and first is frames[0]
+    return (asked_lock(frames[0].file, frames[0].line) if takes else ""), frames
+
+
+def _holder(name: str, asks: Frame, stack: Stack) -> Holder | None:
+    """Return who holds a lock that is known by the same name in the same file: this thread itself has no name."""
+    own = tuple(each for each in stack.frames if is_users(each.file))
+    for thread, frames in (("", own), *stack.others):
+        for frame, held in _held(frames):
+            if held.name == name and frame.file == asks.file and not (frame is asks and held.line == asks.line):
+                return Holder(thread, frames[0], held)
+    return None
+
+
+def _held(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, Held]]:
+    for frame in frames:
+        for held in held_locks(frame.file, frame.line):
+            yield frame, held

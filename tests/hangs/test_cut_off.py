@@ -1,0 +1,76 @@
+"""A host that is cut off is told before --hang-after: its kernel's silence is certain sooner than a wait is a hang."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddpdoctor.host import connections
+from ddpdoctor.host.connections import Peer
+from ddpdoctor.watch.monitor import positions
+from ddpdoctor.watch.training import Training
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+LINE = "   0: 01004D0A:9C40 02004D0A:{port:04X} 01 {unacked:08X}:00000000 01:00000014 {tries:08X} 0 0 {inode} 2\n"
+
+
+@pytest.mark.parametrize(
+    ("peer", "cut"),
+    [
+        (Peer("10.77.0.1", "10.77.0.2", 0, 0, "eth0", down=True), True),
+        (Peer("10.77.0.1", "10.77.0.2", 512, 6, "eth0"), True),
+        (Peer("10.77.0.1", "10.77.0.2", 512, 5, "eth0"), False),  # a link that flaps comes back by then
+        (Peer("10.77.0.1", "10.77.0.2", 0, 9, "eth0"), False),
+        (Peer("10.77.0.1", "10.77.0.2", 0, 9, "eth0", connecting=29500), False),  # it can come up yet
+    ],
+)
+def test_what_is_certain_soon(peer: Peer, *, cut: bool) -> None:
+    """An interface that is down, and bytes that were sent again for longer than a link takes to come up."""
+    assert peer.cut == cut
+
+
+def test_a_server_of_the_web_is_no_peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A logger whose server is gone keeps no rank."""
+    sockets = tmp_path / "proc/7/fd"
+    sockets.mkdir(parents=True)
+    (tmp_path / "proc/7/net").mkdir()
+    for inode in (111, 222):
+        (sockets / str(inode)).symlink_to(f"socket:[{inode}]")
+    lines = [LINE.format(port=port, unacked=99, tries=9, inode=inode) for port, inode in ((443, 111), (41000, 222))]
+    (tmp_path / "proc/7/net/tcp").write_text(HEAD + "".join(lines))
+    monkeypatch.setattr(connections, "Path", lambda path: tmp_path / path.removeprefix("/"))
+    assert [(each.peer, each.unacked, each.tries) for each in connections.peers([7])] == [("10.77.0.2", 99, 9)]
+    (tmp_path / "proc/7/net/tcp").write_text(HEAD + lines[0])
+    assert connections.peers([7]) == ()
+
+
+@pytest.mark.parametrize(
+    ("rested", "peer", "looked"),
+    [
+        (11.0, Peer("10.77.0.1", "10.77.0.2", 512, 6, "eth0"), 10.0),
+        (11.0, Peer("10.77.0.1", "10.77.0.2", 512, 3, "eth0"), None),
+        (9.0, Peer("10.77.0.1", "10.77.0.2", 512, 6, "eth0"), None),
+        (31.0, Peer("10.77.0.1", "10.77.0.2", 0, 0, "eth0"), 30.0),
+    ],
+)
+def test_when_ranks_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, rested: float, peer: Peer, looked: float | None
+) -> None:
+    """After ten seconds where a host is cut off, else after --hang-after."""
+    after: list[float] = []
+
+    def look(_: Any, __: Training, seconds: float) -> None:
+        after.append(seconds)
+        raise InterruptedError
+
+    monkeypatch.setattr(positions, "_look", look)
+    monkeypatch.setattr(positions, "peers", lambda _: (peer,))
+    rank: Any = SimpleNamespace(rank=0, alive=True, since=time.monotonic() - rested, reader=SimpleNamespace(pid=1))
+    with contextlib.suppress(InterruptedError):
+        assert positions.stalled([rank], Training(), 30.0) is None
+    assert after == ([] if looked is None else [looked])
