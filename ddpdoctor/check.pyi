@@ -250,6 +250,7 @@ from ddpdoctor.watch.events import (
     StepsAtEnd as StepsAtEnd,
     StepsTimed as StepsTimed,
     StopAsked as StopAsked,
+    Summed as Summed,
     SyncSkipped as SyncSkipped,
     TensorParallel as TensorParallel,
     ThreadFailed as ThreadFailed,

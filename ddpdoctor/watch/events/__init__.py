@@ -18,6 +18,7 @@ from ddpdoctor.watch.events.data import (
     OrderSeen,
     RowsGiven,
     Sampler,
+    Summed,
 )
 from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.frameworks import (
@@ -191,6 +192,7 @@ __all__ = [
     "StepsAtEnd",
     "StepsTimed",
     "StopAsked",
+    "Summed",
     "SyncSkipped",
     "TensorParallel",
     "ThreadFailed",

@@ -292,6 +292,7 @@ class Ledger:
             numbers=tuple(self.operands.found.values()),
             holdings=tuple(state.named(self.operands.names())),
             rows=self.rows,
+            **_of_losses(account.window),
         )
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:
@@ -304,6 +305,17 @@ class Ledger:
                 if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
                     found.append(name or type(module).__name__)
         return tuple(found[:GROUPS])
+
+
+def _of_losses(window: Window | None) -> dict[str, Any]:
+    """Return what the losses of a step were divided by, and where their gradients were asked for. This reads."""
+    if window is None:
+        return {}
+    site = window.backward
+    return {
+        "terms": tuple(tuple(each.told() for each in loss) for loss in window.terms),
+        "backward": (site.file, site.line) if site else ("", 0),
+    }
 
 
 def _forget_hooks(parameter: Any) -> None:

@@ -1,0 +1,202 @@
+"""What a sum over all ranks is divided by, as the source says it, where it was added up or where it is returned to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor.check import Site
+
+from ..._metrics import WORLD, part_around
+
+WORLDS = re.compile(r"world|replicas|nprocs|num_proc|n_?gpus?|num_gpus|size\(\)|n_?ranks|num_ranks", re.IGNORECASE)
+"""In the name of what counts the ranks, beside the usual ones."""
+PUT_TOGETHER = re.compile(r"reduce|gather|sync|broadcast|tensor|stack|cat$|psum|exchange", re.IGNORECASE)
+"""What a count is given to that becomes one of all ranks."""
+LOADERS = re.compile(r"loader|batches|sampler|(^|_)dl$|^iter", re.IGNORECASE)
+KEPT = ("item", "clone", "float", "double", "cpu", "detach", "to", "squeeze", "sum")
+"""Methods that give the same number."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCount:
+    """A count of one rank by which a sum over all ranks is divided, and where."""
+
+    count: str
+    counted: str
+    site: Site
+
+
+def own_count(callers: tuple[tuple[str, int, str], ...]) -> OwnCount | None:
+    """Find what a sum is divided by, in the function that adds it up, or in those that it is returned to."""
+    sites = [Site(*each) for each in callers]
+    names: set[str] = set()
+    for at, site in enumerate(sites):
+        around = part_around(site)
+        names = _added_up(around, site.line) if not at else _returned(around, site)
+        if not names or _counts_ranks(around, names, site.line):
+            return None
+        found = [each for node, divisor in _quotients(around, names, site.line) if (each := _own(divisor, node, site))]
+        if found:
+            return found[0]
+        if not _returns(around, names, site.line):
+            return None
+    return None
+
+
+def _own(divisor: ast.expr, node: ast.AST, site: Site) -> OwnCount | None:
+    there = Site(site.file, getattr(node, "lineno", site.line), site.function)
+    if isinstance(divisor, ast.Call) and ast.unparse(divisor.func) == "len" and divisor.args:
+        name = ast.unparse(divisor.args[0])
+        own = LOADERS.search(name.rpartition(".")[2]) and "dataset" not in name
+        return OwnCount(ast.unparse(divisor), f"{ast.unparse(divisor)} is of one rank's loader", there) if own else None
+    if isinstance(divisor, ast.Call) and ast.unparse(divisor.func) in {"max", "float", "int"}:
+        parts = [each for each in divisor.args if not isinstance(each, ast.Constant)]
+        return _own(parts[0], node, site) if len(parts) == 1 else None
+    if not isinstance(divisor, ast.Name | ast.Attribute):
+        return None
+    name = ast.unparse(divisor)
+    whole = _class_around(site) if name.startswith("self.") else part_around(site)
+    if whole is None or _is_put_together(whole, name):
+        return None
+    line = _counted_in(whole, name)
+    return OwnCount(name, f"line {line} counts this rank's alone", there) if line else None
+
+
+def _counted_in(whole: ast.AST, name: str) -> int:
+    """Return the line that adds a batch to a count; 0 where the name means anything else."""
+    lines = [
+        node.lineno
+        for node in ast.walk(whole)
+        if isinstance(node, ast.AugAssign)
+        and isinstance(node.op, ast.Add)
+        and ast.unparse(node.target) == name
+        and not WORLDS.search(ast.unparse(node.value))
+    ]
+    others = [
+        node.value
+        for node in ast.walk(whole)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if name in _targets(target)
+    ]
+    begun = all(isinstance(part, ast.Constant) for value in others for part in _parts(value))
+    return lines[0] if lines and begun else 0
+
+
+def _targets(target: ast.expr) -> list[str]:
+    return [ast.unparse(each) for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    return list(value.elts) if isinstance(value, ast.Tuple) else [value]
+
+
+def _is_put_together(whole: ast.AST, name: str) -> bool:
+    """Whether a count is given to something that could make it one of all ranks."""
+    calls = (node for node in ast.walk(whole) if isinstance(node, ast.Call))
+    return any(
+        PUT_TOGETHER.search(ast.unparse(call.func))
+        and any(ast.unparse(each) == name for given in call.args for each in ast.walk(given))
+        for call in calls
+    )
+
+
+def _counts_ranks(around: ast.AST, names: set[str], line: int) -> bool:
+    """Whether a function divides or multiplies by the number of ranks: the sum, or anything from its line on."""
+    kinds = (ast.Div, ast.Mult, ast.FloorDiv)
+    for node in ast.walk(around):
+        if getattr(node, "lineno", 0) < line and not {ast.unparse(each) for each in ast.walk(node)} & names:
+            continue
+        match node:
+            case ast.BinOp(op=op, left=left, right=right) if isinstance(op, kinds):
+                parts = [left, right]
+            case ast.AugAssign(op=op, value=value) if isinstance(op, kinds):
+                parts = [value]
+            case ast.Call(func=ast.Attribute(attr="div" | "div_" | "mul" | "mul_"), args=[value, *_]):
+                parts = [value]
+            case _:
+                continue
+        text = " ".join(map(ast.unparse, parts))
+        if WORLDS.search(text) or set(re.findall(r"\w+", text)) & WORLD:
+            return True
+    return False
+
+
+def _added_up(around: ast.AST, line: int) -> set[str]:
+    """Return the name that a line gives to an all_reduce."""
+    return {
+        ast.unparse(node.args[0])
+        for node in ast.walk(around)
+        if isinstance(node, ast.Call)
+        and node.lineno <= line <= (node.end_lineno or 0)
+        and "reduce" in ast.unparse(node.func)
+        and node.args
+        and isinstance(node.args[0], ast.Name | ast.Attribute)
+    }
+
+
+def _returned(around: ast.AST, site: Site) -> set[str]:
+    """Return what a line calls, or the name that it gives to the result."""
+    for node in ast.walk(around):
+        at = isinstance(node, ast.Assign | ast.Expr | ast.Return | ast.AugAssign) and (
+            node.lineno <= site.line <= (node.end_lineno or 0)
+        )
+        if at and isinstance(node, ast.Assign) and len(node.targets) == 1:
+            value = _bare(node.value)
+            if isinstance(value, ast.Call) and isinstance(node.targets[0], ast.Name | ast.Attribute):
+                return {ast.unparse(node.targets[0])}
+    return set()
+
+
+def _bare(value: ast.expr) -> ast.expr:
+    """Return what a number is read off: ``total`` of ``total.item()``, ``float(total)``."""
+    while isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr in KEPT:
+            value = value.func.value
+        elif isinstance(value.func, ast.Name) and value.func.id in {"float", "int"} and len(value.args) == 1:
+            value = value.args[0]
+        else:
+            break
+    return value
+
+
+def _quotients(around: ast.AST, names: set[str], line: int) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Yield where a number, by one of its names, is divided after a line, and by what; new names are followed."""
+    known = set(names)
+    nodes = [node for node in ast.walk(around) if getattr(node, "lineno", 0) >= line]
+    for node in sorted(nodes, key=lambda each: (each.lineno, each.col_offset)):  # type: ignore[attr-defined]
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                is_same = ast.unparse(_bare(value)) in known
+                known = known | {name} if is_same else known - ({name} if node.lineno > line else set())
+            case ast.BinOp(op=ast.Div(), left=left, right=right) if ast.unparse(_bare(left)) in known:
+                yield node, right
+            case ast.BinOp(op=ast.Div(), left=ast.BinOp(op=ast.Mult(), left=one, right=other), right=right):
+                if {ast.unparse(_bare(one)), ast.unparse(_bare(other))} & known:
+                    yield node, right
+            case ast.AugAssign(op=ast.Div(), target=target, value=right) if ast.unparse(target) in known:
+                yield node, right
+
+
+def _returns(around: ast.AST, names: set[str], line: int) -> bool:
+    """Whether a function gives the sum back as it is."""
+    return any(
+        isinstance(node, ast.Return)
+        and node.lineno >= line
+        and node.value is not None
+        and ast.unparse(_bare(node.value)) in names
+        for node in ast.walk(around)
+    )
+
+
+def _class_around(site: Site) -> ast.ClassDef | None:
+    tree = part_around(Site(site.file, 0, ""))
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.lineno <= site.line <= (node.end_lineno or 0)
+    ]
+    return max(found, key=lambda node: node.lineno, default=None)
