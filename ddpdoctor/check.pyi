@@ -206,6 +206,7 @@ from ddpdoctor.watch.events import (
     Joining as Joining,
     LauncherWaits as LauncherWaits,
     Left as Left,
+    LeftWhole as LeftWhole,
     LinesSampled as LinesSampled,
     Loaded as Loaded,
     LossDivided as LossDivided,

@@ -92,11 +92,11 @@ def _compared(ranks: dict[int, StepFingerprinted]) -> tuple[Product, Exchange] |
 
 
 def _pairs(step: StepFingerprinted, ranks: int) -> Iterator[tuple[Product, Exchange]]:
-    gathered = [each for each in step.exchanges if each.learnt and each.when == "before backward"]
+    gathered = [each for each in step.exchanges if "all_gather" in each.operation and each.when == "before backward"]
     for product in step.products:
         sides = sorted((product.rows, product.columns))
         if product.both or not product.computed or sides[0] * ranks != sides[1]:
             continue
-        for each in gathered:
-            if each.elements == each.calls * sides[1] * product.inner:
-                yield product, each
+        fitting = [each for each in gathered if each.elements == each.calls * sides[1] * product.inner]
+        if fitting and all(each.learnt for each in fitting):  # else what is compared with can be what has no gradient
+            yield product, fitting[0]

@@ -94,7 +94,14 @@ from ddpdoctor.watch.events.process import (
     ThreadFailed,
     UsedInFork,
 )
-from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
+from ddpdoctor.watch.events.sharding import (
+    LeftWhole,
+    ScaledClipped,
+    Sharded,
+    ShardsClipped,
+    StaleParametersHeld,
+    TensorParallel,
+)
 from ddpdoctor.watch.events.steps import (
     CallsTimed,
     Equipped,
@@ -146,6 +153,7 @@ __all__ = [
     "Joining",
     "LauncherWaits",
     "Left",
+    "LeftWhole",
     "LinesSampled",
     "Loaded",
     "LossDivided",

@@ -20,6 +20,7 @@ from ddpdoctor.watch.rank.model.accounts import GROUPS, MOST, Account, constant,
 from ddpdoctor.watch.rank.model.exchanges import Window, clock, is_captured, summed_losses
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.held_state import Search, State
+from ddpdoctor.watch.rank.model.left_whole import WholeGradients
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
@@ -43,10 +44,15 @@ class Ledger:
     operands: Operands
     accounts: dict[int, Account] = field(default_factory=dict)
     state: State | None = None
+    whole: WholeGradients = field(init=False)
     awaits_batch: bool = False
     by_loader: bool = False
     rows: int = 0
     """Of what a wrapped model was given last, while a compared step is on its way."""
+
+    def __post_init__(self) -> None:
+        """Look at the same sharded models as the process does."""
+        self.whole = WholeGradients(self.recorder.models.shards)
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -66,6 +72,7 @@ class Ledger:
             account.values = folds(account.parameters)
             account.given = folds([each.grad for each in account.parameters])
             account.parts.before_step()
+            self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
             account.state = remembered(optimizer, account.parameters)
             account.used = self.calls.look({id(each) for one in self.accounts.values() for each in one.parameters})
             account.clock = clock()
