@@ -203,11 +203,16 @@ class StepFingerprinted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerLoaded(Event):
-    """An optimizer was given a state by load_state_dict, for so many parameters."""
+    """An optimizer was given a state by load_state_dict, for so many parameters.
+
+    ``path`` is the file that it was read from, where that is known, and ``progress`` as in FileWritten.
+    """
 
     optimizer: int
     kind: str
     parameters: int
+    path: str = ""
+    progress: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
