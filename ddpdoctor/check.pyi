@@ -192,6 +192,7 @@ from ddpdoctor.watch.events import (
     EpochStarted as EpochStarted,
     ErrorSeen as ErrorSeen,
     Evaluated as Evaluated,
+    EvaluatedWith as EvaluatedWith,
     EvaluationBegan as EvaluationBegan,
     Exchange as Exchange,
     Factor as Factor,

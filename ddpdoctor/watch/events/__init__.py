@@ -53,6 +53,7 @@ from ddpdoctor.watch.events.hang import (
 )
 from ddpdoctor.watch.events.ledger import (
     Clip,
+    EvaluatedWith,
     Exchange,
     Factor,
     NeverStepped,
@@ -138,6 +139,7 @@ __all__ = [
     "Equipped",
     "ErrorSeen",
     "Evaluated",
+    "EvaluatedWith",
     "EvaluationBegan",
     "Event",
     "Exchange",

@@ -202,6 +202,17 @@ class StepFingerprinted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedWith(Event):
+    """An evaluation is over, the ``number``-th that was looked at: what it called, as it was at its end.
+
+    ``used`` are as in StepFingerprinted: without what an optimizer holds.
+    """
+
+    number: int
+    used: tuple[Used, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerLoaded(Event):
     """An optimizer was given a state by load_state_dict, for so many parameters.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch.events import Evaluated, Summed
 from ddpdoctor.watch.rank.model.exchanges import reduction
 from ddpdoctor.watch.rank.model.gradients import tensors_in
+from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import file_of, is_users
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.data.passes import Pass
-    from ddpdoctor.watch.rank.process import Process
+    from ddpdoctor.watch.rank.model.ledger import Ledger
 
 OPEN = 8  # passes that are followed at a time
 PASSES = 3  # of a loader, that are told
@@ -39,17 +40,24 @@ class Evaluation:
     sent: list[tuple[str, str, int, str, int]] = field(default_factory=list)
 
 
+class ProcessWithLedger(Process, Protocol):
+    """A watched process and its ledger of gradients."""
+
+    ledger: Ledger
+
+
 @dataclass(slots=True)
 class Evaluations:
     """The evaluations that no training has followed yet."""
 
-    recorder: Process
+    recorder: ProcessWithLedger
     open: list[Evaluation] = field(default_factory=list)
 
     def began(self, this: Pass) -> None:
         """Follow a pass that was begun where nothing trains."""
         if len(self.open) < OPEN and this.number < PASSES:
             self.open.append(Evaluation(this))
+            self.recorder.ledger.evaluation.begin()
 
     def communicated(self, operation: str, args: Sequence[Any], site: Site | None) -> None:
         """Take note of a communication of the user's."""
@@ -62,6 +70,7 @@ class Evaluations:
 
     def over(self, *, at_end: bool = False) -> None:
         """Record them: training goes on, or nothing comes any more."""
+        self.recorder.ledger.evaluated()
         closed, self.open = self.open, []
         for each in closed:
             this = each.passed

@@ -25,12 +25,12 @@ from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered
+from ddpdoctor.watch.rank.model.used import Calls, EvaluationCalls
 from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
     from ddpdoctor.watch.rank.model.operands import Operands
-    from ddpdoctor.watch.rank.model.used import Calls
 
 RATES = 50  # of dropout
 
@@ -45,6 +45,7 @@ class Ledger:
     accounts: dict[int, Account] = field(default_factory=dict)
     state: State | None = None
     whole: WholeGradients = field(init=False)
+    evaluation: EvaluationCalls = field(init=False)
     awaits_batch: bool = False
     by_loader: bool = False
     rows: int = 0
@@ -53,6 +54,7 @@ class Ledger:
     def __post_init__(self) -> None:
         """Look at the same sharded models as the process does."""
         self.whole = WholeGradients(self.recorder.models.shards)
+        self.evaluation = EvaluationCalls(Calls(self.recorder, self.recorder.models.shards))
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -74,7 +76,7 @@ class Ledger:
             account.parts.before_step()
             self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
             account.state = remembered(optimizer, account.parameters)
-            account.used = self.calls.look({id(each) for one in self.accounts.values() for each in one.parameters})
+            account.used = self.calls.look(self._trained())
             account.clock = clock()
             self._cost(started)
 
@@ -122,6 +124,7 @@ class Ledger:
     def quiet(self) -> None:
         """Take away what is told of calls and of operators."""
         self.calls.end()
+        self.evaluation.calls.end()
         self.operands.end()
 
     def given(self, args: Sequence[Any]) -> None:
@@ -153,6 +156,17 @@ class Ledger:
         """Record what an optimizer holds that was replaced by shards."""
         account = self._of(optimizer)
         self.recorder.models.shards.before_step(self.recorder, optimizer, account.number, account.site)
+
+    def _trained(self) -> set[int]:
+        """Return the identities of what optimizers hold."""
+        return {id(each) for one in self.accounts.values() for each in one.parameters}
+
+    def evaluated(self) -> None:
+        """Tell what an evaluation has called, when it is over."""
+        if self.evaluation.calls.roots:
+            started = time.perf_counter()
+            self.evaluation.tell(self.recorder, self._trained())
+            self._cost(started)
 
     def _cost(self, started: float) -> None:
         self.recorder.writer.counters[event_log.SAMPLING_MICROSECONDS] += int((time.perf_counter() - started) * 1e6)
