@@ -111,11 +111,20 @@ def _by_callers(file: str, around: ast.AST) -> int:
     name = getattr(around, "name", "")
     for caller in _functions(file) if name else ():
         for node in ast.walk(caller):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq) and _meets(node, name):
+                return node.lineno
             match node:
                 case ast.Assign(targets=[ast.Name(id=target)], value=ast.Call(func=called)):
                     if ast.unparse(called).rpartition(".")[2] == name:
                         return _compared(caller, {target}, node.lineno)
     return 0
+
+
+def _meets(node: ast.Compare, name: str) -> bool:
+    """Whether one side of a comparison is what a function of this name returns, and the other one something else."""
+    called = [isinstance(side, ast.Call) and ast.unparse(side.func).rpartition(".")[2] == name
+              for side in (node.left, node.comparators[0])]  # fmt: skip
+    return any(called) and not all(called)
 
 
 def _functions(file: str) -> Iterator[ast.AST]:

@@ -109,22 +109,32 @@ def _counted_in(whole: ast.AST, name: str, *, steps: bool) -> int:
         and (SIZES.search(value) or (steps and value == "1"))
     ]
     others = [
-        node.value
+        part
         for node in ast.walk(whole)
         if isinstance(node, ast.Assign)
         for target in node.targets
-        if name in _targets(target)
+        for part in _given(target, node.value, name)
     ]
-    begun = all(isinstance(part, ast.Constant) for value in others for part in _parts(value))
-    return lines[0] if lines and begun else 0
+    return lines[0] if lines and all(map(_is_nothing, others)) else 0
 
 
-def _targets(target: ast.expr) -> list[str]:
-    return [ast.unparse(each) for each in (target.elts if isinstance(target, ast.Tuple) else [target])]
+def _given(target: ast.expr, value: ast.expr, name: str) -> list[ast.expr]:
+    """Return what an assignment gives to a name: of a tuple the same part, or the whole where it has no parts."""
+    if not isinstance(target, ast.Tuple):
+        return [value] if ast.unparse(target) == name else []
+    places = [at for at, each in enumerate(target.elts) if ast.unparse(each) == name]
+    alike = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+    return [value.elts[at] if alike else value for at in places]  # type: ignore[attr-defined]
 
 
-def _parts(value: ast.expr) -> list[ast.expr]:
-    return list(value.elts) if isinstance(value, ast.Tuple) else [value]
+def _is_nothing(value: ast.expr) -> bool:
+    """Whether a count begins with it: 0, or a tensor of zeros."""
+    if isinstance(value, ast.Call):
+        name = ast.unparse(value.func).rpartition(".")[2]
+        return name == "zeros" or (
+            name in {"tensor", "float", "int"} and bool(value.args) and _is_nothing(value.args[0])
+        )
+    return isinstance(value, ast.Constant)
 
 
 def _is_put_together(whole: ast.AST, name: str) -> bool:

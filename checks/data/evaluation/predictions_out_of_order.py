@@ -41,8 +41,10 @@ AILMENT = Ailment("DDP647", Severity.WARNING)
 def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     """Look for shares that are dealt out in turn, and gathered by one line that joins them rank by rank."""
     ranks = evaluation(event, training)
-    if event.number or not sharded(ranks) or not _are_dealt(ranks):
+    if not sharded(ranks) or not _are_dealt(ranks):
         return
+    if any(each.site == event.site for each in training.before(event, loader=event.loader)):
+        return  # looked at before
     lines = {(file, line) for each in ranks.values() for _, _, _, file, line in each.told.sent}
     operations = {sent[0] for each in ranks.values() for sent in each.told.sent}
     if len(lines) != 1 or not all("gather" in name for name in operations):

@@ -70,9 +70,9 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     if not ranks or {name for each in ranks.values() for name, *_ in each.sent} & EXCLUSIVE:
         return
     steps = [_unequal(each) for each in (ranks, *earlier(event, training))]
-    if not _are_many(steps) or _are_many(steps[1:]) or steps[0] is None:
-        return
     counts = steps[0]
+    if counts is None or not _are_many(steps) or any(_are_many(steps[at:]) for at in range(1, len(steps))):
+        return  # not, or said before
     usual = median(_ratio(each) for each in steps if each is not None)
     file, line = _loss_line(*event.backward) or event.backward
     yield Finding(
@@ -94,7 +94,9 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 
 
 def _are_many(steps: list[Counts | None]) -> bool:
-    return len(steps) >= FEWEST and 2 * sum(each is not None for each in steps) >= len(steps)
+    """Whether the latest of these steps is unequal, and at least half of them are."""
+    enough = len(steps) >= FEWEST and steps[0] is not None
+    return enough and 2 * sum(each is not None for each in steps) >= len(steps)
 
 
 def _unequal(ranks: dict[int, StepFingerprinted]) -> Counts | None:
