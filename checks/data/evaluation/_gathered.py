@@ -11,7 +11,7 @@ from ddpdoctor.check import Site
 from ..._metrics import part_around
 
 JOINS = {"cat", "concat", "concatenate", "vstack", "hstack", "sum", "chain", "from_iterable"}
-SORTS = re.compile(r"stack\(|zip|transpose|permute|sort|order|\bidx|indice|\bids?\b|::|scatter|\.T\b|swapaxes")
+SORTS = re.compile(r"stack\(|zip|transpose|permute|sort|order|\bidx|indice|\w_ids?\b|\bid\b|::|scatter|\.T\b|swapaxes")
 """What can bring them into the order of the data set."""
 METRICS = re.compile(
     r"accuracy|f1|auc|score|precision|recall|matthews|kappa|confusion|mean_squared|mean_absolute|pearson|spearman|compute"
