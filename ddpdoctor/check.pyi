@@ -127,7 +127,6 @@ from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Rec
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
 from ddpdoctor.source.bindings import dotted as dotted, last_name as last_name
-from ddpdoctor.source.bindings import dotted as dotted
 from ddpdoctor.source.iterations import repeats_until as repeats_until
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript
 from ddpdoctor.source.launching.launchers import Launch as Launch
@@ -195,6 +194,7 @@ from ddpdoctor.watch.events import (
     EpochStarted as EpochStarted,
     ErrorSeen as ErrorSeen,
     Evaluated as Evaluated,
+    EvaluatedWith as EvaluatedWith,
     EvaluationBegan as EvaluationBegan,
     Exchange as Exchange,
     Factor as Factor,
@@ -209,6 +209,7 @@ from ddpdoctor.watch.events import (
     Joining as Joining,
     LauncherWaits as LauncherWaits,
     Left as Left,
+    LeftWhole as LeftWhole,
     LinesSampled as LinesSampled,
     Loaded as Loaded,
     LossDivided as LossDivided,
@@ -253,6 +254,7 @@ from ddpdoctor.watch.events import (
     StepsAtEnd as StepsAtEnd,
     StepsTimed as StepsTimed,
     StopAsked as StopAsked,
+    Summed as Summed,
     SyncSkipped as SyncSkipped,
     TensorParallel as TensorParallel,
     ThreadFailed as ThreadFailed,

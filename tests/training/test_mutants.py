@@ -30,6 +30,9 @@ NAMED = {
     ("plain_ddp", "rank 0 alone steps"): "step-left-out-on-some-ranks",
     ("plain_ddp", "a rank leaves out what its own loss is too high for"): "step-left-out-on-some-ranks",
     ("accumulation", "the gradients are cleared after each micro-batch"): "gradients-cleared-between-micro-batches",
+    ("tokens", "the loss is the mean of each micro-batch"): "unequal-means-averaged",
+    ("tokens", "the predictions are joined rank by rank"): "predictions-out-of-order",
+    ("tokens", "the tokens are not added up"): "sum-divided-by-own-count",
 }
 
 
@@ -38,6 +41,8 @@ FAR = {
     ("by_hand", "all ranks take the share of rank 0"): "same-samples-on-ranks",
     ("rl", "the same episodes on all ranks"): "same-samples-on-ranks",
     ("stream", "the teacher is averaged on rank 0 alone"): "copy-updated-on-some-ranks",
+    ("tokens", "the average is updated on rank 0 alone"): "evaluated-copy-differs",
+    ("tokens", "the schedule is as long as all micro-batches"): "schedule-counts-micro-batches",
 }
 """Mutants that show in what was computed, and not where it was changed."""
 

@@ -7,6 +7,10 @@ from ddpdoctor.check import Product, StepFingerprinted
 FEWEST = 4  # rows
 VIEWS = 8  # of a sample
 LOGARITHMS = {"LogSoftmax", "Logsumexp", "LogSigmoid", "BinaryCrossEntropyWithLogits", "Log"}
+MINED = {"Max", "Min", "Amax", "Amin", "Topk", "Sort", "Index", "MaskedSelect", "MaskedFill", "Where"}
+HINGES = {"Relu", "Clamp", "ClampMin", "Softplus"}
+LAYERS = {"Mm", "Addmm", "Bmm", "Convolution", "NativeLayerNorm", "NativeBatchNorm", "Embedding"}
+"""What makes a distance part of a model, and not of its loss."""
 ATTENTION = {"Softmax", "SafeSoftmax"}
 
 
@@ -20,8 +24,9 @@ def _is_square(product: Product, rows: int) -> bool:
     """Whether a product compares the samples of a batch, or of views of it, with each other."""
     fits = rows >= FEWEST and product.rows % rows == 0 and product.rows // rows <= VIEWS
     way, square = set(product.way), product.rows == product.columns
-    compares = product.both and product.unit and bool(way & LOGARITHMS) and not way & ATTENTION
-    return fits and square and compares
+    compares = product.unit and bool(way & LOGARITHMS)
+    ranks = bool(way & MINED) and bool(way & HINGES) and not way & LAYERS  # distances of hard triplets
+    return fits and square and product.both and (compares or ranks) and not way & ATTENTION
 
 
 def gathers(steps: list[dict[int, StepFingerprinted]]) -> bool:

@@ -12,7 +12,8 @@ all at each forward, and what the other ranks put in is lost. Nothing fails, for
 
 ddpdoctor reads the graph of the loss in compared steps: embeddings are multiplied with a matrix that has no gradient
 and the shape of a tensor that an object of the script holds, and that tensor is another one on each rank before each of
-those steps. Print a checksum of the bank on every rank.
+those steps; or the source keeps batches in a list or a deque, and puts them together for that product. Print a checksum
+of the bank on every rank.
 
 ## How to mend it
 
@@ -52,6 +53,7 @@ from ddpdoctor.check import (
 
 from .._alike import earlier, without_parallelism
 from ._held import Attribute
+from ._lists import compared_list
 from ._products import ATTENTION, gathers
 
 AILMENT = Ailment("DDP1552", Severity.WARNING)
@@ -71,6 +73,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     steps = [ranks, *earlier(event, training)]
     if len(steps) < SURE or gathers(steps[:SURE]):
         return
+    yield from _in_a_list(steps, event)
     banks = [_banks(each) for each in steps]
     common = set.intersection(*map(set, banks[:SURE]))
     if not common or any(common <= set(each) for each in banks[SURE:]):
@@ -82,6 +85,40 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     attribute = Attribute(path, rows[0][0].kind, (rows[0][0].file, event.site.file if event.site else ""))
     if not attribute.is_exchanged() and attribute.written()[0] is None:  # a mean that is kept is a statistic
         yield _finding(rows[0], attribute, event)
+
+
+def _in_a_list(steps: list[dict[int, StepFingerprinted]], event: StepFingerprinted) -> Iterator[Finding]:
+    """Look for a product with several batches of samples without gradients, which the source keeps in a list."""
+    met = [all(any(_are_batches(each, step.rows) for each in step.products) for step in ranks.values())
+           for ranks in steps]  # fmt: skip
+    if not all(met[:SURE]) or any(met[SURE:]) or event.site is None:
+        return
+    kept = compared_list(event.site.file)
+    if kept is None:
+        return
+    product = next(each for each in event.products if _are_batches(each, event.rows))
+    name, line = kept
+    yield Finding(
+        f"{name} keeps the samples of this rank alone, and embeddings are compared with them: each rank has a bank of "
+        "its own",
+        (
+            Evidence(f"a product of {product.rows} x {product.columns}: {event.rows} samples of this rank, with "
+                     f"{product.columns} that were kept", "those of all ranks", f"step {event.number}"),
+            Evidence("nothing is gathered in the step", "all_gather of what is put in", f"{event.site.file}:{line}"),
+        ),
+        Fix(
+            "gather what all ranks have computed before it is put in",
+            diff="+keys = [torch.empty_like(key) for _ in range(dist.get_world_size())]\n"
+            f"+dist.all_gather(keys, key.detach().contiguous())\n-{name}.append(key)\n+{name}.append(torch.cat(keys))",
+        ),
+        Place(file=event.site.file, line=line),
+    )  # fmt: skip
+
+
+def _are_batches(product: Product, rows: int) -> bool:
+    """Whether a batch is compared with one or more batches of what has no gradient."""
+    whole = rows > 1 and product.rows % rows == 0 and product.columns % rows == 0
+    return whole and product.computed and not product.both and not set(product.way) & ATTENTION
 
 
 def _banks(ranks: dict[int, StepFingerprinted]) -> Rows:

@@ -3,16 +3,17 @@
 ## What happens
 
 A contrastive loss (SimCLR, CLIP, SupCon, in-batch negatives of retrieval) compares each sample with all others of the
-batch. Under DDP the batch is a rank's own: with N ranks each sample meets an N-th of the negatives that one process
-would show it with the whole batch. The gradients are averaged, nothing fails, and the result depends on the number of
-GPUs: the task becomes easier with each GPU that shares the batch out.
+batch, and so does a triplet loss that picks the hardest ones. Under DDP the batch is a rank's own: with N ranks each
+sample meets an N-th of the negatives that one process would show it with the whole batch. The gradients are averaged,
+nothing fails, and the result depends on the number of GPUs: the task becomes easier with each GPU that shares the batch
+out.
 
 ## How to be sure
 
-ddpdoctor reads the graph of the loss in compared steps: a square product of vectors that layers have computed and that
-were divided by their norms, as large as the rank's batch (or as several views of it), goes through a log-softmax or the
-like into the loss, and nothing is gathered from other ranks in that step. Print the shape of the matrix of similarities
-on each rank.
+ddpdoctor reads the graph of the loss in compared steps: a square product of vectors that layers have computed, as large
+as the rank's batch (or as several views of it). Their norms are divided out, and it goes through a log-softmax or the
+like into the loss; or its largest numbers are picked, and go through a margin. Nothing is gathered from other ranks in
+that step. Print the shape of the matrix of similarities on each rank.
 
 ## How to mend it
 
@@ -53,7 +54,7 @@ from ._products import gathers, squares
 
 AILMENT = Ailment("DDP1551", Severity.NOTE)
 SURE = 2  # steps
-PRODUCTS = {"mm", "matmul", "einsum", "linear", "cosine_similarity"}
+PRODUCTS = {"mm", "addmm", "addmm_", "matmul", "einsum", "linear", "cosine_similarity"}
 
 
 @watch(StepFingerprinted)
@@ -99,6 +100,9 @@ def _products(tree: ast.AST) -> Iterator[int]:
         match node:
             case ast.BinOp(op=ast.MatMult()):
                 pass
+            case ast.Call(func=called) if last_name(called) == "cdist":
+                yield node.lineno
+                continue
             case ast.Call(func=called) if last_name(called) in PRODUCTS:
                 pass
             case _:

@@ -18,6 +18,7 @@ from ddpdoctor.watch.events.data import (
     OrderSeen,
     RowsGiven,
     Sampler,
+    Summed,
 )
 from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.frameworks import (
@@ -52,6 +53,7 @@ from ddpdoctor.watch.events.hang import (
 )
 from ddpdoctor.watch.events.ledger import (
     Clip,
+    EvaluatedWith,
     Exchange,
     Factor,
     NeverStepped,
@@ -93,7 +95,14 @@ from ddpdoctor.watch.events.process import (
     ThreadFailed,
     UsedInFork,
 )
-from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
+from ddpdoctor.watch.events.sharding import (
+    LeftWhole,
+    ScaledClipped,
+    Sharded,
+    ShardsClipped,
+    StaleParametersHeld,
+    TensorParallel,
+)
 from ddpdoctor.watch.events.steps import (
     CallsTimed,
     Equipped,
@@ -130,6 +139,7 @@ __all__ = [
     "Equipped",
     "ErrorSeen",
     "Evaluated",
+    "EvaluatedWith",
     "EvaluationBegan",
     "Event",
     "Exchange",
@@ -145,6 +155,7 @@ __all__ = [
     "Joining",
     "LauncherWaits",
     "Left",
+    "LeftWhole",
     "LinesSampled",
     "Loaded",
     "LossDivided",
@@ -191,6 +202,7 @@ __all__ = [
     "StepsAtEnd",
     "StepsTimed",
     "StopAsked",
+    "Summed",
     "SyncSkipped",
     "TensorParallel",
     "ThreadFailed",

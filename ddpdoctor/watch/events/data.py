@@ -186,3 +186,14 @@ class RowsGiven(Event):
 
     number: int
     rows: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summed(Event):
+    """One number of each rank is about to be added up over all of them by a line of the user's, seen there first.
+
+    ``callers`` are the lines that led there, innermost first: file, line and function of each. ``site`` is the line.
+    """
+
+    operation: str
+    callers: tuple[tuple[str, int, str], ...]

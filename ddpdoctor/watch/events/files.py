@@ -30,7 +30,8 @@ class FileWritten(Event):
     """torch.save has written a path: from ``began`` to ``time``, after so many optimizer steps of this process.
 
     ``shards`` counts the tensors in it of which this rank has a part alone, ``emptied`` those that DeepSpeed's ZeRO 3
-    has left empty, where the script itself saves them; ``tensors`` all of them then.
+    has left empty, where the script itself saves them; ``tensors`` all of them then. ``progress`` are whole numbers in
+    it that say how far the training is, by their keys.
     """
 
     path: str
@@ -39,6 +40,7 @@ class FileWritten(Event):
     shards: int = 0
     emptied: int = 0
     tensors: int = 0
+    progress: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

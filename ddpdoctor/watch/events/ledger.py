@@ -15,7 +15,7 @@ class Exchange(NamedTuple):
     """Communications of one line that were given the same: ``what`` is gradient, parameter, or empty where unknown.
 
     ``when`` is ``before backward``, ``in backward``, ``after backward`` or ``in the step``; ``caller`` is the line of
-    the function that steps, 0 where that did not call.
+    the function that steps, 0 where that did not call. ``learnt``: what is gathered was computed with gradients.
     """
 
     operation: str
@@ -27,6 +27,7 @@ class Exchange(NamedTuple):
     file: str
     line: int
     caller: int
+    learnt: bool = False
 
 
 class Clip(NamedTuple):
@@ -162,7 +163,9 @@ class StepFingerprinted(Event):
     was given them. ``parts`` are gradients of which each rank holds a part. ``products``
     are those of matrices that losses since then were computed with, ``numbers`` those that the user's lines computed
     tensors with; ``holdings`` are what such lines could mean, and best results so far, by where they were held before
-    the batch was drawn. ``rows`` are those of what a wrapped model was given last.
+    the batch was drawn. ``rows`` are those of what a wrapped model was given last. ``terms`` has, for each loss since
+    then, what its terms were divided by: the product of the counts, and that of all other numbers; ``backward`` is the
+    file and line that asked for the gradients last.
     """
 
     optimizer: int
@@ -194,15 +197,33 @@ class StepFingerprinted(Event):
     numbers: tuple[Number, ...] = ()
     holdings: tuple[tuple[str, float], ...] = ()
     rows: int = 0
+    terms: tuple[tuple[tuple[float, float], ...], ...] = ()
+    backward: tuple[str, int] = ("", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedWith(Event):
+    """An evaluation is over, the ``number``-th that was looked at: what it called, as it was at its end.
+
+    ``used`` are as in StepFingerprinted: without what an optimizer holds.
+    """
+
+    number: int
+    used: tuple[Used, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerLoaded(Event):
-    """An optimizer was given a state by load_state_dict, for so many parameters."""
+    """An optimizer was given a state by load_state_dict, for so many parameters.
+
+    ``path`` is the file that it was read from, where that is known, and ``progress`` as in FileWritten.
+    """
 
     optimizer: int
     kind: str
     parameters: int
+    path: str = ""
+    progress: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

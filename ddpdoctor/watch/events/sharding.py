@@ -38,6 +38,19 @@ class StaleParametersHeld(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftWhole(Event):
+    """An optimizer steps, and fully_shard keeps gradients of its parameters whole, each rank its own, unsent.
+
+    ``number`` is that of the step, ``names`` are the first of ``count`` such parameters.
+    """
+
+    optimizer: int
+    number: int
+    names: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsClipped(Event):
     """torch's own clip_grad_norm_ was given shards of FullyShardedDataParallel.
 

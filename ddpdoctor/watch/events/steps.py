@@ -150,10 +150,11 @@ class ScheduleAtEnd(Event):
     """A schedule of learning rates has ``made`` so many steps, ``began`` after others, when the process ends.
 
     ``lengths`` are the numbers of steps that it can be made for: its own, or whole numbers that its function was made
-    with. ``site`` is the line of its first step.
+    with. ``optimizer`` is the number of the one whose rates it sets. ``site`` is the line of its first step.
     """
 
     kind: str
     lengths: tuple[int, ...]
     began: int
     made: int
+    optimizer: int = -1

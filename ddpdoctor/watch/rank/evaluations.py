@@ -1,24 +1,35 @@
-"""Passes over loaders that evaluate, and what the process sends to others until it trains again."""
+"""Passes over loaders that evaluate, what is sent until the process trains again, and where numbers are added up."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ddpdoctor.watch.events import Evaluated
+from ddpdoctor.watch.events import Evaluated, Summed
 from ddpdoctor.watch.rank.model.exchanges import reduction
 from ddpdoctor.watch.rank.model.gradients import tensors_in
+from ddpdoctor.watch.rank.process import Process
+from ddpdoctor.watch.user_frames import file_of, is_users
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.data.passes import Pass
-    from ddpdoctor.watch.rank.process import Process
+    from ddpdoctor.watch.rank.model.ledger import Ledger
 
 OPEN = 8  # passes that are followed at a time
 PASSES = 3  # of a loader, that are told
 SENT = 16  # communications after a pass that are told
 NOTHING_SAID = {"barrier", "monitored_barrier"}
+SUMS = {"all_reduce", "reduce"}
+LOOKS = 400  # at calls: whoever adds up more often does so in each step, at lines that are known by then
+PLACES = 16  # places that are told
+CALLERS = 3  # lines of a place
+DEEPEST = 40  # frames
+Place = tuple[tuple[str, int, str], ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -29,17 +40,24 @@ class Evaluation:
     sent: list[tuple[str, str, int, str, int]] = field(default_factory=list)
 
 
+class ProcessWithLedger(Process, Protocol):
+    """A watched process and its ledger of gradients."""
+
+    ledger: Ledger
+
+
 @dataclass(slots=True)
 class Evaluations:
     """The evaluations that no training has followed yet."""
 
-    recorder: Process
+    recorder: ProcessWithLedger
     open: list[Evaluation] = field(default_factory=list)
 
     def began(self, this: Pass) -> None:
         """Follow a pass that was begun where nothing trains."""
         if len(self.open) < OPEN and this.number < PASSES:
             self.open.append(Evaluation(this))
+            self.recorder.ledger.evaluation.begin()
 
     def communicated(self, operation: str, args: Sequence[Any], site: Site | None) -> None:
         """Take note of a communication of the user's."""
@@ -52,6 +70,7 @@ class Evaluations:
 
     def over(self, *, at_end: bool = False) -> None:
         """Record them: training goes on, or nothing comes any more."""
+        self.recorder.ledger.evaluated()
         closed, self.open = self.open, []
         for each in closed:
             this = each.passed
@@ -65,3 +84,48 @@ class Evaluations:
                     at_end=at_end,
                     site=this.site,
                 )
+
+
+@dataclass(slots=True)
+class Sums:
+    """The places that were told; ``looks`` counts the calls that were looked at."""
+
+    recorder: Process
+    told: set[Place] = field(default_factory=set)
+    looks: int = 0
+
+    def communicated(self, operation: str, group: Any, args: Sequence[Any]) -> None:
+        """Tell the place of a sum of single numbers over all ranks, once."""
+        if operation not in SUMS or self.looks >= LOOKS or len(self.told) >= PLACES or not _is_a_number(args):
+            return
+        self.looks += 1
+        if reduction(tuple(args)) != "SUM" or not _is_of_all(group):
+            return
+        place = _place()
+        if place and place not in self.told:
+            self.told.add(place)
+            self.recorder.emit(Summed, operation=operation, callers=place)
+
+
+def _is_a_number(args: Sequence[Any]) -> bool:
+    given: Any = args[0] if args else None
+    first: Any = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given
+    return hasattr(first, "numel") and bool(first.numel() == 1)
+
+
+def _is_of_all(group: Any) -> bool:
+    import torch.distributed as dist
+
+    return dist.is_initialized() and bool(group.size() == dist.get_world_size())
+
+
+def _place() -> Place:
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect.currentframe(), without a search
+    found: list[tuple[str, int, str]] = []
+    for _ in range(DEEPEST):
+        if frame is None or len(found) >= CALLERS:
+            break
+        if is_users(frame.f_code.co_filename):
+            found.append((file_of(frame.f_code), frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return tuple(found)

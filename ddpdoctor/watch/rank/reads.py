@@ -1,4 +1,4 @@
-"""Which file a state dict came from: the last ones that torch.load gave."""
+"""Which file a state dict came from: the last ones that torch.load gave; and how far a training was then."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 
 DEEPEST = 3  # containers within containers
 KEPT = 16  # state dicts
+PROGRESS = {"epoch", "epochs", "last_epoch", "current_epoch", "start_epoch", "epoch_idx", "iter", "iteration",
+            "iter_num", "step", "global_step", "steps"}  # fmt: skip
+"""Keys of checkpoints that say how far a training is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class Read:
     path: str
     keys: int
     tensor: weakref.ref[Any]
+    progress: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -29,8 +33,9 @@ class Reads:
 
     def add(self, path: str, loaded: Any) -> None:
         """Take note of what a file gave."""
+        far = progress(loaded)
         for each, tensor in _state_dicts(loaded):
-            self.last.appendleft(Read(path, _keys(each), weakref.ref(tensor)))
+            self.last.appendleft(Read(path, _keys(each), weakref.ref(tensor), far))
 
     def source(self, state_dict: Any) -> str:
         """Return the file that a state dict was read from with these very keys; empty where none is known."""
@@ -39,6 +44,17 @@ class Reads:
             return ""
         keys, tensor = _keys(found[0]), found[1]
         return next((read.path for read in self.last if read.keys == keys and read.tensor() is tensor), "")
+
+    def progress(self, path: str) -> tuple[tuple[str, int], ...]:
+        """Return how far the training was when a file was written; nothing where that is not known."""
+        return next((read.progress for read in self.last if path and read.path == path), ())
+
+
+def progress(thing: Any) -> tuple[tuple[str, int], ...]:
+    """Return the whole numbers of a checkpoint that say how far its training is."""
+    if not isinstance(thing, Mapping):
+        return ()
+    return tuple((key, thing[key]) for key in sorted(PROGRESS & set(map(str, thing))) if type(thing.get(key)) is int)
 
 
 def _keys(state_dict: Mapping[Any, Any]) -> int:

@@ -27,7 +27,7 @@ from ddpdoctor.watch.rank.data.passes import Feed
 from ddpdoctor.watch.rank.end.failures import Failures, FindOut
 from ddpdoctor.watch.rank.end.leaving import Leaving
 from ddpdoctor.watch.rank.end.traceback_format import comes_from_a_handler
-from ddpdoctor.watch.rank.evaluations import Evaluations
+from ddpdoctor.watch.rank.evaluations import Evaluations, Sums
 from ddpdoctor.watch.rank.forked import Inherited, has_group
 from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
 from ddpdoctor.watch.rank.model.exchanges import Exchanges
@@ -75,7 +75,7 @@ class Recorder:
         self.exchanges = Exchanges()
         self.ledger = Ledger(self, Calls(self, self.models.shards), Operands(self))
         self.feed, self.rows = Feed(Draws(self)), GivenRows(self)
-        self.evaluations = Evaluations(self)
+        self.evaluations, self.sums = Evaluations(self), Sums(self)
         self.last_looks.append(functools.partial(self.evaluations.over, at_end=True))
         self.stopwatch = Stopwatch()
         self.profile = self._profile()
@@ -280,7 +280,7 @@ class Recorder:
         self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
         self.rows = GivenRows(self)
         self.ledger.quiet()
-        self.exchanges, self.evaluations = Exchanges(), Evaluations(self)
+        self.exchanges, self.evaluations, self.sums = Exchanges(), Evaluations(self), Sums(self)
         self.ledger = Ledger(self, Calls(self, self.models.shards), Operands(self))
         self.handles, self.failures, self.leaving = Handles(self), Failures(self), Leaving(self)
         self.frameworks.forget()

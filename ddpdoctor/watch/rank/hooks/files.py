@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import FileRead, FileWritten
 from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.reads import progress
 from ddpdoctor.watch.rank.shards_in import emptied_in, shards_in
 from ddpdoctor.watch.rehearsal.file_journal import overwriting
 from ddpdoctor.watch.user_frames import calling_package
@@ -53,7 +54,14 @@ def _tell(recorder: Recorder, path: str, began: float, thing: Any) -> None:
     looks = recorder.frameworks.engines.stage() == WHOLLY and not calling_package()
     emptied, tensors = emptied_in(thing) if looks else (0, 0)
     recorder.emit(
-        FileWritten, path=path, began=began, steps=steps, shards=shards_in(thing), emptied=emptied, tensors=tensors
+        FileWritten,
+        path=path,
+        began=began,
+        steps=steps,
+        shards=shards_in(thing),
+        emptied=emptied,
+        tensors=tensors,
+        progress=progress(thing),
     )
 
 

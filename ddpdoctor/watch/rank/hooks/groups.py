@@ -158,6 +158,7 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
     recorder.exchanges.communicated(operation, args, site)
     if recorder.evaluations.open:
         recorder.evaluations.communicated(operation, args, site)
+    recorder.sums.communicated(operation, group, args)
 
 
 def _shapes(given: Any) -> str:

@@ -142,7 +142,7 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
         def load_state_dict(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(optimizer, *args, **kwargs)
             if recorder.is_rank:
-                recorder.safely(_loaded, recorder, optimizer)
+                recorder.safely(_loaded, recorder, optimizer, args[0] if args else kwargs.get("state_dict"))
             return result
 
         return load_state_dict
@@ -150,12 +150,15 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
     return wrap
 
 
-def _loaded(recorder: Recorder, optimizer: Any) -> None:
+def _loaded(recorder: Recorder, optimizer: Any, given: Any) -> None:
+    path = recorder.reads.source(given)
     recorder.emit(
         OptimizerLoaded,
         optimizer=recorder.number("optimizer", optimizer),
         kind=type(optimizer).__name__,
         parameters=len(optimizer.state),
+        path=path,
+        progress=recorder.reads.progress(path),
     )
 
 

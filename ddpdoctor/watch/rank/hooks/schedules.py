@@ -30,6 +30,7 @@ class Schedule:
     lengths: tuple[int, ...]
     site: Site | None
     began: int
+    optimizer: int
     made: int = 0
 
 
@@ -52,7 +53,7 @@ def _stepping(
             if schedule is not None:
                 schedule.made += 1
             elif recorder.is_rank and recorder.models.any() and len(told) < MOST:
-                recorder.safely(_begin, scheduler, known, told)
+                recorder.safely(_begin, recorder, scheduler, known, told)
             return original(scheduler, *args, **kwargs)
 
         return step
@@ -60,11 +61,13 @@ def _stepping(
     return wrap
 
 
-def _begin(scheduler: Any, known: dict[int, Schedule], told: list[Schedule]) -> None:
+def _begin(recorder: Recorder, scheduler: Any, known: dict[int, Schedule], told: list[Schedule]) -> None:
     if scheduler.last_epoch < 0:  # the first, which __init__ makes
         return
     lengths = dict.fromkeys(each for each in _lengths(scheduler) if type(each) is int and each >= FEWEST)
-    schedule = Schedule(type(scheduler).__name__, tuple(lengths)[:NUMBERS], user_site(), scheduler.last_epoch, 1)
+    number = recorder.number("optimizer", scheduler.optimizer)
+    kind, began = type(scheduler).__name__, scheduler.last_epoch
+    schedule = Schedule(kind, tuple(lengths)[:NUMBERS], user_site(), began, number, 1)
     known[id(scheduler)] = schedule
     weakref.finalize(scheduler, known.pop, id(scheduler), None).atexit = False
     if schedule.lengths:
@@ -100,6 +103,7 @@ def _tell(recorder: Recorder, told: list[Schedule]) -> None:
             lengths=each.lengths,
             began=each.began,
             made=each.made,
+            optimizer=each.optimizer,
             site=each.site,
         )
     told.clear()

@@ -71,7 +71,8 @@ def summed(window: Window | None) -> tuple[Exchange, ...]:
     found: dict[Exchange, list[int]] = {}
     for each in window.seen if window else ():
         file, line = (each.site.file, each.site.line) if each.site else ("", 0)
-        alike = Exchange(each.operation, each.reduction, each.content(), each.when, 0, 0, file, line, each.caller)
+        what = each.content()
+        alike = Exchange(each.operation, each.reduction, what, each.when, 0, 0, file, line, each.caller, each.learnt)
         counts = found.setdefault(alike, [0, 0])
         counts[0] += 1
         counts[1] += each.elements

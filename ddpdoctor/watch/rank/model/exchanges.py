@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddpdoctor.watch.rank.model.averages import Term, terms
 from ddpdoctor.watch.rank.model.constants import Constant, constants, other_number
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
 from ddpdoctor.watch.rank.model.gradients import elements_of, tensors_in
 from ddpdoctor.watch.rank.model.products import products
+from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Product, Site
@@ -27,7 +29,8 @@ REDUCTIONS = ("SUM", "AVG", "MAX", "MIN", "PRODUCT")
 class Sent:
     """One communication; ``caller`` is the line of the function that steps.
 
-    ``norm`` is that of the one tensor it was given, ``norms`` those that it could be.
+    ``norm`` is that of the one tensor it was given, ``norms`` those that it could be. ``learnt``: what is gathered was
+    computed with gradients.
     """
 
     operation: str
@@ -37,6 +40,7 @@ class Sent:
     elements: int
     site: Site | None
     caller: int
+    learnt: bool
     norm: Any = None
     norms: tuple[tuple[str, Any], ...] = ()
 
@@ -60,6 +64,8 @@ class Window:
     constants: list[Constant] = field(default_factory=list)
     losses: list[Any] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
+    terms: list[list[Term]] = field(default_factory=list)
+    backward: Site | None = None
 
     def communicated(
         self, operation: str, args: tuple[Any, ...], tensors: Sequence[Any], site: Site | None, *, in_backward: bool
@@ -69,7 +75,9 @@ class Window:
             return
         elements = sum(each.numel() for each in tensors)
         when = "in backward" if in_backward else self.when()
-        exchange = Sent(operation, reduction(args), "", when, elements, site, self.caller())
+        exchange = Sent(
+            operation, reduction(args), "", when, elements, site, self.caller(), _is_learnt(operation, args)
+        )
         self.seen.append(exchange)
         dense = [each for each in tensors if is_dense(each)]
         if not dense:
@@ -114,7 +122,9 @@ class Exchanges:
 
     def backward(self, given: Any) -> None:
         """Take note of a loss, on its device, and of the numbers it was computed with, before its gradients are."""
+        site = user_site()
         for loss in tensors_in(given):
+            parts = terms(loss) if not is_captured() else []
             copy, numbers, last, several = _copied(loss), constants(loss), set(divisors(loss)), products(loss)
             for window in self.windows:
                 window.divisors.update(last)
@@ -124,10 +134,19 @@ class Exchanges:
                     window.products += several
                 if copy is not None and len(window.losses) < LOSSES:
                     window.losses.append(copy)
+                if len(window.terms) < LOSSES:
+                    window.terms.append(parts)
+                window.backward = site or window.backward
 
     def elements(self) -> int:
         """Return how many elements were sent so far."""
         return sum(elements for _, elements in self.sent.values())
+
+
+def _is_learnt(operation: str, args: tuple[Any, ...]) -> bool:
+    """Whether what a rank gives to be gathered has a gradient, which no gathered tensor has."""
+    given = args[1:2] if "all_gather" in operation else ()
+    return any(each.requires_grad and each.grad_fn is not None for each in tensors_in(given))
 
 
 def is_captured() -> bool:

@@ -20,16 +20,17 @@ from ddpdoctor.watch.rank.model.accounts import GROUPS, MOST, Account, constant,
 from ddpdoctor.watch.rank.model.exchanges import Window, clock, is_captured, summed_losses
 from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
 from ddpdoctor.watch.rank.model.held_state import Search, State
+from ddpdoctor.watch.rank.model.left_whole import WholeGradients
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered
+from ddpdoctor.watch.rank.model.used import Calls, EvaluationCalls
 from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
     from ddpdoctor.watch.rank.model.operands import Operands
-    from ddpdoctor.watch.rank.model.used import Calls
 
 RATES = 50  # of dropout
 
@@ -43,10 +44,17 @@ class Ledger:
     operands: Operands
     accounts: dict[int, Account] = field(default_factory=dict)
     state: State | None = None
+    whole: WholeGradients = field(init=False)
+    evaluation: EvaluationCalls = field(init=False)
     awaits_batch: bool = False
     by_loader: bool = False
     rows: int = 0
     """Of what a wrapped model was given last, while a compared step is on its way."""
+
+    def __post_init__(self) -> None:
+        """Look at the same sharded models as the process does."""
+        self.whole = WholeGradients(self.recorder.models.shards)
+        self.evaluation = EvaluationCalls(Calls(self.recorder, self.recorder.models.shards))
 
     def built(self, optimizer: Any) -> None:
         """Begin to look, when an optimizer is given parameters."""
@@ -66,8 +74,9 @@ class Ledger:
             account.values = folds(account.parameters)
             account.given = folds([each.grad for each in account.parameters])
             account.parts.before_step()
+            self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
             account.state = remembered(optimizer, account.parameters)
-            account.used = self.calls.look({id(each) for one in self.accounts.values() for each in one.parameters})
+            account.used = self.calls.look(self._trained())
             account.clock = clock()
             self._cost(started)
 
@@ -115,6 +124,7 @@ class Ledger:
     def quiet(self) -> None:
         """Take away what is told of calls and of operators."""
         self.calls.end()
+        self.evaluation.calls.end()
         self.operands.end()
 
     def given(self, args: Sequence[Any]) -> None:
@@ -146,6 +156,17 @@ class Ledger:
         """Record what an optimizer holds that was replaced by shards."""
         account = self._of(optimizer)
         self.recorder.models.shards.before_step(self.recorder, optimizer, account.number, account.site)
+
+    def _trained(self) -> set[int]:
+        """Return the identities of what optimizers hold."""
+        return {id(each) for one in self.accounts.values() for each in one.parameters}
+
+    def evaluated(self) -> None:
+        """Tell what an evaluation has called, when it is over."""
+        if self.evaluation.calls.roots:
+            started = time.perf_counter()
+            self.evaluation.tell(self.recorder, self._trained())
+            self._cost(started)
 
     def _cost(self, started: float) -> None:
         self.recorder.writer.counters[event_log.SAMPLING_MICROSECONDS] += int((time.perf_counter() - started) * 1e6)
@@ -293,6 +314,7 @@ class Ledger:
             numbers=tuple(self.operands.found.values()),
             holdings=tuple(state.named(self.operands.names())),
             rows=self.rows,
+            **_of_losses(account.window),
         )
 
     def _evaluating(self, account: Account) -> tuple[str, ...]:
@@ -305,6 +327,17 @@ class Ledger:
                 if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
                     found.append(name or type(module).__name__)
         return tuple(found[:GROUPS])
+
+
+def _of_losses(window: Window | None) -> dict[str, Any]:
+    """Return what the losses of a step were divided by, and where their gradients were asked for. This reads."""
+    if window is None:
+        return {}
+    site = window.backward
+    return {
+        "terms": tuple(tuple(each.told() for each in loss) for loss in window.terms),
+        "backward": (site.file, site.line) if site else ("", 0),
+    }
 
 
 def _forget_hooks(parameter: Any) -> None:

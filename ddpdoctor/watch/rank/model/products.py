@@ -11,13 +11,15 @@ from typing import Any
 
 from ddpdoctor.watch.events import Product
 
-NODES = 150  # of a graph, from the loss on
+NODES = 500  # of a graph, from the loss on: some losses look at each sample for itself
 OPERAND = 60  # nodes of what was multiplied
 NEAR = 4  # of them, which turn or scale it
 LATE = 40  # of them, which make it as long as 1
 MOST = 16  # of a loss
 PLANE = 2  # dimensions of a matrix
 PRODUCTS = {"MmBackward0", "BmmBackward0", "CdistBackward0"}
+ADDED = "AddmmBackward0"
+"""A layer, as a rule; or distances by hand, where what is multiplied is a square."""
 LAYERS = {"AddmmBackward0", "MmBackward0", "BmmBackward0", "ConvolutionBackward0", "EmbeddingBackward0",
           "EmbeddingBagBackward0", "NativeLayerNormBackward0", "NativeBatchNormBackward0"}  # fmt: skip
 """What a layer computes: what is made without any of them is made of parameters alone, such as normalised weights."""
@@ -27,19 +29,23 @@ def products(loss: Any) -> list[Product]:
     """List the products of two matrices in the graph of a loss, nearest to the loss first."""
     found: list[Product] = []
     for node, way in _ways(getattr(loss, "grad_fn", None)):
-        if node.name() in PRODUCTS and len(found) < MOST and (product := _product(node, way)) is not None:
+        if node.name() in {*PRODUCTS, ADDED} and len(found) < MOST and (product := _product(node, way)) is not None:
             found.append(product)
     return found
 
 
 def _product(node: Any, way: tuple[str, ...]) -> Product | None:
-    whole = _shape(node, 0)
-    operands = [(each, at) for each, at in node.next_functions[:2] if each is not None]
+    whole, added = _shape(node, 0), node.name() == ADDED
+    if added and whole[:1] != whole[1:]:
+        return None
+    operands = [(each, at) for each, at in node.next_functions[added:][:2] if each is not None]
     shapes = [_shape(each, at) for each, at in operands]
     if len(whole) != PLANE or not operands or any(len(each) != PLANE for each in shapes):
         return None
     inner = next((size for size in shapes[0] if size not in whole), min(shapes[0]))
     sides = tuple(_is_computed(each) for each, _ in operands)
+    if added and not (len(sides) == PLANE and all(sides)):
+        return None
     weights = (near.name() for each, _ in operands for near, _ in _ways(each, NEAR) if "Softmax" in near.name())
     names = tuple(dict.fromkeys(name.removesuffix("Backward0") for name in (*way, *weights)))
     unit = any(_is_unit(each) for each, _ in operands)

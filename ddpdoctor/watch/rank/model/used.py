@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.watch.events import Used
+from ddpdoctor.watch.events import EvaluatedWith, Used
 from ddpdoctor.watch.rank.compiled import has_compiled
-from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, read
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.user_frames import user_site
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROOTS = 8  # modules of a step
 CALLS = 20_000  # of modules, after which nobody steps any more
 TENSORS = 400  # of a module
+EVALUATIONS = 2  # that are looked at
 COMPUTED_WITH = re.compile(r"mean|std|var|scale|weight|mask|proj|embed|codebook|basis|freq|quantile|mu$|sigma$")
 """In the name of a buffer of a class of the user's own; others hold samples, or a rank's part of a graph."""
 
@@ -103,6 +104,29 @@ class Calls:
                 folds = [fold(each) for _, each in named]
                 found.append(Outermost(type(whole).__name__, names, sizes, len(parameters), folds, site))
         return found
+
+
+@dataclass(slots=True)
+class EvaluationCalls:
+    """What the first evaluations call: the hook is there while one is on its way."""
+
+    calls: Calls
+    begun: int = 0
+
+    def begin(self) -> None:
+        """Begin to look, at the first evaluations of the process."""
+        if self.begun < EVALUATIONS and self.calls.handle is None:
+            self.begun += 1
+            self.calls.begin()
+
+    def tell(self, recorder: Process, held: set[int]) -> None:
+        """Tell what was called, and look no further."""
+        found = self.calls.look(held)
+        self.calls.end()
+        prints = iter(read([fold for each in found for fold in each.folds]))
+        used = tuple(each.told([next(prints) for _ in each.folds]) for each in found if each.parameters)
+        if used:
+            recorder.emit(EvaluatedWith, number=self.begun, used=used)
 
 
 def _is_wrapper(module: Any) -> bool:

@@ -1,0 +1,100 @@
+"""Means of which a sum over all ranks is told, as the source says it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from ddpdoctor.check import Site
+
+from ..._metrics import part_around
+from ._own_counts import LOADERS, added_up, bare, counts_ranks, quotients, returned
+
+TELLS = {"print", "info", "log", "debug", "add_scalar", "write", "set_postfix", "set_description"}
+AROUND = {"tensor", "as_tensor", "FloatTensor", "stack"}
+DEEPEST = 4  # assignments
+
+
+@dataclass(frozen=True, slots=True)
+class SummedMean:
+    """A mean of one rank, where it is computed, and where the sum of all ranks' is told."""
+
+    mean: str
+    computed: Site
+    told: Site
+
+
+def summed_mean(callers: tuple[tuple[str, int, str], ...]) -> SummedMean | None:
+    """Find a mean that a line adds up over the ranks, and that is told as it is, there or where it is returned to."""
+    computed: tuple[str, Site] | None = None
+    for at, site in enumerate(Site(*each) for each in callers):
+        around = part_around(site)
+        names = returned(around, site) if at else added_up(around, site.line)
+        if not names or counts_ranks(around, names, site.line) or [*quotients(around, names, site.line)]:
+            return None
+        if not at:
+            computed = _mean_of(next(iter(names)), around, site, DEEPEST)
+            if computed is None:
+                return None
+        told = _told(around, names, site.line)
+        if told and computed is not None:
+            return SummedMean(*computed, site._replace(line=told))
+    return None
+
+
+def _mean_of(name: str, around: ast.AST, site: Site, depth: int) -> tuple[str, Site] | None:
+    """Return the expression that computes a name as a mean of this rank's own, and its line."""
+    assigned = [
+        node
+        for node in ast.walk(around)
+        if isinstance(node, ast.Assign) and node.lineno < site.line and name in map(ast.unparse, node.targets)
+    ]
+    changed = [node.lineno for node in ast.walk(around) if isinstance(node, ast.AugAssign)
+               and node.lineno < site.line and ast.unparse(node.target) == name]  # fmt: skip
+    if not assigned or not depth:
+        return None
+    last = max(assigned, key=lambda node: node.lineno)
+    if any(line > last.lineno for line in changed):
+        return None
+    value, there = _inner(last.value), site._replace(line=last.lineno)
+    if _is_mean(value):
+        return ast.unparse(value), there
+    return _mean_of(value.id, around, there, depth - 1) if isinstance(value, ast.Name) else None
+
+
+def _inner(value: ast.expr) -> ast.expr:
+    while True:
+        inner = bare(value)
+        if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] in AROUND and inner.args:
+            inner = inner.args[0]
+        if inner is value:
+            return value
+        value = inner
+
+
+def _is_mean(value: ast.expr) -> bool:
+    """Whether an expression is a mean over what this rank has gone through, whatever the others have."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="mean" | "fmean")):
+            return True
+        case ast.BinOp(op=ast.Div(), right=ast.Call(func=ast.Name(id="len"), args=[counted])):
+            name = ast.unparse(counted)
+            return "dataset" not in name and bool(LOADERS.search(name.rpartition(".")[2]))
+    return False
+
+
+def _told(around: ast.AST, names: set[str], line: int) -> int:
+    """Return the line that prints the sum, or compares it, as it is."""
+    known = set(names)
+    nodes = [node for node in ast.walk(around) if getattr(node, "lineno", 0) >= line]
+    for node in sorted(nodes, key=lambda each: (each.lineno, each.col_offset)):  # type: ignore[attr-defined]
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if ast.unparse(bare(value)) in known:
+                known.add(name)
+            case ast.Call(func=called) if ast.unparse(called).rpartition(".")[2] in TELLS:
+                if known & {ast.unparse(each) for each in ast.walk(node)}:
+                    return node.lineno
+            case ast.Compare(left=left, comparators=others):
+                if known & {ast.unparse(bare(each)) for each in (left, *others)}:
+                    return node.lineno
+    return 0

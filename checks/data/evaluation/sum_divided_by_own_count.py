@@ -1,0 +1,66 @@
+"""A sum over all ranks is divided by what one rank has counted.
+
+## What happens
+
+The number of right answers, or a loss, is added up over the ranks, and then divided by a count that no rank has told
+another: the samples, or batches, of this rank's own share. With N ranks the result is about N times what it is: an
+accuracy of 180 %, a loss that doubles with the number of GPUs. A best model or a schedule that goes by it is chosen
+by the number of ranks, too.
+
+## How to be sure
+
+Print the metric with one rank and with two: it doubles. ddpdoctor (`ddpdoctor run`) takes note of the lines that add
+one number of each rank up, and reports one whose result is divided, in the source, by a count that is raised batch by
+batch and given to no communication, or by the length of this rank's loader.
+
+## How to mend it
+
+Add up sum and count together, then divide:
+
+    totals = torch.tensor([correct, count], dtype=torch.float64, device=device)
+    dist.all_reduce(totals)
+    accuracy = (totals[0] / totals[1]).item()
+
+Silent where the function multiplies or divides by the number of ranks from there on.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, torch.distributed.all_reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Summed, Training, place, watch
+
+from ..._evaluations import shares_gradients
+from ._own_counts import own_count
+
+AILMENT = Ailment("DDP645", Severity.WARNING)
+
+
+@watch(Summed)
+def while_training(event: Summed, training: Training) -> Iterator[Finding]:
+    """Look for a sum of all ranks that is divided by a count of one."""
+    if event.rank != 0 or training.framework is not None or not shares_gradients(event.pid, training):
+        return
+    found = own_count(event.callers)
+    if found is None:
+        return
+    ranks = training.world_size
+    yield Finding(
+        f"a sum over {ranks} ranks is divided by {found.count}, which is this rank's own: the result is about {ranks} "
+        "times what it should be",
+        (
+            Evidence(f"{event.operation} adds up one number of each of {ranks} ranks", "", str(event.site)),
+            Evidence(f"divided by {found.count}", "the sum of all ranks' counts", str(found.site)),
+            Evidence(found.counted, f"{found.count} is added up over the ranks as well"),
+        ),
+        Fix(
+            "add up sum and count together, then divide",
+            diff=f"+totals = torch.tensor([own_sum, {found.count}], dtype=torch.float64, device=device)\n"
+            "+torch.distributed.all_reduce(totals)\n+mean = (totals[0] / totals[1]).item()",
+        ),
+        place(found.site),
+    )

@@ -1,0 +1,99 @@
+"""How much of a loss one element is: what each of its terms was divided by, as its graph has it.
+
+Read are numbers that torch has saved as they were, as for ``constants``: what a hook has packed is left alone, and a
+number on a device is copied there and read when the step is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+NODES = 40  # of a graph, from the loss on
+MOST = 8  # terms of a loss
+PASSED = {"AddBackward0", "SubBackward0", "NegBackward0", "ToCopyBackward0", "SqueezeBackward0", "ViewBackward0"}
+MEAN = 1  # what torch calls this reduction
+EXACT = 2**24  # integers that a float32 has
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Term:
+    """One term of a loss: the numbers that it was divided by, and multiplied by, from the loss on."""
+
+    divided: tuple[Any, ...]
+    multiplied: tuple[Any, ...]
+
+    def told(self) -> tuple[float, float]:
+        """Return the product of the counts among them, and that of all other numbers. This reads from the device."""
+        count = rest = 1.0
+        for number, power in (*((each, 1) for each in self.divided), *((each, -1) for each in self.multiplied)):
+            value = float(number)
+            if value.is_integer() and 1 <= value < EXACT:
+                count *= value**power
+            else:
+                rest *= value**power if value else 0.0
+        return count, rest
+
+
+def terms(loss: Any) -> list[Term]:
+    """List the terms of a loss of which all numbers can be read."""
+    first = getattr(loss, "grad_fn", None)
+    return list(_terms(first, (), (), NODES))[:MOST] if first is not None and _tells_hooks() else []
+
+
+def _terms(node: Any, divided: tuple[Any, ...], multiplied: tuple[Any, ...], depth: int) -> Iterator[Term]:
+    name = node.name()
+    onwards = [each for each, _ in node.next_functions if each is not None]
+    if name in PASSED and depth:
+        for each in onwards[:MOST]:
+            yield from _terms(each, divided, multiplied, depth // len(onwards) - 1 if len(onwards) > 1 else depth - 1)
+    elif name in {"MulBackward0", "DivBackward0"} and depth and len(onwards) == 1:
+        number = _number(node, "other") if name == "DivBackward0" else _factor(node)
+        if number is None:
+            return
+        more = ((*divided, number), multiplied) if name == "DivBackward0" else (divided, (*multiplied, number))
+        yield from _terms(onwards[0], *more, depth - 1)
+    elif name.startswith("NllLoss"):
+        count = _number(node, "total_weight") if getattr(node, "_saved_reduction", 0) == MEAN else 1
+        if count is not None and _is_none(node, "weight"):
+            yield Term((*divided, count), multiplied)
+    elif name == "MeanBackward0":
+        count = getattr(node, "_saved_self_sym_numel", None)
+        if type(count) is int:
+            yield Term((*divided, count), multiplied)
+    elif name == "SumBackward0":
+        yield Term(divided, multiplied)
+
+
+def _factor(node: Any) -> Any:
+    return _number(node, "self" if _is_none(node, "other") else "other")
+
+
+def _is_none(node: Any, name: str) -> bool:
+    try:
+        raw = getattr(node, f"_raw_saved_{name}")
+        return getattr(raw, "unpack_hook", None) is None and getattr(node, f"_saved_{name}") is None
+    except (AttributeError, RuntimeError):
+        return False
+
+
+def _number(node: Any, name: str) -> Any:
+    """Return a number that a node has saved: a plain one, or a copy where it lies; None where it is none, or packed."""
+    import torch
+
+    try:
+        if getattr(getattr(node, f"_raw_saved_{name}"), "unpack_hook", None) is not None:
+            return None
+        number = getattr(node, f"_saved_{name}")
+        if type(number) is not torch.Tensor or number.numel() != 1 or number.requires_grad:
+            return None
+        return float(number) if number.is_cpu else number.detach().clone()
+    except (AttributeError, RuntimeError):  # freed, or changed since: torch says so itself
+        return None
+
+
+def _tells_hooks() -> bool:
+    import torch
+
+    return hasattr(torch._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - there is no other place
