@@ -12,8 +12,9 @@ that wait are no faster than one.
 training; if that takes as long as the training, the loader is what you wait for. ddpdoctor finds it where all ranks
 wait for more than three tenths of the step, in nearly all of 40 steps or more, and longer than 5 ms a step; and not
 where the ranks, or their workers, wait for a core that other processes have: then nothing can be told, unless the rank
-loads by itself, and three tenths of what it computes go there (with `--profile`, which names the line). Of trainings on
-a GPU it says nothing: a rank that waits for data there can have kernels that still run.
+loads by itself, and three tenths of what it computes, or does without waiting for a core, go there (with `--profile`,
+which names the line). Of trainings on a GPU it says nothing: a rank that waits for data there can have kernels that
+still run.
 
 ## How to mend it
 
@@ -34,7 +35,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
-from ._lines import computed, of_kind, seen as seen_line
+from ._lines import computed, loads, of_kind, seen as seen_line
 from ._steps import LEAST, STEADY, middle, on_cpu, seen, share
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
@@ -52,7 +53,10 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         shares = each.shares("data")
         steady = sum(value >= MUCH / 2 for value in shares) >= STEADY * len(shares)
         waits = share(each, "data")
-        by_itself = min(waits, computed(training, each.rank, "data"))  # on a busy machine as on an idle one
+        by_itself = computed(training, each.rank, "data")
+        if not any(one.workers for one in passes if one.rank == each.rank):
+            by_itself = max(by_itself, loads(training, each.rank))
+        by_itself = min(waits, by_itself)  # on a busy machine as on an idle one
         if not steady or max(waits - each.starved, by_itself) < MUCH or middle(each, "data") < LEAST:
             return
     if passes:

@@ -12,7 +12,7 @@ from ddpdoctor.report.hosts import GOOD
 from ddpdoctor.report.html.curves import add_curves
 from ddpdoctor.report.html.heat import LEVELS, Cell, add_heat
 from ddpdoctor.report.html.lines import add_lines
-from ddpdoctor.report.html.markup import add_table, add_text
+from ddpdoctor.report.html.markup import add_figures, add_table, add_text
 from ddpdoctor.report.html.pictures import add_pictures
 from ddpdoctor.report.text import printable
 from ddpdoctor.report.verdict import number_of, verdict
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ddpdoctor.findings import Finding
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+FEW = 32  # ranks whose counts are not folded
 COUNTS = ("batches", "forwards", "steps", "communications")
 
 
@@ -111,7 +112,8 @@ def _ranks(parent: ET.Element, watched: Mapping[str, Mapping[str, float]]) -> No
     if watched:
         ordered = sorted(watched.items(), key=lambda item: int(item[0]))
         rows = [(rank, *(int(counts[name]) for name in COUNTS)) for rank, counts in ordered]
-        add_table(parent, "What the ranks did", ("rank", *COUNTS), rows, dict.fromkeys(range(1, 5), "number"))
+        add = add_table if len(rows) <= FEW else add_figures
+        add(parent, "What the ranks did", ("rank", *COUNTS), rows, dict.fromkeys(range(5), "number"))
 
 
 def _others(parent: ET.Element, report: Report) -> None:

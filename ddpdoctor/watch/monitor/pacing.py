@@ -131,7 +131,8 @@ def steps_of(training: Training, ranks: dict[int, Pacing]) -> tuple[RankSteps, .
             found.append(
                 RankSteps(
                     rank, pacing.spans.per, spans, max(pacing.starved, closely), each.device, each.threads, each.cpus,
-                    min(1.0, held), pacing.beside,
+                    min(1.0, held), pacing.beside, tuple(sorted(pacing.allowed)) if pacing.is_bound else (),
+                    os.cpu_count() or 0,
                 )
             )  # fmt: skip
     return tuple(found)

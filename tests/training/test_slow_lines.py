@@ -1,0 +1,237 @@
+"""What the lines of the loop say where a machine is busy: waits for a core left out, and what one rank alone does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from helpers import CHECKS
+from hypothesis import given, strategies as st
+
+from ddpdoctor.checks.performance._seldom import seldom
+from ddpdoctor.watch.blocks import STEPS, Block
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import (
+    CallsTimed,
+    EpochStarted,
+    Joined,
+    LinesSampled,
+    Profiled,
+    RankSteps,
+    SampledLine,
+    Site,
+    StepsTimed,
+    TimedCall,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddpdoctor.findings import Finding
+
+MS = 1_000_000
+FILE = "/home/me/train.py"
+FAST = {"total": 30.0, "data": 1.0, "forward": 8.0, "backward": 18.0, "optimizer": 2.0}
+
+
+def line(number: int, kind: str, clock: float, *, steps: int = 50, waited: float = 0.0, **at: Any) -> SampledLine:
+    """Return a line of the loop that has so many milliseconds of 1,000, of which it waited for a core so many."""
+    file, inner, helper = at.get("inner", (FILE, number, "main"))
+    processor = int((clock - waited) * MS * at.get("computes", 1.0))
+    return SampledLine(
+        kind, FILE, number, at.get("function", "main"), int(clock * MS), processor, steps, file, inner, helper,
+        int(clock * MS), int(waited * MS),
+    )  # fmt: skip
+
+
+def seen(
+    *ranks: tuple[SampledLine, ...], calls: tuple[TimedCall, ...] = (), workers: int = 0, **facts: Any
+) -> list[tuple[str, Finding]]:
+    """Return what is found where these are the lines of each rank, in 50 steps of 20 ms."""
+    parts = facts.pop("parts", (FAST,) * len(ranks))
+    profile = facts.pop("profile", {})
+    dispatcher = Dispatcher(CHECKS)
+    for number, lines in enumerate(ranks):
+        told: dict[str, Any] = {"pid": 100 + number, "time": 1.0, "rank": number}
+        list(dispatcher.see(Joined(**told, world_size=len(ranks), backend="gloo")))
+        passed: dict[str, Any] = {
+            "loader": 0, "number": 0, "training": True, "dataset": "D", "length": 100, "batches": 50, "batch_size": 1,
+            "drop_last": False, "workers": workers, "iterable": True, "sampler": None, "given": 0,
+            "owning_library": "", "subgroups": False, "persistent": False, "site": Site(FILE, 1, "main"),
+        }  # fmt: skip
+        list(dispatcher.see(EpochStarted(**told, **passed)))
+        measured: dict[str, Any] = {
+            "exposed": (0,), "hidden": (0,), "buckets": (), "cost": 0.0, "model": 0, "forwards": 1.0, "synced": 1.0,
+            "backwards": 1.0, **profile,
+        }  # fmt: skip
+        list(dispatcher.see(Profiled(**told, total=(20 * MS,) * 50, **measured)))
+        waited = sum(each.waited for each in lines)
+        whole: dict[str, Any] = {"steps": 50, "nanoseconds": 1000 * MS, "processor": 1000 * MS - waited}
+        list(dispatcher.see(LinesSampled(**told, **whole, waited=waited, sampled=lines)))
+        if calls:
+            list(dispatcher.see(CallsTimed(**told, steps=50, calls=calls)))
+    own = {"device": "cpu", "threads": 1, "cpus": 4, **facts}
+    ends = [RankSteps(at, 1, _spans(each), **own) for at, each in enumerate(parts)]
+    event = StepsTimed(pid=0, time=2.0, ranks=tuple(ends))
+    found = [(each.check.slug, each.finding) for each in dispatcher.see_of(next(iter(dispatcher.trainings)), event)]
+    assert not dispatcher.crashes
+    return found
+
+
+def _spans(parts: dict[str, float]) -> tuple[Block, ...]:
+    scaled = {name: int(value * STEPS * MS) for name, value in parts.items()}
+    zero = dict.fromkeys(("data", "first", "forward", "backward", "optimizer"), 0)
+    return tuple(Block(number=at, end=at * 1_000 * MS, **{**zero, **scaled}) for at in range(20))
+
+
+TRAINS = line(20, "backward", 400), line(19, "forward", 150)
+
+
+@pytest.mark.parametrize("starved", [0.0, 0.6])
+@pytest.mark.parametrize("kind", ["checkpoint written", "", "module called"])
+def test_what_one_rank_alone_does_while_others_wait_is_found(starved: float, kind: str) -> None:
+    """Every fifth step, in a line that no other rank comes to, and the others wait in a barrier: busy or not."""
+    mine = (*TRAINS, line(30, kind, 350, steps=10), line(31, "collective", 20))
+    others = (*TRAINS, line(31, "collective", 370))
+    (found,) = [each for slug, each in seen(mine, others, others, starved=starved) if slug == "one-rank-is-slow"]
+    assert found.message.startswith("rank 0 alone works 7 of 20 ms a step at /home/me/train.py:30, in 10 of 50 steps")
+    assert found.evidence[1].seen.startswith("37% of the time at /home/me/train.py:31")
+    assert found.place.rank == 0
+
+
+@pytest.mark.parametrize(
+    ("mine", "others"),
+    [
+        pytest.param(line(30, "", 350, steps=10), line(30, "", 340), id="all do it"),
+        pytest.param(line(30, "", 350, steps=2), line(31, "collective", 370), id="once in many steps"),
+        pytest.param(line(30, "", 350, steps=10), line(40, "", 370), id="the others do something else meanwhile"),
+        pytest.param(line(30, "", 90, steps=10), line(31, "collective", 110), id="it takes a tenth"),
+        pytest.param(line(30, "", 350, steps=10, waited=300), line(31, "collective", 370), id="it waited for a core"),
+        pytest.param(line(30, "", 350, function="step"), line(31, "collective", 370), id="another function's lines"),
+        pytest.param(line(30, "data", 350), line(31, "collective", 370), id="its data: another check says so"),
+    ],
+)
+def test_ranks_that_work_alike_or_seldom_apart_are_not_blamed(mine: SampledLine, others: SampledLine) -> None:
+    """What all do, what is rare, what nobody waits for, and what a busy machine took is nobody's fault."""
+    assert seen((*TRAINS, mine), (*TRAINS, others)) == []
+
+
+def test_a_sleeping_line_counts_on_a_busy_machine_without_its_waits_for_a_core() -> None:
+    """A checkpoint on a slow disk computes next to nothing, and is found; what waited for a core is not."""
+    busy = line(20, "backward", 600, waited=300)
+    writes = line(30, "checkpoint written", 300, computes=0.05)
+    assert [slug for slug, _ in seen((busy, writes), (busy, writes), starved=0.5)] == ["needless-work-in-step"]
+    waits = line(30, "checkpoint written", 300, waited=290, computes=0.05)
+    assert seen((busy, waits), (busy, waits), starved=0.5) == []
+
+
+def test_a_function_that_reads_many_tensors_is_told_once_and_nothing_is_left_out_of_the_training() -> None:
+    """Clipping by hand reads each parameter twice: one finding, and no diff that would clip each hundredth time."""
+    calls = tuple(TimedCall("Tensor.item", FILE, at, "clip", 5000, 50, MS // 10) for at in (3, 5))
+    lines = (line(20, "backward", 500), line(21, "", 300, inner=(FILE, 4, "clip")))
+    (found,) = [each for slug, each in seen(lines, lines, calls=calls) if slug == "blocking-calls-in-step"]
+    said = "clip(), called at /home/me/train.py:21, reads tensors 200 times a step, and takes 6.0 ms of each step of"
+    assert found.message.startswith(said)
+    assert not found.fix.diff
+
+
+def test_of_a_small_collective_no_more_is_promised_than_its_line_had() -> None:
+    """Timing calls makes them longer: the line's share of the time before that is the bound."""
+    calls = (TimedCall("all_reduce", FILE, 7, "average", 500, 50, 18 * MS),)
+    lines = (line(20, "backward", 600), line(21, "collective", 300, inner=(FILE, 7, "average")))
+    (found,) = [each for slug, each in seen(lines, lines, calls=calls) if slug == "blocking-calls-in-step"]
+    assert "takes 6.0 ms of each step of 20.0 ms: 30%, 10 calls a step" in found.message
+    assert "put the 10 numbers of a step into one tensor" in found.fix.summary
+
+
+def test_of_loaders_that_load_ahead_not_one_is_blamed_where_all_are_slow() -> None:
+    """With workers the loader that is slower by a hundredth waits for all; without them the wait is what it loads."""
+    late = FAST | {"data": 20.0, "backward": 2.0, "total": 33.0}
+    waits = FAST | {"data": 8.0, "backward": 14.0, "total": 33.0}
+    lines = (line(20, "backward", 100),)
+
+    def said(other: dict[str, float], workers: int) -> list[tuple[str, Finding]]:
+        found = seen(lines, lines, workers=workers, parts=(other, late))
+        return [each for each in found if each[0] == "one-rank-loads-slowly"]
+
+    assert said(waits, 2) == []
+    assert len(said(waits, 0)) == 1
+    ((_, found),) = said(FAST | {"backward": 22.0, "total": 33.0}, 2)
+    assert "instead of" not in found.fix.summary, "how much slower it is nobody knows"
+
+
+def test_buffers_larger_than_the_model_are_told_on_the_rank_that_waits_least() -> None:
+    """With their name; small ones are not, whatever ranks wait there, nor where one rank hardly waits."""
+    large = {"broadcast": 32 << 20, "largest_buffer": "queue", "buckets": (1 << 17,)}
+    sends = (line(19, "buffers broadcast", 500), line(20, "backward", 200))
+    ((slug, found),) = seen(sends, sends, profile=large)
+    assert slug == "buffers-broadcast-each-forward"
+    assert "32.0 MiB of buffers before each forward, most of them in queue: 50%" in found.message
+    assert seen(sends, sends, profile=large | {"broadcast": 1 << 20}) == []
+    assert seen(sends, (line(19, "buffers broadcast", 50), line(20, "backward", 200)), profile=large) == []
+
+
+def test_anomaly_detection_is_told_by_what_its_stacks_take() -> None:
+    """On a busy machine as well: it is a share of what the thread computes."""
+    lines = (line(19, "stack kept", 200), line(20, "backward", 500))
+    assert [slug for slug, _ in seen(lines, lines, profile={"anomalies": True}, starved=0.7)] == [
+        "anomaly-detection-left-on"
+    ]
+    assert seen(lines, lines, profile={"anomalies": False}) == [], "the script formats stacks itself"
+    assert seen(TRAINS, TRAINS, profile={"anomalies": True}) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        pytest.param({"bound": (0,), "starved": 0.5}, ["ranks-share-cores"], id="both on one core"),
+        pytest.param({"bound": (0,), "starved": 0.1}, [], id="there is room for both"),
+        pytest.param({"bound": (0, 1), "starved": 0.5}, [], id="as many cores as ranks"),
+        pytest.param({"bound": (), "starved": 0.5}, [], id="not bound"),
+        pytest.param({"threads": 16, "starved": 0.5}, ["omp-oversubscription"], id="32 threads on 8 cores"),
+        pytest.param({"threads": 15, "starved": 0.5}, [], id="fewer than four for each core"),
+        pytest.param({"threads": 16, "starved": 0.1}, [], id="no rank waits for a core"),
+        pytest.param({"threads": 1, "bound": (3,), "starved": 0.1}, [], id="one thread each"),
+    ],
+)
+def test_cores_and_threads_are_counted_where_ranks_wait_for_a_core(facts: dict[str, Any], expected: list[str]) -> None:
+    """By numbers that a busy machine does not change."""
+    assert [slug for slug, _ in seen(TRAINS, TRAINS, host_cores=8, **facts)] == expected
+
+
+SCRIPT = """\
+def report(step, loss):
+    for part in range(3):
+        print(part)
+    print(step,
+          loss)
+
+
+for epoch in range(3):
+    for step, batch in enumerate(batches):
+        print(step)
+        total += loss.item()
+        value = loss.item()
+        if loss.item() > 3:
+            break
+    for batch in batches:
+        report(0, batch)
+while True:
+    print(3)
+"""
+
+
+def test_a_line_is_put_under_a_condition_where_that_changes_nothing_else(tmp_path: Path) -> None:
+    """By the counter of its own loop; a value that is used further on is left alone, and a sum is kept as a tensor."""
+    (file := tmp_path / "train.py").write_text(SCRIPT)
+    assert seldom(str(file), 10) == "-        print(step)\n+        if step % 100 == 0:\n+            print(step)"
+    assert seldom(str(file), 11).endswith("+        total += loss.detach()")
+    assert seldom(str(file), 3).endswith("+        if part % 100 == 0:\n+            print(part)")
+    assert [seldom(str(file), at) for at in (4, 5, 12, 13, 16, 18, 99)] == [""] * 7
+
+
+@given(st.text())
+def test_any_file_gives_a_diff_or_none(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """A file that is no Python any more raises nothing."""
+    (file := tmp_path_factory.mktemp("any") / "train.py").write_text(text, encoding="utf-8", newline="")
+    assert isinstance(seldom(str(file), 1), str)
