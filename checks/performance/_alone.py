@@ -49,10 +49,13 @@ def _of(rank: RankSteps, told: dict[int, LinesSampled]) -> Alone | None:
         if line.nanoseconds >= HARDLY * each.nanoseconds
     }
     loops = [{(line.file, line.function) for line in each.sampled} for each in others.values()]
+    nobody_else_loads = not any(line.kind in LOADS for each in others.values() for line in each.sampled)
     lines = [
         line
         for line in mine.sampled
-        if line.kind not in {*WAITS, *LOADS} and (line.file, line.line) not in theirs
+        if line.kind not in WAITS
+        and (line.kind not in LOADS or nobody_else_loads)
+        and (line.file, line.line) not in theirs
         if all((line.file, line.function) in each for each in loops)
     ]
     longest = max(lines, key=own, default=None)

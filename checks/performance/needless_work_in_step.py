@@ -4,9 +4,9 @@
 
 `torch.save` in each step waits for the disk. `copy.deepcopy(model.state_dict())` copies all weights.
 `next(iter(loader))` begins a pass over the data for one batch: the sampler draws the whole order anew, and workers are
-started for it.
-`gc.collect()` looks at each object of the program, and `torch.cuda.empty_cache()` gives memory back that the next step
-asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
+started for it. `gc.collect()` looks at each object of the program, and `torch.cuda.empty_cache()` gives memory back
+that the next step asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
+`subprocess.run` waits for `nvidia-smi`, and `mlflow.log_metric` for a server.
 
 ## How to be sure
 
@@ -66,6 +66,14 @@ KINDS = {
     ),
     "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself", now_and_then=False),
     "cache emptied": Kind("empties the cache of the GPU", "leave it out: the next step takes the same memory again"),
+    "server asked": Kind(
+        "asks a server", "send what a hundred steps have at once, or from a thread (mlflow.log_metrics(..., "
+        "synchronous=False))",
+    ),
+    "program waited for": Kind(
+        "waits for another program", "run it once in many steps, or from a thread; pynvml and psutil tell of GPUs and "
+        "processes without one",
+    ),
     "objects exchanged": Kind(
         "pickles and exchanges objects", "gather tensors (dist.all_gather), or once in many steps, in the same ones on "
         "all ranks",

@@ -21,7 +21,8 @@ not hide it. Where kernels run on a GPU, the clock on the wall does not tell eit
 
 The finding says which part of the step is longer. For forward: compare the sizes of the batches, and the cores of the
 ranks. For the rest of the step: what `if rank == 0:` does there, do every hundredth step, or after the epoch; let each
-rank evaluate its share of the data; write checkpoints from a thread (`torch.distributed.checkpoint.async_save`).
+rank evaluate, and load, its share of the data; write checkpoints from a thread
+(`torch.distributed.checkpoint.async_save`).
 
 ## Versions and sources
 
@@ -103,6 +104,8 @@ def _alone(found: Alone) -> Finding:
         Fix(
             "write checkpoints less often, or from a thread (torch.distributed.checkpoint.async_save): " + then
             if line.kind == "checkpoint written"
+            else f"let each rank load its own batches, by a DistributedSampler: {then}"
+            if line.kind == "data"
             else f"do it less often, or after the epoch; let each rank evaluate its share: {then}"
         ),
         Place(rank=number, file=line.inner_file, line=line.inner_line),

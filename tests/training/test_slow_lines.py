@@ -108,12 +108,20 @@ def test_what_one_rank_alone_does_while_others_wait_is_found(starved: float, kin
         pytest.param(line(30, "", 90, steps=10), line(31, "collective", 110), id="it takes a tenth"),
         pytest.param(line(30, "", 350, steps=10, waited=300), line(31, "collective", 370), id="it waited for a core"),
         pytest.param(line(30, "", 350, function="step"), line(31, "collective", 370), id="another function's lines"),
-        pytest.param(line(30, "data", 350), line(31, "collective", 370), id="its data: another check says so"),
     ],
 )
 def test_ranks_that_work_alike_or_seldom_apart_are_not_blamed(mine: SampledLine, others: SampledLine) -> None:
     """What all do, what is rare, what nobody waits for, and what a busy machine took is nobody's fault."""
     assert seen((*TRAINS, mine), (*TRAINS, others)) == []
+
+
+def test_a_rank_that_loads_for_all_is_found_and_one_that_loads_its_own_is_none_of_this_check() -> None:
+    """Rank 0 loads and scatters: the others load nothing. Where they load as well, their waits tell."""
+    loads, waits = line(30, "data", 400), line(31, "collective", 420)
+    ((slug, found),) = seen((*TRAINS, loads), (*TRAINS, waits))
+    assert slug == "one-rank-is-slow"
+    assert "DistributedSampler" in found.fix.summary
+    assert seen((*TRAINS, loads), (*TRAINS, waits, line(40, "data", 10))) == []
 
 
 def test_a_sleeping_line_counts_on_a_busy_machine_without_its_waits_for_a_core() -> None:

@@ -23,10 +23,10 @@ def add_table(  # noqa: PLR0913 - what a table has
     classes: Mapping[int, str] | None = None,
     *,
     named: bool = False,
-) -> None:
+) -> ET.Element:
     """Add a table without the columns that are empty in all rows; ``classes`` are those of a column's cells.
 
-    ``named``: the first cell names its row, so that a screen reader says it with each of the others.
+    ``named``: the first cell names its row, so that a screen reader says it with each of the others. Return the table.
     """
     cells = [tuple(map(str, row)) for row in rows]
     shown = [number for number in range(len(headers)) if any(row[number] for row in cells)]
@@ -45,6 +45,7 @@ def add_table(  # noqa: PLR0913 - what a table has
             kind = {"class": of_column[number]} if number in of_column else {}
             is_name = named and number == shown[0]
             add_text(line, "th" if is_name else "td", row[number], kind | ({"scope": "row"} if is_name else {}))
+    return table
 
 
 def add_figures(
@@ -57,7 +58,7 @@ def add_figures(
     """Add the table of a picture's figures, folded."""
     details = ET.SubElement(parent, "details")
     add_text(details, "summary", summary)
-    add_table(details, "", headers, rows, classes, named=True)
+    add_table(details, "", headers, rows, classes, named=True).set("aria-label", summary)
 
 
 def add_key(parent: ET.Element, words: Mapping[str, str]) -> None:

@@ -83,7 +83,7 @@ def _finding(parent: ET.Element, result: Result, finding: Finding) -> None:
     if place := str(finding.place):
         add_text(article, "p", place, {"class": "where"})
     rows = [(each.seen, each.expected, each.source) for each in finding.evidence]
-    add_table(article, "Evidence", ("seen", "expected", "where"), rows, {0: "seen", 1: "seen"})
+    add_table(article, "Evidence", ("seen", "expected", "where"), rows, {0: "seen", 1: "seen", 2: "source"})
     if finding.table is not None:
         add_table(article, "Ranks", finding.table.headers, finding.table.rows)
     if finding.ambiguity is not None:
@@ -123,4 +123,6 @@ def _others(parent: ET.Element, report: Report) -> None:
             details = ET.SubElement(parent, "details", {"open": ""} if status is Status.CRASHED else {})
             add_text(details, "summary", f"{number_of(len(results), 'check')} {title}")
             rows = [(f"{each.code} {each.slug}", each.title, each.reason) for each in results]
-            add_table(details, "", ("check", "what can be wrong", "because"), rows)
+            add_table(details, "", ("check", "what can be wrong", "because"), rows, named=True).set(
+                "aria-label", f"{number_of(len(results), 'check')} {title}"
+            )

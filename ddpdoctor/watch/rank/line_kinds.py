@@ -36,6 +36,8 @@ LATER = (
     ("/torch/cuda/memory.py", "empty_cache", "cache emptied"),
     ("/torch/distributed/", "", "collective"),
     ("/logging/", "", "logging"),
+    ("/http/client.py", "", "server asked"),
+    ("/subprocess.py", "", "program waited for"),
     ("/torch/nn/modules/module.py", "_call_impl", "module called"),
 )
 """What else a call can be; the outermost one counts."""
