@@ -81,6 +81,14 @@ def loads(training: Training, rank: int) -> float:
     return sum(own(each) for each in told.sampled if each.kind in LOADS) / max(1, told.nanoseconds - told.waited)
 
 
+def computes_while_loading(training: Training, rank: int) -> float | None:
+    """Return for what part of the time in its loader the thread computes; None where that was not looked at."""
+    told = training.by_rank(LinesSampled).get(rank)
+    lines = [each for each in (told.sampled if told else ()) if each.kind in LOADS]
+    spent = sum(map(own, lines))
+    return sum(each.processor for each in lines) / spent if spent else None
+
+
 def computed(training: Training, rank: int, kind: str) -> float:
     """Return what share of the thread's computing goes to one kind of work; 0 where that was not looked at."""
     told = training.by_rank(LinesSampled).get(rank)

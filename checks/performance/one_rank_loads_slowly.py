@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
 from ._lines import loads, of_kind, seen as seen_line
-from ._steps import LARGE, behind, middle, on_cpu, seen, share
+from ._steps import LARGE, Behind, behind, middle, on_cpu, seen, share
 
 AILMENT = Ailment("DDP903", Severity.NOTE)
 ALSO = 0.1  # of a step: a rank that waits so much for its workers has none that are ahead
@@ -55,8 +55,6 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     if has_workers and min(share(each, "data") for each in others) >= ALSO:
         return  # all loaders are slow
     others = others[: SHOWN - 1]
-    total = 1e3 * middle(late.rank, "total")
-    then = total - 1e3 * late.seconds
     yield Finding(
         f"rank {late.rank.rank} waits for its data {1e3 * late.seconds:.0f} ms a step longer than the others, which "
         f"wait for it: {late.share:.0%} of each step",
@@ -66,14 +64,18 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             *(seen(each, "backward", "backward, with its wait for the others,") for each in (late.rank, *others)),
             *(seen_line(*each) for each in of_kind(training, ("data",)) if each[0] == late.rank.rank),
         ),
-        Fix(
-            f"find out what rank {late.rank.rank} reads that the others do not: its files, its disk, the sizes of its "
-            + (
-                "samples; its workers load ahead, so the wait does not tell how much slower it is: time the loader "
-                "alone, on each rank"
-                if has_workers
-                else f"samples; as fast as the others it makes a step of about {then:.0f} instead of {total:.0f} ms"
-            )
-        ),
+        _fix(late, has_workers=has_workers),
         place(passes[-1].site if passes else None, rank=late.rank.rank),
     )
+
+
+def _fix(late: Behind, *, has_workers: bool) -> Fix:
+    number, total = late.rank.rank, 1e3 * middle(late.rank, "total")
+    look = f"find out what rank {number} reads that the others do not: its files, its disk, the sizes of its samples"
+    if has_workers:
+        return Fix(
+            "time the loader alone on each rank: workers load ahead, so that all wait for the last of loaders that are "
+            f"nearly as slow. Are they alike, give each more workers; else {look}"
+        )
+    then = total - 1e3 * late.seconds
+    return Fix(f"{look}; as fast as the others it makes a step of about {then:.0f} instead of {total:.0f} ms")

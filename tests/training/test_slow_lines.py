@@ -56,7 +56,7 @@ def seen(
         list(dispatcher.see(Joined(**told, world_size=len(ranks), backend="gloo")))
         passed: dict[str, Any] = {
             "loader": 0, "number": 0, "training": True, "dataset": "D", "length": 100, "batches": 50, "batch_size": 1,
-            "drop_last": False, "workers": workers, "iterable": True, "sampler": None, "given": 0,
+            "drop_last": False, "workers": workers, "iterable": False, "sampler": None, "given": 0,
             "owning_library": "", "subgroups": False, "persistent": False, "site": Site(FILE, 1, "main"),
         }  # fmt: skip
         list(dispatcher.see(EpochStarted(**told, **passed)))
@@ -71,7 +71,7 @@ def seen(
         if calls:
             list(dispatcher.see(CallsTimed(**told, steps=50, calls=calls)))
     own = {"device": "cpu", "threads": 1, "cpus": 4, **facts}
-    ends = [RankSteps(at, 1, _spans(each), **own) for at, each in enumerate(parts)]
+    ends = [RankSteps(at, 1, _spans(each) if isinstance(each, dict) else each, **own) for at, each in enumerate(parts)]
     event = StepsTimed(pid=0, time=2.0, ranks=tuple(ends))
     found = [(each.check.slug, each.finding) for each in dispatcher.see_of(next(iter(dispatcher.trainings)), event)]
     assert not dispatcher.crashes
@@ -166,6 +166,39 @@ def test_of_loaders_that_load_ahead_not_one_is_blamed_where_all_are_slow() -> No
     assert len(said(waits, 0)) == 1
     ((_, found),) = said(FAST | {"backward": 22.0, "total": 33.0}, 2)
     assert "instead of" not in found.fix.summary, "how much slower it is nobody knows"
+
+
+def test_workers_that_wait_for_the_storage_are_not_limited_by_cores() -> None:
+    """A loader that sleeps is given as many as keep up with the training; one that computes no more than cores."""
+    waits = {"total": 30.0, "data": 26.0, "forward": 1.0, "backward": 2.0, "optimizer": 1.0}
+
+    def advised(workers: int, computes: float, **facts: Any) -> str:
+        lines = (line(11, "data", 850, computes=computes), line(20, "backward", 150))
+        found = seen(lines, lines, workers=workers, parts=(waits, waits), cpus=2, **facts)
+        ((slug, finding),) = found
+        assert slug == "waiting-for-data"
+        return finding.fix.diff or finding.fix.summary
+
+    assert "num_workers=7," in advised(0, 0.1)
+    assert "num_workers=1," in advised(0, 1.0)
+    assert "num_workers=16," in advised(4, 0.1, worked=0.1)
+    assert "make a sample cheaper" in advised(4, 0.1, worked=0.9)
+    assert "make a sample cheaper" in advised(4, 0.1, worked=0.1, starved=0.45)
+    assert "make a sample cheaper" in advised(4, 0.1), "nobody counted what they compute"
+
+
+def test_loaders_that_all_wait_for_in_turn_are_told() -> None:
+    """Both are as slow: now the workers of one rank are ahead, now those of the other. Without workers it is none."""
+    waits = {"total": 40.0, "data": 36.0, "forward": 1.0, "backward": 2.0, "optimizer": 1.0}
+    is_ahead = waits | {"data": 1.0, "backward": 37.0}
+    turns = [tuple(block for at in range(20) for block in _spans(waits if at % 2 == rank else is_ahead)[at : at + 1])
+             for rank in (0, 1)]  # fmt: skip
+    lines = (line(20, "backward", 400),)
+    ((slug, found),) = seen(lines, lines, workers=2, parts=turns)
+    assert slug == "waiting-for-data"
+    assert found.message.startswith("the training waits for data 90% of the time: for the workers of one rank or of")
+    assert seen(lines, lines, workers=0, parts=turns) == []
+    assert seen(lines, lines, workers=2, parts=turns, starved=0.7) == []
 
 
 def test_buffers_larger_than_the_model_are_told_on_the_rank_that_waits_least() -> None:

@@ -113,7 +113,8 @@ class RankSteps(NamedTuple):
     ``starved`` is the share of the time in which the rank, or a process that it has started, waited for a core,
     ``throttled`` that in which the quota of its cgroup kept it from one. ``beside`` has the processes that computed on
     its cores alone, where it may use some of the host's only: name, number, share of the time. ``bound`` are these
-    cores, of the ``host_cores`` that the host has; empty where it may use all.
+    cores, of the ``host_cores`` that the host has; empty where it may use all. ``worked`` is the share of the time that
+    the process computed which it has started and that computed most: a worker of its loader.
     """
 
     rank: int
@@ -127,6 +128,7 @@ class RankSteps(NamedTuple):
     beside: tuple[tuple[str, int, float], ...] = ()
     bound: tuple[int, ...] = ()
     host_cores: int = 0
+    worked: float = 0.0
 
     @property
     def steps(self) -> int:
