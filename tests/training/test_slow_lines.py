@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import sysconfig
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,7 @@ from ddpdoctor.watch.events import (
     StepsTimed,
     TimedCall,
 )
+from ddpdoctor.watch.rank.line_kinds import Sampled, by_line, stack_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -238,6 +241,33 @@ def test_anomaly_detection_is_told_by_what_its_stacks_take() -> None:
 def test_cores_and_threads_are_counted_where_ranks_wait_for_a_core(facts: dict[str, Any], expected: list[str]) -> None:
     """By numbers that a busy machine does not change."""
     assert [slug for slug, _ in seen(TRAINS, TRAINS, host_cores=8, **facts)] == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "kind"),
+    [
+        ("subprocess.py", "run", "program waited for"),
+        ("http/client.py", "getresponse", "server asked"),
+        ("site-packages/torch/fx/traceback.py", "format_stack", "stack kept"),
+        ("site-packages/torch/nn/parallel/distributed.py", "_sync_buffers", "buffers broadcast"),
+    ],
+)
+def test_a_call_is_told_by_the_library_that_it_is_in(module: str, function: str, kind: str) -> None:
+    """Whatever else is in the stack: DDP's broadcast is in its forward."""
+    code = compile(
+        f"def forward(get):\n    return {function}(get)\ndef {function}(get):\n    return get()",
+        f"{sysconfig.get_path('stdlib')}/{module}", "exec",
+    )  # fmt: skip
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - functions of a file that is named as a library's
+    assert stack_of(names["forward"](sys._getframe))[0] == kind
+
+
+def test_waits_for_a_core_are_added_up_by_line() -> None:
+    """All stacks of a line together; what a thread waited is told once it has a core again, so it can be in one."""
+    place = (FILE, 3, "main")
+    (told,) = by_line({("", (place,)): Sampled(5, 1, {1}, 4), ("", (place, (FILE, 9, "f"))): Sampled(7, 2, {2}, 2)})
+    assert (told.nanoseconds, told.processor, told.waited, told.steps) == (12, 3, 6, 2)
 
 
 SCRIPT = """\
