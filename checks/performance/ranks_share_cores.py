@@ -29,7 +29,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, RankSteps, Severity, StepsTimed, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Joined,
+    Place,
+    RankSteps,
+    Severity,
+    StepsTimed,
+    Training,
+    place,
+    watch,
+)
 
 from ._steps import LARGE, middle
 
@@ -39,7 +52,7 @@ LISTED = 8  # cores
 
 
 @watch(StepsTimed)
-def while_training(event: StepsTimed) -> Iterator[Finding]:
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Compare the cores that ranks are bound to with the number of these ranks."""
     groups: dict[tuple[int, ...], list[RankSteps]] = {}
     for each in event.ranks:
@@ -67,4 +80,5 @@ def while_training(event: StepsTimed) -> Iterator[Finding]:
                 f"by LOCAL_RANK, or no binding; a step of {total:.0f} ms is {(1 - least) * total:.0f} ms at best where "
                 "they wait for none"
             ),
+            next((place(each.site) for each in training.of(Joined)), Place()),
         )

@@ -36,9 +36,24 @@ Guide.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, StepsTimed, probe, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Joined,
+    NotRun,
+    Place,
+    Severity,
+    StepsTimed,
+    Training,
+    place,
+    probe,
+    watch,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
@@ -73,7 +88,7 @@ def threads_and_cores(facts: Facts) -> Iterator[Finding]:
 
 
 @watch(StepsTimed)
-def while_training(event: StepsTimed) -> Iterator[Finding]:
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Add up the threads that torch computes with on each rank."""
     ranks = event.ranks
     bound = {core for each in ranks for core in each.bound}
@@ -97,6 +112,6 @@ def while_training(event: StepsTimed) -> Iterator[Finding]:
             "give each rank its share; a script that calls torch.set_num_threads sets it there",
             command=f"export OMP_NUM_THREADS={best}",
         ),
-        Place(variable="OMP_NUM_THREADS"),
+        next((replace(place(each.site), variable="OMP_NUM_THREADS") for each in training.of(Joined)), Place()),
         severity=Severity.NOTE,
     )
