@@ -8,18 +8,31 @@ from collections.abc import Iterator
 from ddpdoctor.check import Evidence, LinesSampled, RankSteps, SampledLine, Training
 
 BUSY = 0.3  # of the time: a rank that waits so much for a core is not told apart by the clock alone
+WAITS = ("backward", "collective", "objects exchanged", "buffers broadcast")
+"""What ends when other ranks have come: they wait for cores as well."""
+LOADS = ("data", "loader begun")
+"""What may end when other processes have: the workers of a loader."""
+STANDS_OUT = 0.1  # of the time
 
 
 def share(told: LinesSampled, line: SampledLine, rank: RankSteps) -> float:
-    """Return a line's share of the time; where the rank waits for a core, no more than its share of what it computes.
+    """Return a line's share of the time; where the rank waits for a core, no more than without what that takes.
 
-    What waits for a core waits in proportion to what it computes, so that both shares are alike on a busy machine,
-    but for a line that sleeps, which then has the smaller one.
+    Of a line in which the rank waits for others, which wait for a core themselves, no more counts then than its share
+    of what the thread computes.
     """
     clock = line.nanoseconds / max(1, told.nanoseconds)
     if rank.starved <= BUSY or not told.processor:
         return clock
-    return min(clock, line.processor / told.processor)
+    computes = line.processor / told.processor
+    if line.kind in {*WAITS, *LOADS} or not told.waited:
+        return min(clock, computes)
+    return min(clock, max(computes, own(line) / max(1, told.nanoseconds - told.waited)))
+
+
+def own(line: SampledLine) -> int:
+    """Return the nanoseconds of a line in which the thread did not wait for a core: it computed, or slept."""
+    return max(0, line.nanoseconds - line.waited)
 
 
 def place_text(line: SampledLine) -> str:
@@ -60,16 +73,28 @@ def of_kind(training: Training, kinds: tuple[str, ...]) -> Iterator[tuple[int, L
             yield rank, told, line
 
 
+def loads(training: Training, rank: int) -> float:
+    """Return what share of its time, without its waits for a core, the thread is in its loader; 0 if not looked at."""
+    told = training.by_rank(LinesSampled).get(rank)
+    if told is None or not told.waited:
+        return 0.0
+    return sum(own(each) for each in told.sampled if each.kind in LOADS) / max(1, told.nanoseconds - told.waited)
+
+
+def computes_while_loading(training: Training, rank: int) -> float | None:
+    """Return for what part of the time in its loader the thread computes; None where that was not looked at."""
+    told = training.by_rank(LinesSampled).get(rank)
+    lines = [each for each in (told.sampled if told else ()) if each.kind in LOADS]
+    spent = sum(map(own, lines))
+    return sum(each.processor for each in lines) / spent if spent else None
+
+
 def computed(training: Training, rank: int, kind: str) -> float:
     """Return what share of the thread's computing goes to one kind of work; 0 where that was not looked at."""
     told = training.by_rank(LinesSampled).get(rank)
     if told is None or not told.processor:
         return 0.0
     return sum(each.processor for each in told.sampled if each.kind == kind) / told.processor
-
-
-WAITS = ("backward", "collective")
-STANDS_OUT = 0.1  # of the time
 
 
 def _shares(told: LinesSampled) -> dict[tuple[str, str, int], float]:

@@ -4,16 +4,17 @@
 
 `torch.save` in each step waits for the disk. `copy.deepcopy(model.state_dict())` copies all weights.
 `next(iter(loader))` begins a pass over the data for one batch: the sampler draws the whole order anew, and workers are
-started for it.
-`gc.collect()` looks at each object of the program, and `torch.cuda.empty_cache()` gives memory back that the next step
-asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
+started for it. `gc.collect()` looks at each object of the program, and `torch.cuda.empty_cache()` gives memory back
+that the next step asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
+`subprocess.run` waits for `nvidia-smi`, and `mlflow.log_metric` for a server.
 
 ## How to be sure
 
 `ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is, and prints the
-lines of the loop by their share of the time. ddpdoctor finds one of these calls where it takes a fifth of the time or
-more, and 2 ms of a step, in most of the steps that were measured. Where the rank waits for a core, the share of what
-the thread computes has to be as large: what another process takes from a rank makes no finding.
+lines of the loop by their share of the time. ddpdoctor finds one of these calls where it takes a tenth of the time or
+more, and 2 ms of a step, in every tenth step or more often (a new pass over a loader, and a collection of garbage, in
+most of the steps that were measured). Where the rank waits for a core, that wait is left out; of an exchange the share
+of what the thread computes has to be as large: what another process takes from a rank makes no finding.
 
 ## How to mend it
 
@@ -36,18 +37,24 @@ from ddpdoctor.check import Ailment, Finding, Fix, Place, Profiled, Severity, St
 from ._lines import of_kind, seen, share
 
 AILMENT = Ailment("DDP907", Severity.NOTE)
-LARGE = 0.2  # of the time
+LARGE = 0.1  # of the time
 LEAST = 0.002  # seconds of a step
 MOST_STEPS = 0.6  # of those measured
+SOME_STEPS, FEWEST = 0.1, 5  # of those measured; how many at least
 SHOWN = 4  # ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a line does in each step: how that is said, and what is better."""
+    """What a line does in each step: how that is said, and what is better.
+
+    ``now_and_then``: a few of the steps are too many as well. A loader begins with each epoch, and Python collects
+    garbage by itself.
+    """
 
     said: str
     fix: str
+    now_and_then: bool = True
 
 
 KINDS = {
@@ -55,10 +62,18 @@ KINDS = {
     "copied": Kind("copies with copy.deepcopy", "copy once in many steps, or only where the evaluation was better"),
     "loader begun": Kind(
         "begins a pass over a loader", "keep one iterator for the epoch: for batch in loader, or batches = "
-        "iter(loader) before the loop and next(batches) in it",
+        "iter(loader) before the loop and next(batches) in it", now_and_then=False,
     ),
-    "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself"),
+    "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself", now_and_then=False),
     "cache emptied": Kind("empties the cache of the GPU", "leave it out: the next step takes the same memory again"),
+    "server asked": Kind(
+        "asks a server", "send what a hundred steps have at once, or from a thread (mlflow.log_metrics(..., "
+        "synchronous=False))",
+    ),
+    "program waited for": Kind(
+        "waits for another program", "run it once in many steps, or from a thread; pynvml and psutil tell of GPUs and "
+        "processes without one",
+    ),
     "objects exchanged": Kind(
         "pickles and exchanges objects", "gather tensors (dist.all_gather), or once in many steps, in the same ones on "
         "all ranks",
@@ -74,17 +89,19 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         found = [
             (share(told, line, ranks[rank]), rank, told, line)
             for rank, told, line in of_kind(training, (name,))
-            if rank in ranks and rank in measured and line.steps >= MOST_STEPS * told.steps
+            if rank in ranks and rank in measured and line.steps >= _least(kind, told.steps)
         ]
         if not found:
             continue
-        part, rank, _, line = max(found, key=lambda each: each[0])
-        total = statistics.median(measured[rank].total) / 1e9
+        part, rank, told, line = max(found, key=lambda each: each[0])
+        each_step = line.steps >= MOST_STEPS * told.steps
+        total = (statistics.median if each_step else statistics.mean)(measured[rank].total) / 1e9
         if part < LARGE or part * total < LEAST:
             continue
         yield Finding(
-            f"{line.inner_file}:{line.inner_line} {kind.said} in each step: {1e3 * part * total:.1f} of "
-            f"{1e3 * total:.1f} ms, {part:.0%}",
+            f"{line.inner_file}:{line.inner_line} {kind.said} in "
+            f"{'each step' if each_step else f'{line.steps} of {told.steps} steps'}: {1e3 * part * total:.1f} of "
+            f"{1e3 * total:.1f} ms{'' if each_step else ' a step'}, {part:.0%}",
             tuple(
                 seen(number, told, each, "" if at else "once in many steps")
                 for at, (_, number, told, each) in enumerate(found[:SHOWN])
@@ -92,3 +109,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             Fix(f"{kind.fix}: about {1e3 * (1 - part) * total:.0f} instead of {1e3 * total:.0f} ms a step, or less"),
             Place(file=line.inner_file, line=line.inner_line, rank=rank if len(found) < len(ranks) else None),
         )
+
+
+def _least(kind: Kind, steps: int) -> float:
+    """Return of how many steps looked at a line has to do this in."""
+    return max(FEWEST, SOME_STEPS * steps) if kind.now_and_then else MOST_STEPS * steps

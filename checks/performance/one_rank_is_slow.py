@@ -10,13 +10,19 @@ or writes within the step; longer sequences; fewer cores than the others have; a
 `ddpdoctor run --profile 50 -- COMMAND`: the rank's forward, optimizer or the rest of its step is longer, and the
 others' backward is longer by as much. ddpdoctor finds it where that is more than a fifth of the step and 5 ms, of the
 same rank in nearly all of 40 steps or more; and not where that rank's wait for a core explains it: on a loaded machine
-nothing can be told, unless the rank computes so much more (with `--profile`, which names the line). Where kernels run
-on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
+nothing can be told, unless the rank computes so much more (with `--profile`, which names the line).
+
+With `--profile` it is found as well where the others wait elsewhere (in a barrier behind `if rank == 0:`), and in every
+tenth step or more often: the rank has a fifth of its time, and 2 ms a step, in lines that no other rank comes to, while
+these wait in a backward or a collective. What a rank waits for a core is left out of that, so a loaded machine does
+not hide it. Where kernels run on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
 
 ## How to mend it
 
 The finding says which part of the step is longer. For forward: compare the sizes of the batches, and the cores of the
-ranks. For the rest of the step: what `if rank == 0:` does there, do every hundredth step, or after the epoch.
+ranks. For the rest of the step: what `if rank == 0:` does there, do every hundredth step, or after the epoch; let each
+rank evaluate, and load, its share of the data; write checkpoints from a thread
+(`torch.distributed.checkpoint.async_save`).
 
 ## Versions and sources
 
@@ -42,6 +48,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ._alone import Alone, alone
 from ._lines import more_than_others, seen as seen_line
 from ._steps import LARGE, Behind, behind, middle, on_cpu, seen
 
@@ -55,12 +62,14 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for the rank that the others wait for, in step after step, and for what is its own."""
     on_cpu(event)
     late = behind(event, "own")
-    if late is None:
+    others = [each for each in event.ranks if late and each is not late.rank]
+    fewer = late is not None and late.rank.cpus < min(each.cpus for each in others)
+    if late is None or (
+        not fewer and max(late.share - late.rank.starved, _computes_more(training, late.rank, others)) < LARGE
+    ):  # another process may have had its core
+        if (found := alone(event, training)) is not None:
+            yield _alone(found)
         return
-    others = [each for each in event.ranks if each is not late.rank]
-    fewer = late.rank.cpus < min(each.cpus for each in others)
-    if not fewer and max(late.share - late.rank.starved, _computes_more(training, late.rank, others)) < LARGE:
-        return  # another process may have had its core
     line = more_than_others(training, late.rank.rank)
     told = training.by_rank(LinesSampled).get(late.rank.rank)
     excess = {part: middle(late.rank, part) - statistics.median(middle(each, part) for each in others)
@@ -81,6 +90,26 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         Place(rank=late.rank.rank) if line is None else
         Place(rank=late.rank.rank, file=line.inner_file, line=line.inner_line),
     )  # fmt: skip
+
+
+def _alone(found: Alone) -> Finding:
+    """Tell of a rank that does, now and then, what the others do not."""
+    number, line, told = found.rank.rank, found.line, found.told
+    often = f"in {line.steps} of {told.steps} steps" if line.steps < told.steps else "in each step"
+    then = f"about {1e3 * (found.step - found.seconds):.0f} instead of {1e3 * found.step:.0f} ms a step without it"
+    return Finding(
+        f"rank {number} alone works {1e3 * found.seconds:.0f} of {1e3 * found.step:.0f} ms a step at "
+        f"{line.file}:{line.line}, {often}, and the others wait for it: {found.seconds / found.step:.0%}",
+        (seen_line(number, told, line, "as the other ranks"), seen_line(*found.waits)),
+        Fix(
+            "write checkpoints less often, or from a thread (torch.distributed.checkpoint.async_save): " + then
+            if line.kind == "checkpoint written"
+            else f"let each rank load its own batches, by a DistributedSampler: {then}"
+            if line.kind == "data"
+            else f"do it less often, or after the epoch; let each rank evaluate its share: {then}"
+        ),
+        Place(rank=number, file=line.inner_file, line=line.inner_line),
+    )
 
 
 def _own(rank: RankSteps, others: list[RankSteps]) -> Iterator[Evidence]:

@@ -12,14 +12,17 @@ that wait are no faster than one.
 training; if that takes as long as the training, the loader is what you wait for. ddpdoctor finds it where all ranks
 wait for more than three tenths of the step, in nearly all of 40 steps or more, and longer than 5 ms a step; and not
 where the ranks, or their workers, wait for a core that other processes have: then nothing can be told, unless the rank
-loads by itself, and three tenths of what it computes go there (with `--profile`, which names the line). Of trainings on
-a GPU it says nothing: a rank that waits for data there can have kernels that still run.
+loads by itself, and three tenths of what it computes, or does without waiting for a core, go there (with `--profile`,
+which names the line). Where workers load ahead, it is found as well if now one rank waits so long and now another, each
+for its own: all others wait for that one. Of trainings on a GPU it says nothing: a rank that waits for data there can
+have kernels that still run.
 
 ## How to mend it
 
 Give the loader workers, as many as the cores divided by the ranks of the host; keep them with
-`persistent_workers=True`. Where all cores are at work already, or the storage is what is slow: decode once and store
-the result, use a cheaper transform, or read from a local disk.
+`persistent_workers=True`. More than that where they wait for the storage and hardly compute. Where all cores are at
+work already, or the storage is what is slow: decode once and store the result, use a cheaper transform, or read from a
+local disk.
 
 ## Versions and sources
 
@@ -30,16 +33,19 @@ augmentation".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 
 from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
-from ._lines import computed, of_kind, seen as seen_line
-from ._steps import LEAST, STEADY, middle, on_cpu, seen, share
+from ._lines import computed, computes_while_loading, loads, of_kind, seen as seen_line
+from ._steps import LEAST, STEADY, behind, middle, on_cpu, seen, share
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
 MUCH = 0.3  # of a step
 BUSY = 0.3  # of the time: workers would wait for a core as the ranks do
+HALF = 0.5  # of the time
+MOST = 16  # workers of a rank, where cores do not limit them
 SHOWN = 4  # ranks
 
 
@@ -48,42 +54,84 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Compare the time in the loader with the step, on all ranks."""
     on_cpu(event)
     passes = training.of(EpochStarted, training=True)
+    if not passes:
+        return
+    if _all_wait(event, training, passes):
+        least = min(event.ranks, key=lambda each: share(each, "data"))
+        said = f"the training waits for data {share(least, 'data'):.0%} of the time or more, on "
+        said += f"{'each of ' if event.ranks[1:] else ''}{len(event.ranks)} rank{'s' if event.ranks[1:] else ''}"
+    elif passes[-1].workers and (part := _in_turn(event)) is not None:
+        said = f"the training waits for data {part:.0%} of the time: for the workers of one rank or of another, in turn"
+    else:
+        return
+    yield Finding(
+        said,
+        tuple(
+            seen(each, "data", "waits for data", "next to nothing" if each is event.ranks[0] else "")
+            for each in event.ranks[:SHOWN]
+        )
+        + tuple(seen_line(*each) for each in [*of_kind(training, ("data",))][:1]),
+        _fix(event, passes[-1], sleeps=_sleeps(event, training, passes[-1])),
+        place(passes[-1].site),
+    )
+
+
+def _all_wait(event: StepsTimed, training: Training, passes: Sequence[EpochStarted]) -> bool:
+    """Whether each rank waits for data, in nearly every step."""
     for each in event.ranks:
         shares = each.shares("data")
         steady = sum(value >= MUCH / 2 for value in shares) >= STEADY * len(shares)
         waits = share(each, "data")
-        by_itself = min(waits, computed(training, each.rank, "data"))  # on a busy machine as on an idle one
+        by_itself = computed(training, each.rank, "data")
+        if not any(one.workers for one in passes if one.rank == each.rank):
+            by_itself = max(by_itself, loads(training, each.rank))
+        by_itself = min(waits, by_itself)  # on a busy machine as on an idle one
         if not steady or max(waits - each.starved, by_itself) < MUCH or middle(each, "data") < LEAST:
-            return
-    if passes:
-        least = min(event.ranks, key=lambda each: share(each, "data"))
-        yield Finding(
-            f"the training waits for data {share(least, 'data'):.0%} of the time or more, on "
-            f"{'each of ' if len(event.ranks) > 1 else ''}{len(event.ranks)} rank{'s' if event.ranks[1:] else ''}",
-            tuple(
-                seen(each, "data", "waits for data", "next to nothing" if each is event.ranks[0] else "")
-                for each in event.ranks[:SHOWN]
-            )
-            + tuple(seen_line(*each) for each in [*of_kind(training, ("data",))][:1]),
-            _fix(event, passes[-1]),
-            place(passes[-1].site),
-        )
+            return False
+    return True
 
 
-def _fix(event: StepsTimed, last: EpochStarted) -> Fix:
-    """Return how many workers keep up with the training, where the cores of the host suffice."""
+def _in_turn(event: StepsTimed) -> float | None:
+    """Return the share of its time that the rank waits for data which waits longest, now one and now another.
+
+    Workers load ahead: while one rank waits for its own, those of the others get ahead.
+    """
+    if behind(event, "data") is not None or len({each.per for each in event.ranks}) > 1:
+        return None
+    by_rank = [{span.number: span for span in each.spans} for each in event.ranks]
+    common = set.intersection(*map(set, by_rank))
+    shares = [max(each[number].data / max(1, each[number].total) for each in by_rank) for number in common]
+    if not shares or sum(each >= MUCH for each in shares) < STEADY * len(shares):
+        return None
+    part = statistics.median(shares) - max(each.starved for each in event.ranks)
+    total = min(middle(each, "total") for each in event.ranks)
+    return statistics.median(shares) if part >= MUCH and part * total >= LEAST else None
+
+
+def _sleeps(event: StepsTimed, training: Training, last: EpochStarted) -> bool:
+    """Whether what loads waits for the storage most of the time, and computes little: cores are not what it lacks."""
+    if last.workers:
+        return all(each.worked and each.worked + each.starved < HALF for each in event.ranks)
+    parts = [computes_while_loading(training, each.rank) for each in event.ranks]
+    return all(part is not None and part < HALF for part in parts)
+
+
+def _fix(event: StepsTimed, last: EpochStarted, *, sleeps: bool) -> Fix:
+    """Return how many workers keep up with the training: no more than the cores, but for such that hardly compute."""
     rank = max(event.ranks, key=lambda each: middle(each, "data"))
     waiting, training = middle(rank, "data"), middle(rank, "total") - middle(rank, "data")
     loading = waiting if not last.workers else last.workers * (waiting + training)
     cores = max(1, rank.cpus // len(event.ranks))
-    wanted = min(cores, math.ceil(loading / max(training, 1e-4)))
+    wanted = min(MOST if sleeps else cores, math.ceil(loading / max(training, 1e-4)))
     if wanted <= last.workers:
         return Fix("make a sample cheaper: store it decoded, use a cheaper transform, or read from a local disk")
-    then = max(training, loading / wanted)
-    promise = f"about {1e3 * then:.0f} instead of {1e3 * (waiting + training):.0f} ms a step, where {wanted} cores "
-    alone = f"{promise}a rank are free" if wanted > 1 else f"{promise.removesuffix('cores ')}core a rank is free"
-    if rank.starved > BUSY:
+    promise = f"about {1e3 * max(training, loading / wanted):.0f} instead of {1e3 * (waiting + training):.0f} ms a step"
+    if sleeps:
+        alone = f"{promise}; what loads waits for the storage and hardly computes, so they need no cores of their own"
+    elif rank.starved > BUSY:
         alone = "it helps where a core a rank is free; on this machine the ranks wait for one now"
+    else:
+        alone = f"{promise}, where {wanted} core{'s' if wanted > 1 else ''} a rank {'are' if wanted > 1 else 'is'} free"
     if last.iterable:
         return Fix(f"let {wanted} workers load, each its own part of the IterableDataset (get_worker_info): {alone}")
     return Fix(

@@ -205,3 +205,31 @@ def test_the_rank_that_went_away_lies_furthest_from_the_mean(point: list[float],
     prints[rank] = ((*(each + by for each in point), 1.0),)
     found = [each for each in distances(prints) if each is not None]
     assert found[rank] == pytest.approx(2 * min(found), rel=1e-3)
+
+
+def test_the_counts_of_many_ranks_are_folded_and_each_row_has_its_name() -> None:
+    """A screen reader says the rank with each figure; a key's colour and its word are one piece."""
+
+    def page(ranks: int) -> str:
+        counts = {"batches": 1, "forwards": 1, "steps": 1, "communications": 1}
+        return as_page(Report(()), {"watched": {str(rank): counts for rank in range(ranks)}})
+
+    assert "<caption>What the ranks did</caption>" in page(4)
+    assert "<summary>What the ranks did</summary>" in page(100)
+    root = drawn(steps([[[10**7] * 5] * 6] * 3))
+    assert [each.text for each in root.findall(".//tbody/tr/th[@scope='row']")] == ["0", "1", "2"]
+    (table,) = root.findall(".//table")
+    assert table.attrib["aria-label"] == "The figures of all ranks"
+    pairs = root.findall(".//span[@class='pair']")
+    assert [each.findall("span")[1].text for each in pairs] == list(PARTS.values())
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not CHROMIUM, reason="there is no chromium")
+def test_the_first_page_of_a_print_has_more_than_the_heading(tmp_path: Path) -> None:
+    """A section that is longer than a sheet is divided between its pictures."""
+    page, printed = tmp_path / "page.html", tmp_path / "page.pdf"
+    page.write_text(as_page(Report(()), {"steps": steps([[[10**7] * 5] * 6] * ROWS), "marks": []}))
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+    subprocess.run([*command, f"--print-to-pdf={printed}", page.as_uri()], capture_output=True, timeout=60, check=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) <= 2

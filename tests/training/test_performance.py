@@ -448,8 +448,10 @@ def test_work_that_each_step_does_needlessly_is_named_with_its_share() -> None:
     assert looked("checkpoint written", 0.4) == [said]
     assert looked("checkpoint written", 0.4, starved=0.8) == [said], "it computes as much"
     assert looked("checkpoint written", 0.4, starved=0.8, processor=0.1) == [], "it waits, as all do on this machine"
-    assert looked("checkpoint written", 0.4, steps=10) == []
-    assert looked("checkpoint written", 0.1) == []
+    assert looked("checkpoint written", 0.4, steps=4) == []
+    assert looked("checkpoint written", 0.08) == []
+    assert looked("checkpoint written", 0.4, steps=10)[0].endswith("in 10 of 50 steps: 8.0 of 20.0 ms a step, 40%")
+    assert looked("loader begun", 0.4, steps=10) == looked("garbage collected", 0.4, steps=10) == [], "as epochs are"
     assert looked("", 0.9) == looked("module called", 0.9) == [], "the user's own code is not judged"
 
 

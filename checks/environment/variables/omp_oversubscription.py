@@ -11,8 +11,10 @@ Without torchrun (`python -m`, mp.spawn, srun) and with the variable unset, each
 ## How to be sure
 
 ddpdoctor multiplies OMP_NUM_THREADS by the number of ranks on this host, and compares the product with the cores that
-CPU affinity and quota leave. It reports more than one and a half threads for each core. Where neither LOCAL_WORLD_SIZE
-nor GPUs nor `--nproc` say how many ranks there will be, it assumes two, and the finding is a note.
+CPU affinity and quota leave. It reports more than one and a half threads for each core. `ddpdoctor run` counts the
+threads that torch was set to on each rank (`torch.get_num_threads()`), and says so where they are four or more for each
+core, and each rank waits for a core a fifth of the time. Where neither LOCAL_WORLD_SIZE nor GPUs nor `--nproc` say how
+many ranks there will be, it assumes two, and the finding is a note.
 
 To verify it by hand, run `htop` while training: there are more running threads than cores, and much time in the
 kernel.
@@ -34,15 +36,32 @@ Guide.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Joined,
+    NotRun,
+    Place,
+    Severity,
+    StepsTimed,
+    Training,
+    place,
+    probe,
+    watch,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP108", Severity.WARNING)
 SLACK = 1.5  # threads for each core that still do little harm
+FAR, WAITS = 4, 0.2  # threads for each core that do harm; share of the time in which a rank has no core
+SHOWN = 4  # ranks
 
 
 @probe
@@ -66,3 +85,33 @@ def threads_and_cores(facts: Facts) -> Iterator[Finding]:
             Place(variable="OMP_NUM_THREADS"),
             severity=Severity.NOTE if facts.ranks_are_assumed else None,
         )
+
+
+@watch(StepsTimed)
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
+    """Add up the threads that torch computes with on each rank."""
+    ranks = event.ranks
+    bound = {core for each in ranks for core in each.bound}
+    cores = len(bound) if all(each.bound for each in ranks) else max((each.host_cores for each in ranks), default=0)
+    threads = sum(each.threads for each in ranks)
+    if not cores or threads < FAR * cores or threads <= len(ranks) or min(each.starved for each in ranks) < WAITS:
+        return
+    best = max(1, cores // len(ranks))
+    yield Finding(
+        f"{len(ranks)} rank{'s' if ranks[1:] else ''} compute with {threads} threads on {cores} "
+        f"core{'s' if cores > 1 else ''}",
+        tuple(
+            Evidence(
+                f"torch.get_num_threads() is {each.threads}; waits for a core {each.starved:.0%} of the time",
+                "" if at else f"{best} of {cores} cores",
+                f"rank {each.rank}, {each.steps} steps",
+            )
+            for at, each in enumerate(ranks[:SHOWN])
+        ),
+        Fix(
+            "give each rank its share; a script that calls torch.set_num_threads sets it there",
+            command=f"export OMP_NUM_THREADS={best}",
+        ),
+        next((replace(place(each.site), variable="OMP_NUM_THREADS") for each in training.of(Joined)), Place()),
+        severity=Severity.NOTE,
+    )

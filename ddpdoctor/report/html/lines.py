@@ -11,6 +11,7 @@ from ddpdoctor.report.steps import LINE
 
 FEW = 8  # ranks that have a column each
 ROWS = 12
+TITLE = "Which lines the time goes to"
 MEANING = (
     "The thread that trains was looked at every few milliseconds. A line stands for all that it calls; where that is "
     "the script's own code, the innermost line that it spends most in is named."
@@ -31,7 +32,7 @@ def add_lines(parent: ET.Element, profile: Mapping[str, Any]) -> None:
     if not longest:
         return
     section = ET.SubElement(parent, "section", {"class": "lines"})
-    add_text(section, "h2", "Which lines the time goes to")
+    add_text(section, "h2", TITLE)
     few = len(ranks) <= FEW
     headers = [f"rank {rank}" for rank in sorted(ranks)] if few else ["least", "most", "on rank"]
     rows = []
@@ -43,7 +44,8 @@ def add_lines(parent: ET.Element, profile: Mapping[str, Any]) -> None:
         told = [f"{share:.0%}" for share in shares] if few else [f"{min(shares):.0%}", f"{max(shares):.0%}", str(rank)]
         rows.append((*told, f"{file}:{number}", kind or "the script's own code", _inner(line)))
     classes = dict.fromkeys(range(len(headers)), "number") | {len(headers): "seen", len(headers) + 2: "seen"}
-    add_table(section, "", (*headers, "line of the loop", "what it does", "most of it at"), rows, classes)
+    columns = (*headers, "line of the loop", "what it does", "most of it at")
+    add_table(section, "", columns, rows, classes).set("aria-label", TITLE)
     add_text(section, "p", MEANING)
 
 

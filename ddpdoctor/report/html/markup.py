@@ -15,28 +15,37 @@ def add_text(parent: ET.Element, tag: str, text: str, attributes: Mapping[str, s
     return element
 
 
-def add_table(
+def add_table(  # noqa: PLR0913 - what a table has
     parent: ET.Element,
     caption: str,
     headers: Sequence[str],
     rows: Iterable[Sequence[object]],
     classes: Mapping[int, str] | None = None,
-) -> None:
-    """Add a table without the columns that are empty in all rows; ``classes`` are those of a column's cells."""
+    *,
+    named: bool = False,
+) -> ET.Element:
+    """Add a table without the columns that are empty in all rows; ``classes`` are those of a column's cells.
+
+    ``named``: the first cell names its row, so that a screen reader says it with each of the others. Return the table.
+    """
     cells = [tuple(map(str, row)) for row in rows]
     shown = [number for number in range(len(headers)) if any(row[number] for row in cells)]
     table = ET.SubElement(ET.SubElement(parent, "div", {"class": "wide"}), "table")
     if caption:
         add_text(table, "caption", caption)
     top = ET.SubElement(ET.SubElement(table, "thead"), "tr")
+    of_column = classes or {}
     for number in shown:
-        add_text(top, "th", headers[number], {"scope": "col"})
+        kind = {"class": "number"} if of_column.get(number) == "number" else {}
+        add_text(top, "th", headers[number], {"scope": "col"} | kind)
     body = ET.SubElement(table, "tbody")
     for row in cells:
         line = ET.SubElement(body, "tr")
         for number in shown:
-            given = (classes or {}).get(number)
-            add_text(line, "td", row[number], {"class": given} if given else {})
+            kind = {"class": of_column[number]} if number in of_column else {}
+            is_name = named and number == shown[0]
+            add_text(line, "th" if is_name else "td", row[number], kind | ({"scope": "row"} if is_name else {}))
+    return table
 
 
 def add_figures(
@@ -49,15 +58,16 @@ def add_figures(
     """Add the table of a picture's figures, folded."""
     details = ET.SubElement(parent, "details")
     add_text(details, "summary", summary)
-    add_table(details, "", headers, rows, classes)
+    add_table(details, "", headers, rows, classes, named=True).set("aria-label", summary)
 
 
 def add_key(parent: ET.Element, words: Mapping[str, str]) -> None:
     """Add what the colours of a picture mean, by their class."""
     key = ET.SubElement(parent, "p", {"class": "key"})
     for name, meaning in words.items():
-        ET.SubElement(key, "span", {"class": f"part {name}", "aria-hidden": "true"})
-        add_text(key, "span", meaning)
+        pair = ET.SubElement(key, "span", {"class": "pair"})
+        ET.SubElement(pair, "span", {"class": f"part {name}", "aria-hidden": "true"})
+        add_text(pair, "span", meaning)
 
 
 def add_picture(parent: ET.Element, width: float, height: float, title: str, note: str = "") -> ET.Element:

@@ -12,7 +12,7 @@ from ddpdoctor.report.hosts import GOOD
 from ddpdoctor.report.html.curves import add_curves
 from ddpdoctor.report.html.heat import LEVELS, Cell, add_heat
 from ddpdoctor.report.html.lines import add_lines
-from ddpdoctor.report.html.markup import add_table, add_text
+from ddpdoctor.report.html.markup import add_figures, add_table, add_text
 from ddpdoctor.report.html.pictures import add_pictures
 from ddpdoctor.report.text import printable
 from ddpdoctor.report.verdict import number_of, verdict
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ddpdoctor.findings import Finding
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+FEW = 32  # ranks whose counts are not folded
 COUNTS = ("batches", "forwards", "steps", "communications")
 
 
@@ -82,7 +83,7 @@ def _finding(parent: ET.Element, result: Result, finding: Finding) -> None:
     if place := str(finding.place):
         add_text(article, "p", place, {"class": "where"})
     rows = [(each.seen, each.expected, each.source) for each in finding.evidence]
-    add_table(article, "Evidence", ("seen", "expected", "where"), rows, {0: "seen", 1: "seen"})
+    add_table(article, "Evidence", ("seen", "expected", "where"), rows, {0: "seen", 1: "seen", 2: "source"})
     if finding.table is not None:
         add_table(article, "Ranks", finding.table.headers, finding.table.rows)
     if finding.ambiguity is not None:
@@ -111,7 +112,8 @@ def _ranks(parent: ET.Element, watched: Mapping[str, Mapping[str, float]]) -> No
     if watched:
         ordered = sorted(watched.items(), key=lambda item: int(item[0]))
         rows = [(rank, *(int(counts[name]) for name in COUNTS)) for rank, counts in ordered]
-        add_table(parent, "What the ranks did", ("rank", *COUNTS), rows, dict.fromkeys(range(1, 5), "number"))
+        add = add_table if len(rows) <= FEW else add_figures
+        add(parent, "What the ranks did", ("rank", *COUNTS), rows, dict.fromkeys(range(5), "number"))
 
 
 def _others(parent: ET.Element, report: Report) -> None:
@@ -121,4 +123,6 @@ def _others(parent: ET.Element, report: Report) -> None:
             details = ET.SubElement(parent, "details", {"open": ""} if status is Status.CRASHED else {})
             add_text(details, "summary", f"{number_of(len(results), 'check')} {title}")
             rows = [(f"{each.code} {each.slug}", each.title, each.reason) for each in results]
-            add_table(details, "", ("check", "what can be wrong", "because"), rows)
+            add_table(details, "", ("check", "what can be wrong", "because"), rows, named=True).set(
+                "aria-label", f"{number_of(len(results), 'check')} {title}"
+            )

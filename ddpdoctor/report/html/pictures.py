@@ -15,6 +15,7 @@ ROWS = 32  # of a picture; more ranks are put together
 COLUMNS = 120  # of the course of a rank
 LEFT, WIDTH, ROW, GAP = 150, 800, 20, 6  # in units of the picture
 SMALL = 0.08  # of a bar: no text fits
+SHORT = 4  # seconds of a course whose quarters are told to a hundredth
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _course(parent: ET.Element, shown: Sequence[Row], marks: Sequence[Mark]) -> 
     bottom = len(shown) * (ROW + GAP)
     for share_of in (0, 0.25, 0.5, 0.75, 1):
         place = {"x": f"{LEFT + share_of * WIDTH:.1f}", "y": f"{bottom + ROW - 6}", "class": "axis"}
-        add_text(svg, "text", f"{share_of * seconds:.1f} s", place)
+        add_text(svg, "text", f"{share_of * seconds:.{1 if seconds >= SHORT else 2}f} s", place)
     for mark in marks:
         x = f"{LEFT + WIDTH * (mark.at - start) / seconds:.1f}"
         line = ET.SubElement(svg, "line", {"x1": x, "x2": x, "y1": "0", "y2": f"{bottom}", "class": "mark"})

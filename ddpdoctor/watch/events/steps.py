@@ -26,7 +26,8 @@ class Profiled(Event):
     the last backward before the step. ``total`` is from step to step. ``buckets`` are the bytes of DDP's buckets.
     ``forwards``, ``synced`` (those outside no_sync) and ``backwards`` are of a step, as ``cost``, in seconds, is.
     ``largest`` are the bytes of the largest parameter. ``searches``: DDP looks for unused parameters; ``unused`` are
-    the bytes of those that it found in the step that had most.
+    the bytes of those that it found in the step that had most. ``broadcast`` are the bytes of the buffers that it
+    sends before each forward, ``largest_buffer`` the name of the largest one. ``anomalies``: torch looks for anomalies.
     """
 
     model: int
@@ -41,6 +42,9 @@ class Profiled(Event):
     largest: int = 0
     searches: bool = False
     unused: int = 0
+    broadcast: int = 0
+    largest_buffer: str = ""
+    anomalies: bool = False
 
 
 class TimedCall(NamedTuple):
@@ -70,7 +74,8 @@ class SampledLine(NamedTuple):
     """A line of the loop that makes the steps: nanoseconds by the clock and of the processor, in how many steps.
 
     ``kind`` is what torch or Python did there for it, empty where that was the user's own code. ``inner`` is the
-    innermost line of the user's that it spent most in, for ``most`` nanoseconds.
+    innermost line of the user's that it spent most in, for ``most`` nanoseconds. ``waited`` are the nanoseconds in
+    which it had no core.
     """
 
     kind: str
@@ -84,6 +89,7 @@ class SampledLine(NamedTuple):
     inner_line: int
     inner_function: str
     most: int
+    waited: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +112,9 @@ class RankSteps(NamedTuple):
 
     ``starved`` is the share of the time in which the rank, or a process that it has started, waited for a core,
     ``throttled`` that in which the quota of its cgroup kept it from one. ``beside`` has the processes that computed on
-    its cores alone, where it may use some of the host's only: name, number, share of the time.
+    its cores alone, where it may use some of the host's only: name, number, share of the time. ``bound`` are these
+    cores, of the ``host_cores`` that the host has; empty where it may use all. ``worked`` is the share of the time that
+    the process computed which it has started and that computed most: a worker of its loader.
     """
 
     rank: int
@@ -118,6 +126,9 @@ class RankSteps(NamedTuple):
     cpus: int = 0
     throttled: float = 0.0
     beside: tuple[tuple[str, int, float], ...] = ()
+    bound: tuple[int, ...] = ()
+    host_cores: int = 0
+    worked: float = 0.0
 
     @property
     def steps(self) -> int:

@@ -31,14 +31,15 @@ class Pacing:
     """One rank: ``waited`` are the seconds that its main thread or, if longer, one of its workers waited for a core.
 
     They are counted from ``since`` until ``looked`` (time.monotonic), while the rank made steps; ``last`` has what the
-    kernel had counted by then, by process.
+    kernel had counted by then, by process. ``worked`` are the seconds that the worker computed which computed most.
     """
 
     spans: Spans = field(default_factory=Spans)
     waited: float = 0.0
+    worked: float = 0.0
     since: float = 0.0
     looked: float = 0.0
-    last: dict[int, float] = field(default_factory=dict)
+    last: dict[int, tuple[float, float]] = field(default_factory=dict)
     pid: int = 0
     held: float = 0.0
     scans: int = 0
@@ -56,10 +57,15 @@ class Pacing:
         now = time.monotonic()
         if now - self.looked < OFTEN:
             return
-        before, self.last = self.last, _waits(reader.pid)
-        grown = {pid: each - before[pid] for pid, each in self.last.items() if pid in before}
-        own = grown.pop(reader.pid, 0.0)
-        self.waited += own + max(grown.values(), default=0.0)
+        before, self.last = self.last, _counted(reader.pid)
+        grown = {
+            pid: (waited - before[pid][0], ran - before[pid][1])
+            for pid, (waited, ran) in self.last.items()
+            if pid in before
+        }
+        own, _ = grown.pop(reader.pid, (0.0, 0.0))
+        self.waited += own + max((waited for waited, _ in grown.values()), default=0.0)
+        self.worked += max((ran for _, ran in grown.values()), default=0.0)
         self.pid = reader.pid
         self._look_at_cores(now)
         self.since, self.looked = self.since or now, now
@@ -106,14 +112,15 @@ def _beside(
     return tuple(sorted((each for each in found if each[2] >= BESIDE), key=lambda each: -each[2])[:NAMED])
 
 
-def _waits(pid: int) -> dict[int, float]:
-    """Return the seconds that the main threads of a process and of those it has started have waited for a core."""
+def _counted(pid: int) -> dict[int, tuple[float, float]]:
+    """Return the seconds that the main threads of a process and of those it has started waited for a core, and ran."""
     found = {}
     with suppress(OSError, ValueError):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for each in (pid, *map(int, children)):
             with suppress(OSError, ValueError, IndexError):
-                found[each] = int(Path(f"/proc/{each}/schedstat").read_text().split()[1]) / NANOSECONDS
+                ran, waited, _ = map(int, Path(f"/proc/{each}/schedstat").read_text().split())
+                found[each] = waited / NANOSECONDS, ran / NANOSECONDS
     return found
 
 
@@ -131,7 +138,8 @@ def steps_of(training: Training, ranks: dict[int, Pacing]) -> tuple[RankSteps, .
             found.append(
                 RankSteps(
                     rank, pacing.spans.per, spans, max(pacing.starved, closely), each.device, each.threads, each.cpus,
-                    min(1.0, held), pacing.beside,
+                    min(1.0, held), pacing.beside, tuple(sorted(pacing.allowed)) if pacing.is_bound else (),
+                    os.cpu_count() or 0, min(1.0, pacing.worked / max(pacing.looked - pacing.since, 1e-3)),
                 )
             )  # fmt: skip
     return tuple(found)

@@ -13,10 +13,13 @@ DEEPEST = 200  # frames
 MAIN = 0.9  # of the time: a line that has so much is gone into, down to the loop that makes the steps
 SHOWN = 12  # lines that are told
 FIRST = (
+    ("/torch/fx/traceback.py", "format_stack", "stack kept"),
+    ("/traceback.py", "format_stack", "stack kept"),
     ("/torch/utils/checkpoint.py", "", "recomputed"),
     ("/torch/autograd/", "backward", "backward"),
     ("/torch/optim/", "", "optimizer"),
     ("/torch/nn/parallel/distributed.py", "_post_forward", "graph searched"),
+    ("/torch/nn/parallel/distributed.py", "_sync_buffers", "buffers broadcast"),
     ("/torch/nn/parallel/distributed.py", "forward", "forward"),
     ("/torch/utils/data/dataloader.py", "__iter__", "loader begun"),
     ("/torch/utils/data/distributed.py", "__iter__", "loader begun"),
@@ -33,6 +36,8 @@ LATER = (
     ("/torch/cuda/memory.py", "empty_cache", "cache emptied"),
     ("/torch/distributed/", "", "collective"),
     ("/logging/", "", "logging"),
+    ("/http/client.py", "", "server asked"),
+    ("/subprocess.py", "", "program waited for"),
     ("/torch/nn/modules/module.py", "_call_impl", "module called"),
 )
 """What else a call can be; the outermost one counts."""
@@ -42,17 +47,22 @@ Line = tuple[str, int, str]
 
 @dataclass(slots=True)
 class Sampled:
-    """The time in one stack of the user's lines: nanoseconds by the clock, of the processor, and in which steps."""
+    """The time in one stack of the user's lines: nanoseconds by the clock, of the processor, and in which steps.
+
+    ``waited`` are those in which the thread had no core.
+    """
 
     clock: int = 0
     processor: int = 0
     steps: set[int] = field(default_factory=set)
+    waited: int = 0
 
     def add(self, other: Sampled) -> None:
         """Take up another's."""
         self.clock += other.clock
         self.processor += other.processor
         self.steps |= other.steps
+        self.waited += other.waited
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, tuple[Line, ...]]:
@@ -102,7 +112,8 @@ def by_line(found: dict[tuple[str, tuple[Line, ...]], Sampled]) -> tuple[Sampled
         kind, line = key
         deepest, most = max(inner[key].items(), key=lambda item: item[1].clock)
         each = lines[key]
-        told.append(SampledLine(kind, *line, each.clock, each.processor, len(each.steps), *deepest, most.clock))
+        took = each.clock, each.processor, len(each.steps)
+        told.append(SampledLine(kind, *line, *took, *deepest, most.clock, each.waited))
     return tuple(told)
 
 

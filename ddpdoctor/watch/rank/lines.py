@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +35,13 @@ class Lines:
     over: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
     of: int = 0
-    waited: int = 0
+    native: int = 0
     collecting: int = 0
     collected: int = 0
 
     def begin(self) -> None:
         """Look at the calling thread from now on, from another one."""
-        self.of, self.waited = threading.get_ident(), _waited()
+        self.of, self.native = threading.get_ident(), threading.get_native_id()
         self.thread = threading.Thread(target=self._look, name="ddpdoctor-lines", daemon=True)
         self.thread.start()
         gc.callbacks.append(self._collects)
@@ -60,7 +63,7 @@ class Lines:
             steps=steps,
             nanoseconds=whole.clock,
             processor=whole.processor,
-            waited=max(0, _waited() - self.waited),
+            waited=whole.waited,
             sampled=by_line(self.found),
             site=None,
         )
@@ -86,28 +89,45 @@ class Lines:
             gc.callbacks.remove(self._collects)
 
     def _look(self) -> None:
+        with _waits_of(self.native) as waits:
+            self._look_at(waits)
+        self.cost = time.thread_time()
+
+    def _look_at(self, waits: int) -> None:
         of = self.of
         clock = time.pthread_getcpuclockid(of) if hasattr(time, "pthread_getcpuclockid") else None
-        before, used = now(), _processor(clock)
+        before, used, starved = now(), _processor(clock), _waited(waits)
         while not self.over.wait(EVERY) and self.recorder.log is not None:
             frame = sys._current_frames().get(of)  # noqa: SLF001 - the documented way to other threads
-            at, by_now = now(), _processor(clock)
+            at, by_now, without = now(), _processor(clock), _waited(waits)
             if frame is None:
                 return
             key = stack_of(frame)
             del frame  # it holds what the user's functions hold
             elsewhere, self.collected = self.collected, 0
             took, worked = max(0, at - before - elsewhere), max(0, by_now - used - elsewhere)
-            self._add(key, Sampled(took, worked, {self.step}))
-            before, used = at, by_now
-        self.cost = time.thread_time()
+            self._add(key, Sampled(took, worked, {self.step}, max(0, without - starved)))  # told when it has one again
+            before, used, starved = at, by_now, without
 
 
-def _waited() -> int:
-    """Return the nanoseconds for which this thread has waited for a core; 0 where the kernel does not count them."""
+@contextmanager
+def _waits_of(thread: int) -> Iterator[int]:
+    """Open what the kernel counts of a thread; give -1 where it does not."""
     try:
-        with open(f"/proc/self/task/{threading.get_native_id()}/schedstat", encoding="ascii") as file:  # noqa: PTH123 - seen by no audit of the script's files
-            return int(file.read().split()[1])
+        file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+    except OSError:
+        yield -1
+        return
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _waited(file: int) -> int:
+    """Return the nanoseconds for which a thread has waited for a core so far; 0 where nobody counts them."""
+    try:
+        return int(os.pread(file, 128, 0).split()[1]) if file >= 0 else 0
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -91,6 +91,7 @@ class Profile:
 
     def _tell(self, model: Model, wrapper: Any, told: dict[str, Any]) -> None:
         steps = self.made - WARM
+        buffers = _broadcast(wrapper)
         buckets = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
         self.recorder.emit(
             Profiled,
@@ -106,4 +107,23 @@ class Profile:
             largest=max((each.numel() * each.element_size() for each in wrapper.parameters()), default=0),
             searches=bool(wrapper.find_unused_parameters) and not wrapper.static_graph,
             unused=self.unused,
+            broadcast=sum(buffers.values()),
+            largest_buffer=max(buffers, key=lambda name: buffers[name], default=""),
+            anomalies=_looks_for_anomalies(),
         )
+
+
+def _broadcast(wrapper: Any) -> dict[str, int]:
+    """Return the bytes of each buffer that a wrapper sends before each forward, by name."""
+    if not (getattr(wrapper, "modules_buffers", None) and wrapper.will_sync_module_buffers()):
+        return {}
+    sent = {id(each) for each in wrapper.modules_buffers}
+    return {
+        name: each.numel() * each.element_size() for name, each in wrapper.module.named_buffers() if id(each) in sent
+    }
+
+
+def _looks_for_anomalies() -> bool:
+    import torch
+
+    return bool(torch.is_anomaly_enabled())
