@@ -138,6 +138,12 @@ from ddpdoctor.source.lines import (
     tree_of as tree_of,
     withs_around as withs_around,
 )
+from ddpdoctor.source.reach.callbacks import (
+    Callback as Callback,
+    Caller as Caller,
+    callback_around as callback_around,
+    callback_of as callback_of,
+)
 from ddpdoctor.source.reach.data import (
     batch_condition as batch_condition,
     in_one_loop as in_one_loop,

@@ -43,8 +43,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     if not re.search(JOINED, record.text):
         return
     yield Finding(
-        f"the main process joins the batches of all ranks, and one is {match['expected']} long, another "
-        f"{match['got']}",
+        f"the main process joins the batches of all ranks, and one is {match['expected']} long, another {match['got']}",
         (record.proof(match, "batches of one length, or each rank reads its own"),),
         Fix(
             "let each rank read its own batches, or pad all to one length",

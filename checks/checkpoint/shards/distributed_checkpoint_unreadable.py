@@ -5,9 +5,9 @@
 A distributed checkpoint is a folder: files `__0_0.distcp`, one or more of each rank, and a file `.metadata` that tells
 which tensor is where. `.metadata` is written by rank 0, last of all. Where it is missing or cut short, each rank fails
 with "metadata is None", in older versions of torch with a bare `assert metadata is not None` that hides why it was
-not read. The usual reasons: the path is the folder above (`checkpoint-500` instead of `checkpoint-500/pytorch_model_fsdp_0`),
-the save was interrupted, the folder is on a disk that the rank's host does not share, or a copy (`cp *`, `rsync`,
-a download) left out the file because its name begins with a dot.
+not read. The usual reasons: the path is the folder above (`checkpoint-500` in place of
+`checkpoint-500/pytorch_model_fsdp_0`), the save was interrupted, the folder is on a disk that the rank's host does not
+share, or a copy (`cp *`, a download) left out the file because its name begins with a dot.
 
 ## How to be sure
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP1881", Severity.ERROR)
 MISSING = r"No such file or directory: '(?P<file>[^'\n]{1,400}\.metadata)'"
@@ -41,7 +41,7 @@ MISSING = r"No such file or directory: '(?P<file>[^'\n]{1,400}\.metadata)'"
     rf"|FileNotFoundError: \[Errno 2\] {MISSING}",
     context=(MISSING,),
 )
-def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the file where a message does."""
     if match["bare"] and "state_dict_loader.py" not in record.text:
         return

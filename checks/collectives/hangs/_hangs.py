@@ -22,6 +22,7 @@ from ddpdoctor.check import (
 
 from ..._store import meets_nowhere, misses_the_store
 from ._batches import behind_a_batch
+from ._callbacks import in_callback, of_thread
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
 from ._handlers import handling
@@ -54,6 +55,8 @@ class Hang(enum.Enum):
     METRICS = "a metric is synchronised by some ranks only"
     BATCH = "a call is behind a test that each rank's own batch decides"
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
+    CALLED_BACK = "a signal, or the end of an object, has led one rank into a communication"
+    THREADS = "a thread communicates in the group of the training"
     EXITED = "one rank has left a loop that another one is in"
     UNEVEN = "ranks have different numbers of batches"
     JOINS = "a collective of the script's own stands within Join"
@@ -156,6 +159,10 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
 
 def _of_some(event: Stalled, training: Training) -> Hang | None:
     """Decide where the source tells why some ranks alone came to a line, or have left one out."""
+    if in_callback(event):
+        return Hang.CALLED_BACK
+    if of_thread(event):
+        return Hang.THREADS
     if synced_by_some(event.ranks, training):
         return Hang.METRICS
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:

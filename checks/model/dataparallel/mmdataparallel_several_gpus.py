@@ -17,8 +17,8 @@ The script was started by `python tools/train.py`, not by `tools/dist_train.sh` 
 
 ## Versions and sources
 
-Holds for mmcv 1.0 to 1.7 (mmengine, its successor, wraps in torch's own DistributedDataParallel) with torch 2.2 to 2.13.
-Sources: mmcv/parallel/data_parallel.py, `train_step`; open-mmlab/mmdetection#3116, #3793, #6701.
+Holds for mmcv 1.0 to 1.7 with torch 2.2 to 2.13; mmengine, its successor, wraps in torch's own wrapper. Sources:
+mmcv/parallel/data_parallel.py, `train_step`; open-mmlab/mmdetection#3116, #3793, #6701.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         record.place,
         ambiguity=Ambiguity(
             (
-                "this model is not trained (a reference, a teacher, an evaluation), and has the training's configuration",
+                "this model is not trained (a reference, a teacher), and has the configuration of the training",
                 "it is trained, and neither optimizer= nor a section `optimizer` of the configuration was given",
             ),
             "grep -rn 'deepspeed.initialize\\|\"optimizer\"' --include=*.py --include=*.json .",

@@ -64,7 +64,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 def _not_initialised(record: Record, match: re.Match[str]) -> Finding:
     return Finding(
-        f"FSDP gives the parameters of {match['module']} memory, and the module has no reset_parameters() for their values",
+        f"FSDP gives the parameters of {match['module']} memory, and the module has no reset_parameters() for values",
         (record.proof(match, "reset_parameters() in each module with parameters, or param_init_fn"),),
         Fix(
             "load the weights on rank 0, and let FSDP copy them to the other ranks",

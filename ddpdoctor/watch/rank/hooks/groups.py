@@ -71,6 +71,8 @@ def hook(recorder: Recorder) -> list[Patch]:
     patches.append(patch(dist.Work, "wait", _waited(recorder)))
     if hasattr(c10d, "_warn_not_in_group"):
         patches.append(patch(c10d, "_warn_not_in_group", _passed_over(recorder)))
+    if hasattr(c10d, "_object_to_tensor"):  # pickles what the collectives of objects are given, before they begin
+        patches.append(patch(c10d, "_object_to_tensor", _pickled(recorder)))
     for module in (dist, c10d):  # the package re-exports what the module defines
         patches.append(patch(module, "init_process_group", _joining(recorder)))
         patches.append(patch(module, "destroy_process_group", _leaving(recorder)))
@@ -96,6 +98,21 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
             return work
 
         return communicate
+
+    return wrap
+
+
+def _pickled(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _object_to_tensor(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            except Exception as exc:
+                if recorder.is_rank:
+                    recorder.explain(exc, step=True)
+                raise
+
+        return _object_to_tensor
 
     return wrap
 
