@@ -244,6 +244,7 @@ from ddpdoctor.watch.events import (
     Sharded as Sharded,
     ShardedGradient as ShardedGradient,
     ShardedTwice as ShardedTwice,
+    ShardingBegan as ShardingBegan,
     ShardsClipped as ShardsClipped,
     Site as Site,
     StaleParametersHeld as StaleParametersHeld,

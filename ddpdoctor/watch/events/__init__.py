@@ -93,7 +93,14 @@ from ddpdoctor.watch.events.process import (
     ThreadFailed,
     UsedInFork,
 )
-from ddpdoctor.watch.events.sharding import ScaledClipped, Sharded, ShardsClipped, StaleParametersHeld, TensorParallel
+from ddpdoctor.watch.events.sharding import (
+    ScaledClipped,
+    Sharded,
+    ShardingBegan,
+    ShardsClipped,
+    StaleParametersHeld,
+    TensorParallel,
+)
 from ddpdoctor.watch.events.steps import (
     CallsTimed,
     Equipped,
@@ -178,6 +185,7 @@ __all__ = [
     "Sharded",
     "ShardedGradient",
     "ShardedTwice",
+    "ShardingBegan",
     "ShardsClipped",
     "Sibling",
     "Site",
