@@ -83,6 +83,18 @@ def test_a_condition_lets_one_rank_through_or_is_not_certain(tmp_path: Path, tes
         ("if state.is_main_process:\n    pass\nelse:\n    gather()\n", 4, ""),
         ("while trainer.is_global_zero:\n    gather(\n        1,\n    )\n", 3, "under `if trainer.is_global_zero`"),
         ("", 1, ""),
+        (
+            "def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\n",
+            2,
+            "registered under",
+        ),
+        ("def log(g):\n    meet(g)\n\nw.register_hook(log)\n", 2, ""),
+        (
+            "def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\nlate(log)\n",
+            2,
+            "",
+        ),
+        ("def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\nlog(g)\n", 2, ""),
     ],
 )
 def test_early_returns_and_decorators_count(tmp_path: Path, text: str, line: int, said: str) -> None:

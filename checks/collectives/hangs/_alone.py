@@ -79,14 +79,17 @@ def _unanswered(event: PeerLost) -> Alone | None:
             continue
         guard = one_rank_only(call.site.file, call.site.line)
         beside = any(are_alternatives(call.site.file, call.site.line, each.line) for each in event.stack)
-        if guard and not beside and max((each.number for each in other.recent), default=0) < call.number:
+        if guard and not beside and _last_of(other, call.group) < call.number:
             return Alone(one.rank, call, guard, other.rank)
     return None
 
 
+def _last_of(rank: Progress, group: str) -> int:
+    return max((each.number for each in rank.recent if each.group == group), default=0)
+
+
 def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:
     """Whether a rank is past a call that it has not made: in a later forward, or at the end of its program."""
-    calls = [each.number for each in other.recent if each.group == call.group]
-    if max(calls, default=0) >= call.number:
+    if _last_of(other, call.group) >= call.number:
         return False
     return other.ended or other.forwards > one.forwards

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
 
 from ddpdoctor.check import (
@@ -36,6 +37,7 @@ from ._synced import synced_by_some
 from ._threads import ended_thread
 
 JOINING = "init_process_group"
+NEW_GROUP = "new_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
 
 
@@ -183,7 +185,7 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
         return Hang.GUARDED
     if behind_a_batch(event.ranks):
         return Hang.BATCH
-    if ours.operation != theirs.operation:
+    if ours.operation != theirs.operation or ours.operation == NEW_GROUP:
         return Hang.ORDER
     return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
 
@@ -220,11 +222,19 @@ def first_mismatch(
     for _, alike in sorted(calls.items(), key=lambda item: item[1][0][1].time):
         (rank, ours), *others = alike
         for other, theirs in others:
+            if ours.operation == theirs.operation == NEW_GROUP and not _share_ranks(ours, theirs):
+                continue  # each makes its own group alone, which the newer versions of torch let pass
             unequal = ours.operation in UNEQUAL and root_of(ours) == root_of(theirs)
             same_shapes = ours.shapes == theirs.shapes or unequal
             if ours.operation != theirs.operation or not same_shapes:
                 return (rank, ours), (other, theirs)
     return None
+
+
+def _share_ranks(one: Communication, other: Communication) -> bool:
+    """Whether two groups, by the ranks that they are made of, have a rank in common."""
+    ranks = [set(re.findall(r"\d+", each.shapes)) for each in (one, other)]
+    return not all(ranks) or not ranks[0].isdisjoint(ranks[1])
 
 
 def at_odds(event: Stalled) -> tuple[Position, Position] | None:
