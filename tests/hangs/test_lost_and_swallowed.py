@@ -1,4 +1,4 @@
-"""A connection that was lost in a training, and caught as a bad batch is."""
+"""Connections that were lost: caught as a bad batch is, or for a message that nobody waited for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ddpdoctor.checks.collectives.absent.rank_left_early import by_those_who_lost_it
 from ddpdoctor.checks.collectives.hangs._swallowed import lost_and_swallowed, swallowed
-from ddpdoctor.watch.events import Communication, ErrorSeen, Event, Failed, Left, Progress, Site
+from ddpdoctor.watch.events import Communication, ErrorSeen, Event, Failed, Left, PeerLost, Progress, Site
 from ddpdoctor.watch.training import Training
 
 CLOSED = "[pair.cc:553] Connection closed by peer [127.0.0.1]:31663."
@@ -45,6 +46,29 @@ def test_a_rank_that_fails_of_it_has_not_swallowed_it(tmp_path: Path) -> None:
     failed = Failed(pid=1, time=1.6, rank=0, error="RuntimeError", text=f"RuntimeError: {CLOSED}")
 
     assert lost_and_swallowed(seen(*lost(site), failed)) is None
+
+
+@pytest.mark.parametrize(("code", "told"), [("dist.isend(x, 1)", True), ("dist.send(x, 1)", False)])
+def test_a_message_that_nobody_waited_for_is_named(tmp_path: Path, code: str, told: bool) -> None:  # noqa: FBT001
+    """One that was sent in full has arrived: the other rank asks for one more."""
+    file = tmp_path / "train.py"
+    file.write_text(f"{code}\n")
+    sent = Communication(1, 0.5, "send", "0", "[4] to 1", Site(str(file), 1, "main"))
+    received = Communication(1, 0.6, "recv", "0", "[4] from 0", Site(str(file), 1, "main"))
+    event = PeerLost(
+        pid=0,
+        time=2.0,
+        first=None,
+        others=(Failed(pid=2, time=1.6, rank=1, error="RuntimeError", text=f"RuntimeError: {CLOSED}"),),
+        ended=(0,),
+        progress=(
+            Progress(rank=0, forwards=0, recent=(sent,), ended=True),
+            Progress(rank=1, forwards=0, recent=(received,)),
+        ),
+    )
+
+    found = [each.message for each in by_those_who_lost_it.functions[0](event, Training())]
+    assert [("isend" in each) for each in found] == [told]
 
 
 def test_a_lost_connection_is_no_error_that_another_rank_has_not_met() -> None:
