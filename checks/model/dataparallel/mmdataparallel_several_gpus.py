@@ -3,8 +3,8 @@
 ## What happens
 
 `MMDataParallel` of mmcv 1 holds one GPU for training. With `--gpus 2`, `--gpu-ids 0 1` or `gpu_ids = range(2)`, without
-a launcher, its first step fails: "MMDataParallel only supports single GPU training". Adding `--launcher pytorch` alone fails at `os.environ['RANK']`:
-the option says which launcher has started the script, and starts none.
+a launcher, its first step fails: "MMDataParallel only supports single GPU training". Adding `--launcher pytorch` alone
+fails at `os.environ['RANK']`: the option says which launcher has started the script, and starts none.
 
 ## How to be sure
 
