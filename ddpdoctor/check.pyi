@@ -140,6 +140,12 @@ from ddpdoctor.source.lines import (
     tree_of as tree_of,
     withs_around as withs_around,
 )
+from ddpdoctor.source.reach.callbacks import (
+    Callback as Callback,
+    Caller as Caller,
+    callback_around as callback_around,
+    callback_of as callback_of,
+)
 from ddpdoctor.source.reach.data import (
     batch_condition as batch_condition,
     in_one_loop as in_one_loop,
@@ -242,6 +248,7 @@ from ddpdoctor.watch.events import (
     Sharded as Sharded,
     ShardedGradient as ShardedGradient,
     ShardedTwice as ShardedTwice,
+    ShardingBegan as ShardingBegan,
     ShardsClipped as ShardsClipped,
     Site as Site,
     StaleParametersHeld as StaleParametersHeld,

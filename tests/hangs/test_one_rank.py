@@ -29,6 +29,11 @@ TESTS = (
     "dist.get_rank() == 0",
     "accelerator.is_main_process and step % 10 == 0",
     "int(os.environ['RANK']) == 0",
+    "writer is not None",
+    "writer and step % 10 == 0",
+    "board",
+    "shown.n > 0 and shown.n % 10 == 0",
+    "shown.n == 100",
 )
 ALL = (
     "accelerator.is_main_process or step % 10 == 0",
@@ -39,10 +44,18 @@ ALL = (
     "args.local_rank in (0, 1)",
     "self.is_main_process",  # see START: the file's own method
     "debug",
+    "writer is None",
+    "given is not None",  # the other ranks are given it
+    "shown.n % 10 == 0",  # holds on the ranks that do not show it, too
+    "everywhere.n > 0",
 )
 START = (
     "import os\nimport argparse\nimport torch.distributed as dist\nparser = argparse.ArgumentParser()\n"
-    "parser.add_argument('--local_rank', type=int)\nargs = parser.parse_args()\n\n"
+    "parser.add_argument('--local_rank', type=int)\nargs = parser.parse_args()\n"
+    "from tqdm import tqdm\nwriter = SummaryWriter() if dist.get_rank() == 0 else None\n"
+    "board = None\nif dist.get_rank() == 0:\n    board = SummaryWriter()\n"
+    "given = None\nif dist.get_rank() == 0:\n    given = read()\ngiven = share(given)\n"
+    "shown = tqdm(total=9, disable=not accelerator.is_main_process)\neverywhere = tqdm(total=9)\n\n"
     "class Mine:\n    @property\n    def is_main_process(self):\n        return other()\n\n"
     "    def run(self, step, debug):\n"
 )
@@ -70,6 +83,18 @@ def test_a_condition_lets_one_rank_through_or_is_not_certain(tmp_path: Path, tes
         ("if state.is_main_process:\n    pass\nelse:\n    gather()\n", 4, ""),
         ("while trainer.is_global_zero:\n    gather(\n        1,\n    )\n", 3, "under `if trainer.is_global_zero`"),
         ("", 1, ""),
+        (
+            "def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\n",
+            2,
+            "registered under",
+        ),
+        ("def log(g):\n    meet(g)\n\nw.register_hook(log)\n", 2, ""),
+        (
+            "def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\nlate(log)\n",
+            2,
+            "",
+        ),
+        ("def log(g):\n    meet(g)\n\nif accelerator.is_main_process:\n    w.register_hook(log)\nlog(g)\n", 2, ""),
     ],
 )
 def test_early_returns_and_decorators_count(tmp_path: Path, text: str, line: int, said: str) -> None:

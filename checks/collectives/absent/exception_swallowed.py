@@ -13,7 +13,8 @@ the time-out, and the numbers in between are wrong without a word.
 
 Where one rank waits in the handler of an exception, and another one in the lines that it is for, both lines are told.
 `ddpdoctor run` sees the exceptions that torch and the loaders raise into the training's lines; it names one where
-the rank has gone on after it and another rank had none there, and the training hangs, or a rank was lost.
+the rank has gone on after it and another rank had none there, and the training hangs, or a rank was lost. Where all
+ranks come to their end, it names a rank that lost another one in the midst of its training, and caught that, too.
 
 ## How to mend it
 
@@ -30,12 +31,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, Stalled, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Ended,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Severity,
+    Stalled,
+    Training,
+    place,
+    watch,
+)
 
 from ..hangs._alone import called_alone
 from ..hangs._handlers import Handling, handling
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._swallowed import Swallowed, swallowed
+from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import seen, short, table
 
 AILMENT = Ailment("DDP743", Severity.ERROR)
@@ -74,6 +88,36 @@ def where_a_rank_was_lost(event: PeerLost, training: Training) -> Iterator[Findi
     """Yield the error where gloo has ended a rank for a collective that is another one's."""
     if event.first is None and not called_alone(event) and (found := swallowed(event.progress, training)):
         yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]))
+
+
+@watch(Ended)
+def at_the_end(training: Training) -> Iterator[Finding]:
+    """Yield a lost connection that a rank has caught as it catches a bad batch: all ranks end, with status 0."""
+    found = lost_and_swallowed(training)
+    if found is None:
+        return
+    error, left = found
+    yield Finding(
+        f"rank {error.rank} lost rank {left.rank} at {short(error.site)}, and caught that as any other error: "
+        f"rank {left.rank} had come to its end with fewer steps",
+        (
+            Evidence(f"{error.error}: {error.text}", "an error that ends the rank", f"rank {error.rank}"),
+            Evidence("its program had come to its end before", "as many steps as the others", f"rank {left.rank}"),
+        ),
+        Fix(
+            "catch what a batch can raise, and not what torch raises for a rank that is gone",
+            diff="-except Exception:\n-    continue\n+except (ValueError, IndexError):\n"
+            "+    ...   # and tell all ranks to skip it",
+        ),
+        place(error.site, rank=error.rank),
+        ambiguity=Ambiguity(
+            (
+                f"rank {left.rank} has skipped a step: by an exception, or a condition of its own",
+                f"rank {left.rank} had fewer batches",
+            ),
+            f"print the step and the exception in the handler: rank {left.rank} comes there first",
+        ),
+    )
 
 
 def _finding(found: Swallowed, proof: tuple[Evidence, ...], **rest: object) -> Finding:

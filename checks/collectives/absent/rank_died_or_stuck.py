@@ -56,6 +56,7 @@ from ddpdoctor.check import (
 from ..hangs._alone import called_alone
 from ..hangs._apart import gone_on, mismatch
 from ..hangs._batches import behind_a_batch
+from ..hangs._callbacks import of_threads
 from ..hangs._hangs import GONE, Hang, on_hang
 from ..hangs._joins import met_in_join
 from ..hangs._lost import KERNEL, REVIVE, lines, what_keeps, who_waits
@@ -236,7 +237,7 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield which rank is gone without a word, where the others fail for want of it."""
     recent = {each.rank: each.recent for each in event.progress}
-    by_source = called_alone(event) or swallowed(event.progress, training) or met_in_join(recent)
+    by_source = called_alone(event) or of_threads(event) or swallowed(event.progress, training) or met_in_join(recent)
     by_framework = behind_a_batch(event.progress) or synced_by_some(event.progress, training)
     told = by_source or by_framework or mismatch(event, training) or gone_on(event, training)
     crashed = {each.rank for each in training.of(Crashed)}

@@ -24,14 +24,17 @@ communication package", torch.distributed.algorithms.Join.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
     INTERRUPTED,
     Ailment,
+    Communication,
     Doing,
     EpochEnded,
     Evidence,
+    Failed,
     Finding,
     Fix,
     Left,
@@ -39,6 +42,7 @@ from ddpdoctor.check import (
     Severity,
     Stalled,
     Training,
+    calls_at,
     place,
     watch,
 )
@@ -93,6 +97,9 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     if stop_of_some_ranks(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
         return
     gone, lost = event.ended[0], event.others[0]
+    if message := _dropped(event, gone, lost.rank):
+        yield _unsent(message, gone, lost)
+        return
     left = left_by(gone, training)
     how = in_words(left) if left else "has come to the end of the script"
     yield Finding(
@@ -105,6 +112,31 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         ),
         _fix(left, _same_steps(training)),
         place(left.site, rank=gone) if left else place(lost.site, rank=lost.rank),
+    )
+
+
+def _dropped(event: PeerLost, gone: int, lost: int | None) -> Communication | None:
+    """Return the isend with which a rank ended, where the other one was to receive from it."""
+    last = {each.rank: each.recent[-1] for each in event.progress if each.recent}
+    sent, received = last.get(gone), last.get(-1 if lost is None else lost)
+    if sent is None or received is None or sent.site is None:
+        return None
+    pair = (sent.operation, received.operation) == ("send", "recv")
+    calls = {ast.unparse(each.func).rpartition(".")[2] for each in calls_at(sent.site.file, sent.site.line)}
+    matches = f" to {lost}" in sent.shapes and f" from {gone}" in received.shapes
+    return sent if pair and matches and "isend" in calls else None
+
+
+def _unsent(message: Communication, gone: int, lost: Failed) -> Finding:
+    return Finding(
+        f"rank {gone} came to its end before its isend at {short(message.site)} was done, for which nobody waits: rank "
+        f"{lost.rank} was to receive it",
+        (
+            Evidence(f"isend of {message.shapes}", "wait() of what isend returns, before the end", f"rank {gone}"),
+            Evidence(lost.said, "", f"rank {lost.rank}"),
+        ),
+        Fix("wait for it before the program ends", diff="-dist.isend(x, 1)\n+work = dist.isend(x, 1)\n+work.wait()"),
+        place(message.site, rank=gone),
     )
 
 

@@ -1,11 +1,12 @@
-"""One rank alone tells Lightning, the transformers Trainer or Ignite to end the training.
+"""One rank alone tells Lightning, the transformers Trainer or Ignite to end the training, or to evaluate.
 
 ## What happens
 
 `trainer.should_stop = True` (Lightning), `control.should_training_stop = True` (transformers) and `engine.terminate()`
 (Ignite) hold for the rank that says so. Where a callback does it under `if trainer.is_global_zero`, or by what only
 this rank knows (its own loss, its clock, a file on its host), that rank leaves the loop; the others begin the next step
-and wait for it: "Connection closed by peer" over gloo, a time-out over NCCL.
+and wait for it: "Connection closed by peer" over gloo, a time-out over NCCL. With the Trainer's
+`control.should_evaluate = True` and `should_log` that rank gathers predictions, or the loss, which the others do not.
 
 ## How to be sure
 
@@ -22,7 +23,7 @@ transformers:
 
     stop = torch.tensor(float(stop), device=args.device)
     torch.distributed.all_reduce(stop)
-    control.should_training_stop = bool(stop.item())
+    control.should_training_stop = bool(stop.item())   # should_evaluate and should_log likewise
 
 Ignite:
 
@@ -38,6 +39,7 @@ ignite/engine/engine.py. Seen with lightning 2.6, transformers 5.23, ignite 0.5 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddpdoctor.check import (
     Ailment,
@@ -59,19 +61,28 @@ from ..hangs._stops import StopOfSome, stop_of_some_ranks
 from ..hangs._told import seen, short, table
 
 AILMENT = Ailment("DDP781", Severity.ERROR)
+STOP = Fix(
+    "decide together, and set it on all ranks",
+    diff="-if stop:\n-    control.should_training_stop = True\n"
+    "+stop = torch.tensor(float(stop), device=args.device)\n"
+    "+torch.distributed.all_reduce(stop)   # called by all ranks\n"
+    "+control.should_training_stop = bool(stop.item())",
+)
+MEET = Fix(
+    "set it by what all ranks know, such as the step; or decide together",
+    diff="-if state.is_world_process_zero and wanted:\n-    control.{flag} = True\n"
+    "+wanted = torch.tensor(float(wanted), device=args.device)\n"
+    "+torch.distributed.all_reduce(wanted)   # called by all ranks\n"
+    "+control.{flag} = bool(wanted.item())",
+)
 FIXES = {
     "should_stop": Fix(
         "decide together, and set it on all ranks",
         diff="-if stop:\n-    trainer.should_stop = True\n"
         "+trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)   # called by all ranks",
     ),
-    "should_training_stop": Fix(
-        "decide together, and set it on all ranks",
-        diff="-if stop:\n-    control.should_training_stop = True\n"
-        "+stop = torch.tensor(float(stop), device=args.device)\n"
-        "+torch.distributed.all_reduce(stop)   # called by all ranks\n"
-        "+control.should_training_stop = bool(stop.item())",
-    ),
+    "should_training_stop": STOP,
+    **{each: replace(MEET, diff=MEET.diff.format(flag=each)) for each in ("should_evaluate", "should_log")},
     "terminate": Fix(
         "decide together, and end it on all ranks",
         diff="-if stop:\n-    engine.terminate()\n"
@@ -82,7 +93,10 @@ SETS = {
     "should_stop": "sets trainer.should_stop",
     "should_training_stop": "sets control.should_training_stop",
     "terminate": "calls terminate()",
+    "should_evaluate": "sets control.should_evaluate",
+    "should_log": "sets control.should_log",
 }
+LEADS_TO = {"should_evaluate": "evaluates", "should_log": "gathers the loss to log it"}
 
 
 @on_hang(Hang.ASKED)
@@ -104,7 +118,8 @@ def _finding(found: StopOfSome, proof: tuple[Evidence, ...], positions: Table | 
     guard = one_rank_only(asked.site.file, asked.site.line) if asked.site else ""
     return Finding(
         f"rank {found.rank} alone {SETS[asked.flag]} at {short(asked.site)}{guard and f', {guard}'}: "
-        f"{asked.framework} ends the training there, and rank {found.other} goes on and waits for it",
+        f"{asked.framework} {LEADS_TO.get(asked.flag, 'ends the training')} there, and rank {found.other} goes on and "
+        "waits for it",
         (
             Evidence(f"{SETS[asked.flag]} after {asked.steps} steps", "the same on all ranks", f"rank {found.rank}"),
             Evidence("has not, and is further by at least one forward", "", f"rank {found.other}"),

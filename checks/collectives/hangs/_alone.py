@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication
+from ddpdoctor.check import Communication, are_alternatives, one_rank_only
 
 from ._one_rank import DEFAULT, condition
 from ._pairs import POINT_TO_POINT, in_branches, met_elsewhere
@@ -32,7 +32,7 @@ def called_alone(event: PeerLost) -> Alone | None:
         other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
         if guard and other:
             return Alone(one.rank, call, guard, other.rank)
-    return _paired_with_another(event) or _lost_in_a_forward(event)
+    return _paired_with_another(event) or _lost_in_a_forward(event) or _unanswered(event)
 
 
 FORWARD = "forward or backward of a wrapped model"
@@ -63,9 +63,33 @@ def _paired_with_another(event: PeerLost) -> Alone | None:
     return None
 
 
+def _unanswered(event: PeerLost) -> Alone | None:
+    """Find the last call of a rank that one rank alone comes to, where another one was lost in something else.
+
+    The other one was in the midst of a communication that Python did not begin, such as the averaging of gradients: it
+    has called nothing of this number.
+    """
+    lost = event.others[0] if event.others else None
+    other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    if other is None or not event.stack or any(each.operation in POINT_TO_POINT for each in other.recent[-1:]):
+        return None
+    for one in event.progress:
+        call = one.recent[-1] if one is not other and one.recent else None
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
+            continue
+        guard = one_rank_only(call.site.file, call.site.line)
+        beside = any(are_alternatives(call.site.file, call.site.line, each.line) for each in event.stack)
+        if guard and not beside and _last_of(other, call.group) < call.number:
+            return Alone(one.rank, call, guard, other.rank)
+    return None
+
+
+def _last_of(rank: Progress, group: str) -> int:
+    return max((each.number for each in rank.recent if each.group == group), default=0)
+
+
 def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:
     """Whether a rank is past a call that it has not made: in a later forward, or at the end of its program."""
-    calls = [each.number for each in other.recent if each.group == call.group]
-    if max(calls, default=0) >= call.number:
+    if _last_of(other, call.group) >= call.number:
         return False
     return other.ended or other.forwards > one.forwards

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Doing, EpochEnded, EpochStarted, LoopLeft, Site, loop_left
 
+from ._callbacks import has_ended
+
 if TYPE_CHECKING:
     from ddpdoctor.check import PeerLost, Stalled, Training
 
@@ -21,10 +23,10 @@ class LeftBy(NamedTuple):
 
 
 def loop_left_by(event: Stalled, training: Training) -> LeftBy | None:
-    """Compare the lines of the ranks that wait, and of those that have ended."""
+    """Compare the lines of the ranks that wait, and of those that have ended, or are in what their end calls."""
     for one in event.doing(Doing.WAITING):
         for other in event.doing(Doing.WAITING, Doing.ENDED):
-            ended = other.doing is Doing.ENDED
+            ended = other.doing is Doing.ENDED or has_ended(other)
             if other is not one and one.stack and (ended or other.stack):
                 outside = () if ended else other.stack
                 if found := _left(one.rank, one.stack, other.rank, outside, training):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
 
 from ddpdoctor.check import (
@@ -22,6 +23,7 @@ from ddpdoctor.check import (
 
 from ..._store import meets_nowhere, misses_the_store
 from ._batches import behind_a_batch
+from ._callbacks import in_callback, of_thread
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
 from ._handlers import handling
@@ -35,6 +37,7 @@ from ._synced import synced_by_some
 from ._threads import ended_thread
 
 JOINING = "init_process_group"
+NEW_GROUP = "new_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
 
 
@@ -54,6 +57,8 @@ class Hang(enum.Enum):
     METRICS = "a metric is synchronised by some ranks only"
     BATCH = "a call is behind a test that each rank's own batch decides"
     SWALLOWED = "an exception that one rank swallowed let it skip a collective"
+    CALLED_BACK = "a signal, or the end of an object, has led one rank into a communication"
+    THREADS = "a thread communicates in the group of the training"
     EXITED = "one rank has left a loop that another one is in"
     UNEVEN = "ranks have different numbers of batches"
     JOINS = "a collective of the script's own stands within Join"
@@ -156,6 +161,10 @@ def _all_wait(event: Stalled, training: Training) -> Hang:
 
 def _of_some(event: Stalled, training: Training) -> Hang | None:
     """Decide where the source tells why some ranks alone came to a line, or have left one out."""
+    if in_callback(event):
+        return Hang.CALLED_BACK
+    if of_thread(event):
+        return Hang.THREADS
     if synced_by_some(event.ranks, training):
         return Hang.METRICS
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
@@ -176,7 +185,7 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
         return Hang.GUARDED
     if behind_a_batch(event.ranks):
         return Hang.BATCH
-    if ours.operation != theirs.operation:
+    if ours.operation != theirs.operation or ours.operation == NEW_GROUP:
         return Hang.ORDER
     return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES
 
@@ -213,11 +222,19 @@ def first_mismatch(
     for _, alike in sorted(calls.items(), key=lambda item: item[1][0][1].time):
         (rank, ours), *others = alike
         for other, theirs in others:
+            if ours.operation == theirs.operation == NEW_GROUP and not _share_ranks(ours, theirs):
+                continue  # each makes its own group alone, which the newer versions of torch let pass
             unequal = ours.operation in UNEQUAL and root_of(ours) == root_of(theirs)
             same_shapes = ours.shapes == theirs.shapes or unequal
             if ours.operation != theirs.operation or not same_shapes:
                 return (rank, ours), (other, theirs)
     return None
+
+
+def _share_ranks(one: Communication, other: Communication) -> bool:
+    """Whether two groups, by the ranks that they are made of, have a rank in common."""
+    ranks = [set(re.findall(r"\d+", each.shapes)) for each in (one, other)]
+    return not all(ranks) or not ranks[0].isdisjoint(ranks[1])
 
 
 def at_odds(event: Stalled) -> tuple[Position, Position] | None:

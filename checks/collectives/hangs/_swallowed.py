@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import ErrorSeen, Failed
+from ddpdoctor.check import ErrorSeen, Failed, Left, calls_at
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Position, Progress, Site, Training
+
+
+LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
+"""Said where another rank is gone."""
+AT_END = frozenset("barrier monitored_barrier destroy_process_group wait_for_everyone end_training cleanup".split())
 
 
 class Swallowed(NamedTuple):
@@ -46,7 +53,9 @@ def _caught(rank: Position | Progress, training: Training) -> list[ErrorSeen]:
     return [
         each
         for each in training.of(ErrorSeen, rank=rank.rank)
-        if _went_on(rank, each, last) and not any(abs(each.time - time) < 1 for time in left)
+        if not LOST.search(each.text)
+        and _went_on(rank, each, last)
+        and not any(abs(each.time - time) < 1 for time in left)
     ]
 
 
@@ -55,3 +64,22 @@ def _went_on(rank: Position | Progress, error: ErrorSeen, last: float) -> bool:
     if error.shown:
         return rank.forwards == error.forwards and last > error.time
     return rank.forwards > error.forwards or last > error.time
+
+
+def lost_and_swallowed(training: Training) -> tuple[ErrorSeen, Left] | None:
+    """Find a rank that lost another one in its training, and came to its end as if nothing had been.
+
+    The other one had come to its end before: with fewer steps. What ends a program (a last barrier, the end of the
+    group) is often tried and let fail, and does not count.
+    """
+    for error in training.of(ErrorSeen):
+        if not LOST.search(error.text) or error.site is None or training.of(Failed, pid=error.pid):
+            continue
+        if {ast.unparse(each.func).rpartition(".")[2] for each in calls_at(error.site.file, error.site.line)} & AT_END:
+            continue
+        own = any(each.time >= error.time for each in training.of(Left, pid=error.pid, ended=True))
+        ended = [each for each in training.of(Left, ended=True) if each.pid != error.pid]
+        before = [each for each in ended if each.time <= error.time + 1]
+        if own and before and error.forwards:
+            return error, before[0]
+    return None

@@ -38,14 +38,15 @@ from ddpdoctor.check import (
     Record,
     Severity,
     Stalled,
+    Table,
     Training,
     log_pattern,
     place,
     watch,
 )
 
-from ..hangs._apart import mismatch
-from ..hangs._hangs import Hang, at_odds, first_mismatch, on_hang
+from ..hangs._apart import Pair, mismatch
+from ..hangs._hangs import NEW_GROUP, Hang, at_odds, first_mismatch, on_hang
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
@@ -119,6 +120,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the name of the first collectives of two ranks that do not match."""
     if pair := first_mismatch(event.ranks):
         (rank, ours), (other, theirs) = pair
+        if ours.operation == theirs.operation == NEW_GROUP:
+            yield _groups(pair, seen(event), table(event))
+            return
         yield Finding(
             f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
             f"{short(theirs.site)}",
@@ -142,20 +146,45 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         )
 
 
+def _groups(pair: Pair, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    (rank, ours), (other, theirs) = pair
+    return Finding(
+        f"the ranks make their groups in other orders: the new_group number {ours.number} is of {ours.shapes} on rank "
+        f"{rank}, at {short(ours.site)}, and of {theirs.shapes} on rank {other}, at {short(theirs.site)}",
+        (
+            Evidence(f"new_group({ours.shapes})", "one order, on all ranks of the job", f"rank {rank}"),
+            Evidence(f"new_group({theirs.shapes})", "", f"rank {other}"),
+            *proof,
+        ),
+        Fix(
+            "let all ranks make all groups in one order, those that they are not in among them",
+            diff="+for ranks in sorted(layouts):   # the same list on all ranks\n"
+            "+    groups[tuple(ranks)] = dist.new_group(ranks)",
+        ),
+        place(ours.site),
+        table=positions,
+    )
+
+
 @watch(PeerLost)
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the first collectives that do not match, where a rank is gone without a word."""
     pair = mismatch(event, training)
-    if pair is None or pair[0][1].operation == pair[1][1].operation:
+    if pair is None:
         return
     (rank, ours), (other, theirs) = pair
+    lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+    if ours.operation == theirs.operation:
+        if ours.operation == NEW_GROUP:
+            yield _groups(pair, lost, None)
+        return
     yield Finding(
         f"rank {rank} calls {ours.operation} at {short(ours.site)} where rank {other} calls {theirs.operation} at "
         f"{short(theirs.site)}; {named(list(event.gone))} ended there without an exception",
         (
             Evidence(ours.operation, "one operation", f"rank {rank}, number {ours.number} of its group"),
             Evidence(theirs.operation, "", f"rank {other}, number {theirs.number} of its group"),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *lost,
         ),
         FIX,
         place(ours.site),

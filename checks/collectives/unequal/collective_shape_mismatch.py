@@ -48,7 +48,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._apart import mismatch
-from ..hangs._hangs import Hang, first_mismatch, on_hang
+from ..hangs._hangs import NEW_GROUP, Hang, first_mismatch, on_hang
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import OTHER_TENSORS, proofs
 from ..timeouts._watchdog import named
@@ -168,7 +168,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the first collective with different shapes, where a rank is gone without a word."""
     pair = mismatch(event, training)
-    if pair is None or pair[0][1].operation != pair[1][1].operation:
+    if pair is None or pair[0][1].operation != pair[1][1].operation or pair[0][1].operation == NEW_GROUP:
         return
     (rank, ours), (other, theirs) = pair
     yield Finding(

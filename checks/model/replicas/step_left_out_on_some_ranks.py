@@ -11,6 +11,9 @@ one rank alone. From then on the replicas are different models: each has made an
 Collectives happen on all ranks together, so their number, as the process group counts it, is a clock that all ranks
 share. Here a step of the same number was made at different times of that clock, or never on some rank.
 
+FSDP1 says it when it gathers the optimizer's state: "Rank 2 has different values for step: 49996.0 Other ranks:
+49991.0".
+
 Silent where gradients are not exchanged, where there are groups of some ranks, and where only the number of
 micro-batches differs.
 
@@ -33,6 +36,7 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -45,11 +49,13 @@ from ddpdoctor.check import (
     NeverStepped,
     OrderSeen,
     ParametersHeld,
+    Record,
     Severity,
     Site,
     StepFingerprinted,
     StepsAtEnd,
     Training,
+    log_pattern,
     place,
     tests_around,
     watch,
@@ -105,6 +111,20 @@ def without_a_step(training: Training) -> Iterator[Finding]:
 def without_a_step_at_all(training: Training) -> Iterator[Finding]:
     """Look again when all ranks have told all."""
     yield from _never(training)
+
+
+@log_pattern(
+    r"AssertionError: Rank (?P<rank>\d+) has different values for step: (?P<own>[\w.()]+)\.? "
+    r"Other ranks: (?P<others>[\w.()]+)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what FSDP1 finds when it gathers the optimizer's state: the ranks have made other numbers of steps."""
+    yield Finding(
+        f"rank {match['rank']} has made {match['own']} steps of the optimizer, the others {match['others']}",
+        (record.proof(match, "as many steps on all ranks"),),
+        FIX,
+        record.place,
+    )
 
 
 def _joins(training: Training) -> bool:

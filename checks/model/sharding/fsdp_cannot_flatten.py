@@ -16,7 +16,9 @@ Count the dtypes: `Counter((p.dtype, p.requires_grad, p.device) for p in model.p
 
 Give all parameters one dtype before wrapping, or wrap those that differ as units of their own; LoRA needs
 `use_orig_params=True`. Quantised weights must be stored in the dtype of the others (bitsandbytes:
-`bnb_4bit_quant_storage=torch.bfloat16`). fully_shard (FSDP2) shards each parameter by itself and takes mixed dtypes.
+`bnb_4bit_quant_storage=torch.bfloat16`). fully_shard (FSDP2) shards each parameter by itself, but gathers those of one
+unit together: the trained ones of a unit must have one dtype too ("FSDP expects uniform original parameter dtype but
+got {torch.bfloat16, torch.float32}"), and a unit of their own serves there as well.
 
 ## Versions and sources
 
@@ -45,6 +47,10 @@ ORIGINAL = Fix(
     diff="-model = FSDP(model)\n+model = FSDP(model, use_orig_params=True)",
 )
 
+UNITS = Fix(
+    "give all parameters one dtype before sharding, or make those that differ a unit of their own",
+    diff="+fully_shard(model.norm)   # float32\n fully_shard(model)",
+)
 APART = Fix(
     "wrap what is frozen by itself, or use torch's FSDP, which can keep the original parameters",
     diff="-model = FSDP(model)\n+model.backbone = FSDP(model.backbone)   # all frozen\n+model = FSDP(model)",
@@ -54,12 +60,15 @@ APART = Fix(
 @log_pattern(
     r"(?:Must flatten tensors with uniform|`FlatParameter` requires uniform) (?:dtype but got (?P<one>[\w.]+) and "
     r"(?P<other>[\w.]+)|`?(?P<grad>requires_grad))|(?P<integer>Cannot flatten integer dtype tensors)"
+    r"|FSDP expects uniform original parameter dtype but got \{(?P<dtypes>[\w., ]{1,120})\}"
     r"|expects all parameters(?: in the same parameter group of the module)? to have (?P<fairscale>same requires_grad)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report which of the conditions does not hold."""
     dtypes = (match["one"], match["other"])
-    if match["integer"] or any("int" in (dtype or "") for dtype in dtypes):
+    if match["dtypes"]:
+        said, fix = f"those of one unit are of {' and '.join(match['dtypes'].split(', '))}", UNITS
+    elif match["integer"] or any("int" in (dtype or "") for dtype in dtypes):
         said, fix = "a module has weights of an integer dtype, which have no gradients", STORED
     elif match["fairscale"]:
         said, fix = "a module has both frozen and trained parameters, which fairscale cannot flatten together", APART
@@ -68,7 +77,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     else:
         said, fix = f"a module has parameters of {dtypes[0]} and of {dtypes[1]}", ONE
     yield Finding(
-        f"FSDP cannot flatten the parameters: {said}",
+        f"FSDP cannot {'gather the parameters together' if match['dtypes'] else 'flatten the parameters'}: {said}",
         (record.proof(match, "one dtype, with gradients, in each wrapped module"),),
         fix,
         record.place,

@@ -5,7 +5,9 @@
 A model built under `torch.device("meta")`, `init_empty_weights()` or `low_cpu_mem_usage=True` has no values until it
 is given some. Moving it ("Cannot copy out of meta tensor; no data!") or training it under FSDP ("parameters should be
 materialized before training but the following parameters are still on meta device") is refused. Often one part is left
-over: it is not in the checkpoint, or only rank 0 loaded the weights.
+over: it is not in the checkpoint, or only rank 0 loaded the weights. FSDP1 gives a module on the meta device its memory
+and calls its `reset_parameters()`; a module that has parameters and no such method ends it ("'RMSNorm' object has no
+attribute 'reset_parameters'").
 
 ## How to be sure
 
@@ -37,10 +39,15 @@ AILMENT = Ailment("DDP588", Severity.ERROR)
     r"Cannot copy out of meta tensor; no data!"
     r"|FSDP parameters should be materialized from meta device before training[^\n\[]{0,80}"
     r"(?:\[(?P<names>[^\]\n]{1,200}))?"
+    r"|'(?P<module>\w{1,80})' object has no attribute 'reset_parameters'"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the parameters where the message does."""
     names = match["names"]
+    if match["module"]:
+        if "_materialize_meta_module" in record.text:
+            yield _not_initialised(record, match)
+        return
     yield Finding(
         f"parameters are still on the meta device: {names}"
         if names
@@ -50,6 +57,20 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "give the model memory, then its weights",
             diff="-model = model.to(device)\n+model.to_empty(device=device)\n"
             "+model.load_state_dict(torch.load(path, weights_only=True, map_location=device))",
+        ),
+        record.place,
+    )
+
+
+def _not_initialised(record: Record, match: re.Match[str]) -> Finding:
+    return Finding(
+        f"FSDP gives the parameters of {match['module']} memory, and the module has no reset_parameters() for values",
+        (record.proof(match, "reset_parameters() in each module with parameters, or param_init_fn"),),
+        Fix(
+            "load the weights on rank 0, and let FSDP copy them to the other ranks",
+            diff="-model = FSDP(model, device_id=device)\n"
+            "+model = FSDP(model, device_id=device, sync_module_states=True,\n"
+            "+             param_init_fn=lambda module: module.to_empty(device=device, recurse=False))",
         ),
         record.place,
     )

@@ -52,7 +52,9 @@ def one_rank_only(file: str, line: int) -> str:
     """
     tree = tree_of(file)
     statement = statement_at(tree, line)
-    return next(chain(_tests(tree, statement), _decorators(tree, statement)), "") if statement is not None else ""
+    if statement is None:
+        return ""
+    return next(chain(_tests(tree, statement), _decorators(tree, statement), _registrations(tree, statement)), "")
 
 
 def other_ranks_only(file: str, line: int) -> bool:
@@ -75,6 +77,25 @@ def _decorators(tree: Tree, statement: ast.stmt) -> Iterator[str]:
         named = ast.unparse(bare(decorator))
         if DECORATORS.search(resolve(tree, bare(decorator)) or named):
             yield f"in {getattr(function, 'name', '')}(), which `@{named}` runs on one rank alone"
+
+
+def _registrations(tree: Tree, statement: ast.stmt) -> Iterator[str]:
+    """Yield the test under which a function is handed over, as a hook is, where it is used nowhere else."""
+    function = next((each for each in tree.above(statement) if isinstance(each, FUNCTIONS)), None)
+    name = getattr(function, "name", "")
+    uses = [
+        node
+        for node in tree.of(ast.Name)
+        if name and node.id == name and any(each.node is function for each in tree.lookup(name, node))
+    ]
+    tests = [
+        next((guard for guard in guards(tree, each) if guard.who(tree) == ONE_RANK), None)
+        for each in uses
+        if isinstance(call := tree.parents.get(each), ast.Call) and each in call.args
+    ]
+    if uses and len(tests) == len(uses) and all(tests) and tests[0] is not None:
+        test = " ".join(ast.unparse(tests[0].test).split())
+        yield f"in {name}(), which is registered under `if {test}` alone"
 
 
 def is_about_rank(file: str, test: ast.expr) -> bool:

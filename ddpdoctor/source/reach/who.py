@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.bindings import dotted
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.bound import answers, definition, function_named, given, is_of_options, values
+from ddpdoctor.source.reach.holders import shown_by, tests_of_holders
 from ddpdoctor.source.reach.rank_facts import DEPTH, Fact, fact, is_process_number
 
 if TYPE_CHECKING:
@@ -42,7 +43,13 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
         case ast.BoolOp(op=ast.Or(), values=parts):
             sides = {who(tree, part, depth - 1) for part in parts if not _is_alone(part)}
             return ONE_RANK if sides == {ONE_RANK} else None
+        case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as operator], comparators=[ast.Constant(value=None)]):
+            side = _holds_something(tree, left, depth)
+            return side if isinstance(operator, ast.IsNot) else other(side)
         case ast.Compare(left=left, ops=[operator], comparators=[ast.Constant(value=int(number))]):
+            if (switch := shown_by(tree, left)) is not None:
+                moved = isinstance(operator, ast.Gt) or (number and isinstance(operator, (ast.Eq, ast.GtE)))
+                return other(who(tree, switch, depth - 1)) if moved else None
             if fact(tree, left) not in {Fact.RANK, Fact.LOCAL_RANK} and not is_process_number(tree, left):
                 return None
             match operator, number:
@@ -53,9 +60,13 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
         case ast.Name() | ast.Attribute():
             if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return OTHER_RANKS
+            if (switch := shown_by(tree, test)) is not None:
+                return other(who(tree, switch, depth - 1))
             held = [(there, each) for there, each in _held(tree, test) if each is None or not _is_true(each)]
             sides = {who(there, each, depth - 1) if each is not None else None for there, each in held}
-            return next(iter(sides)) if len(sides) == 1 else None
+            if len(sides) == 1 and None not in sides:
+                return next(iter(sides))
+            return _holds_something(tree, test, depth)
         case ast.IfExp(test=asked, body=ast.Constant(value=bool(one)), orelse=ast.Constant(value=bool(two))):
             side = who(tree, asked, depth - 1) if one is not two else None
             return side if one else other(side)
@@ -66,6 +77,20 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
                 return _of_branches(tree, function, depth)
             return next(iter(sides)) if len(sides) == 1 else None
     return None
+
+
+def _holds_something(tree: Tree, node: ast.expr, depth: int) -> str | None:
+    """Return ``ONE_RANK`` where what a variable holds is there on one rank alone, and nothing elsewhere."""
+    if not isinstance(node, (ast.Name, ast.Attribute)):
+        return None
+    things = tests_of_holders(tree, node)
+    alone = [any(_side(tree, test, depth, holds=holds) == ONE_RANK for test, holds in each) for each in things]
+    return ONE_RANK if alone and all(alone) else None
+
+
+def _side(tree: Tree, test: ast.expr, depth: int, *, holds: bool) -> str | None:
+    side = who(tree, test, depth - 1)
+    return side if holds else other(side)
 
 
 def _of_branches(tree: Tree, function: ast.expr, depth: int) -> str | None:

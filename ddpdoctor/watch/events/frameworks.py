@@ -101,6 +101,8 @@ class ShardedTwice(Event):
 class StopAsked(Event):
     """A line of the user's, ``site``, has set the ``flag`` by which a framework ends the training on this rank.
 
+    Or the one by which the Trainer evaluates, or gathers the loss to log it, after this step.
+
     ``forwards`` of wrapped models, and ``steps`` of optimizers, are those that the rank had made then.
     """
 

@@ -148,12 +148,16 @@ class Failed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a rank came: forwards of wrapped models, its last communications, oldest first; whether it has ended."""
+    """How far a rank came: forwards of wrapped models, its last communications, oldest first; whether it has ended.
+
+    ``steps`` are those of optimizers.
+    """
 
     rank: int
     forwards: int
     recent: tuple[Communication, ...]
     ended: bool = False
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,21 @@ class Sharded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingBegan(Event):
+    """Weights were sharded, at ``site`` first, each rank keeping its part of its own; told with the first step.
+
+    ``loaded`` of the ``parameters`` were in a module that a state dict was loaded into before. ``names`` and
+    ``weights`` are digests: of names and shapes, and of the first and last numbers of each.
+    """
+
+    api: str
+    parameters: int
+    loaded: int
+    names: str
+    weights: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StaleParametersHeld(Event):
     """An optimizer has stepped twice with parameters that sharding has replaced, and that had no gradient.
 

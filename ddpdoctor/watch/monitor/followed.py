@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddpdoctor.watch.event_log import FORWARDS
+from ddpdoctor.watch.event_log import FORWARDS, STEPS
 from ddpdoctor.watch.events import INTERRUPTED, Doing, Failed, HeldAtEnd, Left, Progress, Stalled
 from ddpdoctor.watch.monitor.positions import stalled
 from ddpdoctor.watch.monitor.teardown import held_at_end
@@ -90,6 +90,7 @@ class Followed:
                 forwards=each.reader.counters()[FORWARDS],
                 recent=each.reader.communications(),
                 ended=each.rank in ended,
+                steps=each.reader.counters()[STEPS],
             )
             for each in self.ranks
             if each.rank >= 0

@@ -56,10 +56,10 @@ class Failures:
         """Explain an exception that torch has raised into the user's code."""
         known = self._known(exc, find_out)
         hide_watch(exc)
-        if LOST.search(str(exc)):
-            return
         if step:
             self._tell_raised(exc)
+        if LOST.search(str(exc)):
+            return
         with last_words() as received:
             self._explain(exc, known, inside=True)
             if received:
@@ -69,6 +69,11 @@ class Failures:
         """Record an exception that is being handled, or passes through `finally`, while the rank communicates."""
         if isinstance(exc, Exception) and RAISED not in vars(exc) and not LOST.search(str(exc)):
             self._tell_raised(exc, handled=True, site=raised_at(exc))
+
+    def loses(self, exc: BaseException) -> None:
+        """Record that another rank is gone, as a backward says: a script can catch that with what a batch raises."""
+        if LOST.search(str(exc)) and RAISED not in vars(exc):
+            self._tell_raised(exc)
 
     def shows(self, exc: BaseException | None) -> None:
         """Tell of an exception that the script prints while it handles it."""

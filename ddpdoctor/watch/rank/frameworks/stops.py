@@ -1,4 +1,4 @@
-"""How Lightning, the transformers Trainer and Ignite are told to end the training: who does so, and where."""
+"""How Lightning, the Trainer and Ignite are told to end the training, or to evaluate: who does so, and where."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.rank.process import Process
 
 FLAGS = {"should_stop": LIGHTNING.name, "should_training_stop": TRAINER.name, "terminate": IGNITE.name}
+MEETS = {"should_evaluate": TRAINER.name, "should_log": TRAINER.name}
+"""Flags of one step, after which the ranks meet: to gather what they have found."""
 CONTROL = "transformers.trainer_callback.TrainerControl"
 TERMINATE = "ignite.engine.engine.Engine.terminate"
 MOST = 8  # that are told
+MOST_MEETINGS = 500
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -28,6 +31,7 @@ class Stops:
 
     recorder: Process
     told: int = 0
+    met: int = 0
 
     def hooks(self) -> list[tuple[str, Wrap]]:
         """Return what is to be hooked, by its full name."""
@@ -44,12 +48,13 @@ class Stops:
 
     def _setting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __setattr__(owner: Any, name: str, value: Any) -> None:  # noqa: N807 - it stands in for one
-            if name not in FLAGS:
+            if name not in FLAGS and name not in MEETS:
                 original(owner, name, value)
                 return
             before = getattr(owner, name, None)
             original(owner, name, value)
-            if value is True and before is not True and self.recorder.is_rank and self.told < MOST:
+            more = self.told < MOST if name in FLAGS else self.met < MOST_MEETINGS
+            if value is True and before is not True and self.recorder.is_rank and more:
                 self.recorder.safely(self._tell, name)
 
         return __setattr__
@@ -58,7 +63,10 @@ class Stops:
         """Record it where a line of the user's sets the flag itself: a framework's own callbacks agree beforehand."""
         setter = next(each for each in frames() if not each.f_code.co_filename.startswith(PACKAGE))
         if is_users(setter.f_code.co_filename):
-            self.told += 1
+            if name in FLAGS:
+                self.told += 1
+            else:
+                self.met += 1
             forwards, steps = (self.recorder.writer.counters[each] for each in (event_log.FORWARDS, event_log.STEPS))
-            asked = {"framework": FLAGS[name], "flag": name, "forwards": forwards, "steps": steps}
+            asked = {"framework": (FLAGS | MEETS)[name], "flag": name, "forwards": forwards, "steps": steps}
             self.recorder.emit(StopAsked, **asked, site=site_of(setter))

@@ -71,7 +71,10 @@ def hook(recorder: Recorder) -> list[Patch]:
     patches.append(patch(dist.Work, "wait", _waited(recorder)))
     if hasattr(c10d, "_warn_not_in_group"):
         patches.append(patch(c10d, "_warn_not_in_group", _passed_over(recorder)))
+    if hasattr(c10d, "_object_to_tensor"):  # pickles what the collectives of objects are given, before they begin
+        patches.append(patch(c10d, "_object_to_tensor", _pickled(recorder)))
     for module in (dist, c10d):  # the package re-exports what the module defines
+        patches.append(patch(module, "new_group", _new_group(recorder)))
         patches.append(patch(module, "init_process_group", _joining(recorder)))
         patches.append(patch(module, "destroy_process_group", _leaving(recorder)))
     mesh = sys.modules.get("torch.distributed.device_mesh")
@@ -99,6 +102,40 @@ def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[...
             return work
 
         return communicate
+
+    return wrap
+
+
+def _new_group(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if recorder.is_rank and not kwargs.get("use_local_synchronization"):
+                recorder.safely(_record_group, recorder, ranks)
+            return original(ranks, *args, **kwargs)
+
+        return new_group
+
+    return wrap
+
+
+def _record_group(recorder: Recorder, ranks: Any) -> None:
+    """Record which ranks a group is made of: all ranks make all groups in one order, as they call collectives."""
+    if ranks is None or (isinstance(ranks, (list, tuple)) and all(isinstance(each, int) for each in ranks)):
+        said = "all ranks" if ranks is None else str(sorted(ranks))
+        recorder.writer.communication(time.time(), "new_group", "new groups", said, user_site())
+
+
+def _pickled(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _object_to_tensor(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            except Exception as exc:
+                if recorder.is_rank:
+                    recorder.explain(exc, step=True)
+                raise
+
+        return _object_to_tensor
 
     return wrap
 

@@ -126,6 +126,7 @@ def _loading(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...,
             except Exception as exc:
                 recorder.explain(exc, lambda: {"path": recorder.reads.source(state_dict)})
                 raise
+            recorder.safely(recorder.models.shards.begun.loads, module)
             if recorder.is_rank:
                 recorder.safely(_loaded, recorder, module, state_dict, result)
             return result

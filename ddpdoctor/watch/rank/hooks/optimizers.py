@@ -194,6 +194,9 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
             began = now()
             try:
                 result = original(*args, **kwargs)
+            except RuntimeError as exc:
+                recorder.safely(recorder.failures.loses, exc)
+                raise
             finally:
                 exchanges.in_backward = False
                 stopwatch = recorder.stopwatch

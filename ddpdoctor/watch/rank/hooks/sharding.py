@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Sharded
+from ddpdoctor.watch.rank.model.beginnings import are_synchronised
+from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.on_import import Awaited, when_imported
 from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.user_frames import user_site
@@ -72,6 +74,8 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
         def __init__(model: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands in for one
             given: Any = args[0] if args else kwargs.get("module")
             named = list(given.named_parameters()) if recorder.is_rank and hasattr(given, "named_parameters") else []
+            if named and not are_synchronised(args, kwargs):
+                recorder.safely(_begins, recorder, "FullyShardedDataParallel", named)
             original(model, *args, **kwargs)
             if recorder.is_rank:
                 recorder.safely(_wrapped, recorder, model, named)
@@ -79,6 +83,11 @@ def _wrapping(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
         return __init__
 
     return wrap
+
+
+def _begins(recorder: Recorder, api: str, named: list[tuple[str, Any]]) -> None:
+    shards = recorder.models.shards
+    shards.begun.take(api, [(name, each) for name, each in named if not is_dtensor(each) and not shards.is_flat(each)])
 
 
 def _wrapped(recorder: Recorder, model: Any, named: list[tuple[str, Any]]) -> None:
@@ -109,6 +118,7 @@ def _sharding(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
 def _sharded(recorder: Recorder, modules: Any) -> None:
     for module in modules if isinstance(modules, (list, tuple)) else (modules,):
         named = list(module.named_parameters())
+        _begins(recorder, "fully_shard", named)
         recorder.models.shards.take(module, "fully_shard", named)
 
 

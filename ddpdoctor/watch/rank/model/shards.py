@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Site, StaleParametersHeld
+from ddpdoctor.watch.rank.model.beginnings import Beginnings
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Shards:
     flat: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     steps: weakref.WeakKeyDictionary[Any, int] = field(default_factory=weakref.WeakKeyDictionary)
     told: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    begun: Beginnings = field(default_factory=Beginnings)
 
     def take(self, module: Any, api: str, named: Sequence[tuple[str, Any]]) -> None:
         """Take up a module that is given to FSDP, with the parameters that it had before."""
@@ -73,6 +75,7 @@ class Shards:
         """Record once which parameters an optimizer holds though sharding has replaced them."""
         if not self.replaced:
             return
+        self.begun.tell(recorder)
         self.steps[optimizer] = steps = self.steps.get(optimizer, 0) + 1
         if steps != SURE:
             return

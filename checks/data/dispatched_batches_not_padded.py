@@ -1,0 +1,54 @@
+"""Accelerate joins the batches of all ranks on the main process, and their samples have different lengths.
+
+## What happens
+
+For an iterable data set, `accelerator.prepare` makes a loader that reads on the main process alone, joins a batch for
+each rank into one tensor and sends the parts out (`dispatch_batches=True`, the default for iterable data sets). Each
+batch was padded to its own longest sample, so the batches cannot be joined: "Sizes of tensors must match except in
+dimension 0. Expected size 512 but got size 431", raised in `_fetch_batches`.
+
+## How to be sure
+
+The traceback ends in accelerate/data_loader.py, `_fetch_batches`, then `concatenate`. With one process it does not
+happen, because nothing is joined.
+
+## How to mend it
+
+Let each rank read its own batches, `DataLoaderConfiguration(dispatch_batches=False)` (the Trainer:
+`accelerator_config={"dispatch_batches": False}`): Accelerate then gives each rank its part of the stream. Or pad all
+batches to one length.
+
+## Versions and sources
+
+Holds for Accelerate 0.28 to 1.15 with torch 2.2 to 2.13. Sources: accelerate/data_loader.py,
+`DataLoaderDispatcher._fetch_batches`; accelerate/utils/operations.py, `concatenate`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP1681", Severity.ERROR)
+JOINED = r"accelerate[/\\]data_loader\.py[\s\S]{0,400}in _fetch_batches"
+
+
+@log_pattern(
+    r"Sizes of tensors must match except in dimension 0\. Expected size (?P<expected>\d+) but got size (?P<got>\d+)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise it by the frame that joins the batches of the ranks."""
+    if not re.search(JOINED, record.text):
+        return
+    yield Finding(
+        f"the main process joins the batches of all ranks, and one is {match['expected']} long, another {match['got']}",
+        (record.proof(match, "batches of one length, or each rank reads its own"),),
+        Fix(
+            "let each rank read its own batches, or pad all to one length",
+            diff="-accelerator = Accelerator()\n"
+            "+accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=False))",
+        ),
+        record.place,
+    )

@@ -1,0 +1,83 @@
+"""One rank has loaded the weights, and FSDP keeps each rank's part of its own.
+
+## What happens
+
+DistributedDataParallel gives all ranks the weights of rank 0; FSDP does not, unless it is asked. Each rank keeps its
+part of the model that it has itself. Where rank 0 alone has loaded the pretrained weights (to save memory on the host),
+a half, or seven eighths, of what is trained are the random numbers of the other ranks. Nothing fails; the first loss is
+that of a model that knows little.
+
+## How to be sure
+
+ddpdoctor reads a few numbers of each parameter before it is sharded. Here they differ between the ranks, the names and
+shapes are the same, some ranks have loaded a state dict into them before, and others have not. Silent where all were
+initialised, with other seeds: a model of random parts is a random model. Silent where a state dict is loaded after the
+sharding, before the first step.
+
+## How to mend it
+
+FSDP1: `FSDP(model, sync_module_states=True, ...)`, which copies the weights of rank 0; Accelerate calls it
+`fsdp_sync_module_states`, and `fsdp_cpu_ram_efficient_loading` needs it. FSDP2: load on all ranks before
+`fully_shard`, or afterwards:
+
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, state if rank == 0 else {}, options=options)
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: FullyShardedDataParallel's documentation,
+`sync_module_states`; torch.distributed.checkpoint.state_dict, `StateDictOptions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, ShardingBegan, Training, place, watch
+
+from .._words import listed
+
+AILMENT = Ailment("DDP1584", Severity.ERROR)
+FIXES = {
+    "FullyShardedDataParallel": Fix(
+        "let FSDP copy the weights of rank 0 to the other ranks",
+        diff="-model = FSDP(model, ...)\n+model = FSDP(model, sync_module_states=True, ...)",
+    ),
+    "fully_shard": Fix(
+        "give all ranks the weights of rank 0 once the model is sharded",
+        diff=" fully_shard(model)\n+options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)\n"
+        "+set_model_state_dict(model, state if dist.get_rank() == 0 else {}, options=options)",
+    ),
+}
+
+
+@watch(ShardingBegan)
+def while_training(event: ShardingBegan, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks had before the sharding, once all have told."""
+    ranks = training.complete(ShardingBegan)
+    alike = {(each.api, each.parameters, each.names) for each in ranks.values()}
+    loaded = {rank: each for rank, each in sorted(ranks.items()) if each.loaded}
+    others = {rank: each for rank, each in sorted(ranks.items()) if not each.loaded}
+    if len(alike) != 1 or not loaded or not others:
+        return
+    first = next(iter(loaded.values()))
+    if all(each.weights == first.weights for each in others.values()):
+        return
+    yield Finding(
+        f"{listed([f'rank {rank}' for rank in loaded], 4)} loaded weights before {event.api}, "
+        f"{listed([f'rank {rank}' for rank in others], 4)} did not, and has others: each keeps its part of its own",
+        (
+            *(
+                Evidence(
+                    f"a state dict was loaded into {each.loaded} of {each.parameters} parameters", "", f"rank {rank}"
+                )
+                for rank, each in list(loaded.items())[:4]
+            ),
+            *(
+                Evidence("none was loaded, and the numbers differ", "the same weights on all ranks", f"rank {rank}")
+                for rank, each in list(others.items())[:4]
+            ),
+        ),
+        FIXES[event.api],
+        place(first.site),
+    )

@@ -1,0 +1,80 @@
+"""Connections that were lost: caught as a bad batch is, or for a message that nobody waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.checks.collectives.absent.rank_left_early import by_those_who_lost_it
+from ddpdoctor.checks.collectives.hangs._swallowed import lost_and_swallowed, swallowed
+from ddpdoctor.watch.events import Communication, ErrorSeen, Event, Failed, Left, PeerLost, Progress, Site
+from ddpdoctor.watch.training import Training
+
+CLOSED = "[pair.cc:553] Connection closed by peer [127.0.0.1]:31663."
+
+
+def seen(*events: Event) -> Training:
+    """Return a training in which these were seen."""
+    training = Training()
+    for each in events:
+        training.add(each)
+    return training
+
+
+def lost(site: Site) -> tuple[Event, ...]:
+    """Return that rank 1 ended, that rank 0 lost it at a line, and ended too."""
+    return (
+        Left(pid=2, time=1.0, rank=1, ended=True),
+        ErrorSeen(pid=1, time=1.5, rank=0, error="RuntimeError", text=CLOSED, forwards=8, site=site),
+        Left(pid=1, time=2.0, rank=0, ended=True),
+    )
+
+
+@pytest.mark.parametrize(("code", "told"), [("loss.backward()", True), ("dist.barrier()", False)])
+def test_it_is_told_unless_it_was_lost_in_what_ends_a_program(tmp_path: Path, code: str, told: bool) -> None:  # noqa: FBT001
+    """A last barrier is often tried, and let fail."""
+    file = tmp_path / "train.py"
+    file.write_text(f"{code}\n")
+
+    assert (lost_and_swallowed(seen(*lost(Site(str(file), 1, "main")))) is not None) is told
+
+
+def test_a_rank_that_fails_of_it_has_not_swallowed_it(tmp_path: Path) -> None:
+    """Its exception is explained by other checks, and it is no error of a batch."""
+    site = Site(str(tmp_path / "train.py"), 1, "main")
+    failed = Failed(pid=1, time=1.6, rank=0, error="RuntimeError", text=f"RuntimeError: {CLOSED}")
+
+    assert lost_and_swallowed(seen(*lost(site), failed)) is None
+
+
+@pytest.mark.parametrize(("code", "told"), [("dist.isend(x, 1)", True), ("dist.send(x, 1)", False)])
+def test_a_message_that_nobody_waited_for_is_named(tmp_path: Path, code: str, told: bool) -> None:  # noqa: FBT001
+    """One that was sent in full has arrived: the other rank asks for one more."""
+    file = tmp_path / "train.py"
+    file.write_text(f"{code}\n")
+    sent = Communication(1, 0.5, "send", "0", "[4] to 1", Site(str(file), 1, "main"))
+    received = Communication(1, 0.6, "recv", "0", "[4] from 0", Site(str(file), 1, "main"))
+    event = PeerLost(
+        pid=0,
+        time=2.0,
+        first=None,
+        others=(Failed(pid=2, time=1.6, rank=1, error="RuntimeError", text=f"RuntimeError: {CLOSED}"),),
+        ended=(0,),
+        progress=(
+            Progress(rank=0, forwards=0, recent=(sent,), ended=True),
+            Progress(rank=1, forwards=0, recent=(received,)),
+        ),
+    )
+
+    found = [each.message for each in by_those_who_lost_it.functions[0](event, Training())]
+    assert [("isend" in each) for each in found] == [told]
+
+
+def test_a_lost_connection_is_no_error_that_another_rank_has_not_met() -> None:
+    """It follows from what the other rank did."""
+    site = Site("train.py", 1, "main")
+    later = Communication(9, 3.0, "all_reduce", "0", "", site)
+    ranks = (Progress(rank=0, forwards=9, recent=(later,)), Progress(rank=1, forwards=9, recent=(later,)))
+
+    assert swallowed(ranks, seen(*lost(site))) is None
