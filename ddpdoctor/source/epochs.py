@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
@@ -32,6 +34,7 @@ PASS_ON = {
 """What goes through what it is given."""
 RANGES = {"range", "tqdm.trange", "tqdm.auto.trange"}
 DEPTH = 5
+EPOCH = re.compile(r"\bepoch\W*$", re.IGNORECASE)
 
 
 def counts_epochs(tree: Tree, loop: ast.For) -> bool:
@@ -41,7 +44,8 @@ def counts_epochs(tree: Tree, loop: ast.For) -> bool:
             return "epoch" in name.lower()
     if not isinstance(loop.target, ast.Name):
         return False
-    if "epoch" not in f"{loop.target.id} {ast.unparse(loop.iter)}".lower():
+    named = "epoch" in f"{loop.target.id} {ast.unparse(loop.iter)}".lower()
+    if not named and not _is_told_as_epoch(loop, loop.target.id):
         return False
     counted: ast.expr = loop.iter
     while isinstance(counted, ast.Call):
@@ -57,6 +61,20 @@ def counts_epochs(tree: Tree, loop: ast.For) -> bool:
         return False
     last = value(tree, counted.args[-1]) if counted.args else None
     return not (isinstance(last, ast.Constant) and last.value in {0, 1})
+
+
+def _is_told_as_epoch(loop: ast.For, name: str) -> bool:
+    """Whether the loop tells its number as that of an epoch: ``print("epoch", e)``, ``f"Epoch {e + 1}"``."""
+    told: list[tuple[ast.expr, ast.expr]] = []
+    for node in (each for statement in loop.body for each in _own(statement)):
+        parts = node.values if isinstance(node, ast.JoinedStr) else node.args if isinstance(node, ast.Call) else []
+        told += itertools.pairwise(parts)
+    return any(
+        isinstance(before, ast.Constant)
+        and EPOCH.search(str(before.value)) is not None
+        and any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(after))
+        for before, after in told
+    )
 
 
 def _repeats(tree: Tree, loop: ast.AST) -> bool:

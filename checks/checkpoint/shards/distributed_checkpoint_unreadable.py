@@ -37,15 +37,14 @@ MISSING = r"No such file or directory: '(?P<file>[^'\n]{1,400}\.metadata)'"
 
 @log_pattern(
     r"(?P<bare>assert metadata is not None)"
-    r"|AssertionError: metadata is None(?:; global metadata read failed: (?P<why>[^;\n]{1,300}))?"
-    rf"|FileNotFoundError: \[Errno 2\] {MISSING}",
-    context=(MISSING,),
+    r"|AssertionError: metadata is None(?:; global metadata read failed: (?P<why>[^;\n]{1,300}))?",
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the file where a message does."""
     if match["bare"] and "state_dict_loader.py" not in record.text:
         return
-    file = match["file"] or (found["file"] if match["why"] and (found := re.search(MISSING, match["why"])) else "")
+    found = re.search(MISSING, match["why"] or "")
+    file = found["file"] if found else ""
     yield Finding(
         f"the checkpoint has no {file}, which tells where its tensors are"
         if file

@@ -163,7 +163,7 @@ class Ledger:
 
     def evaluated(self) -> None:
         """Tell what an evaluation has called, when it is over."""
-        if self.evaluation.calls.roots:
+        if self.evaluation.calls.handle is not None:
             started = time.perf_counter()
             self.evaluation.tell(self.recorder, self._trained())
             self._cost(started)
