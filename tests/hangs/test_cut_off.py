@@ -52,16 +52,16 @@ def test_a_server_of_the_web_is_no_peer(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.parametrize(
     ("rested", "peer", "looked"),
     [
-        (11.0, Peer("10.77.0.1", "10.77.0.2", 512, 6, "eth0"), 10.0),
-        (11.0, Peer("10.77.0.1", "10.77.0.2", 512, 3, "eth0"), None),
-        (9.0, Peer("10.77.0.1", "10.77.0.2", 512, 6, "eth0"), None),
+        (21.0, Peer("10.77.0.1", "10.77.0.2", 512, 6, "eth0"), 20.0),
+        (21.0, Peer("10.77.0.1", "10.77.0.2", 512, 3, "eth0"), None),
+        (19.0, Peer("10.77.0.1", "10.77.0.2", 512, 6, "eth0"), None),
         (31.0, Peer("10.77.0.1", "10.77.0.2", 0, 0, "eth0"), 30.0),
     ],
 )
 def test_when_ranks_are_looked_at(
     monkeypatch: pytest.MonkeyPatch, rested: float, peer: Peer, looked: float | None
 ) -> None:
-    """After ten seconds where a host is cut off, else after --hang-after."""
+    """After twenty seconds where a host is cut off, else after --hang-after."""
     after: list[float] = []
 
     def look(_: Any, __: Training, seconds: float) -> None:

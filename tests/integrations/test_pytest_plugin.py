@@ -63,8 +63,8 @@ def test_hangs():
     if dist.get_rank() == 0:
         dist.barrier()
     else:
-        import time
-        time.sleep(100)
+        import threading
+        threading.Event().wait()
 
 def train(model):
     wrapped = DistributedDataParallel(model)

@@ -22,6 +22,7 @@ def told() -> Iterator[Callable[[], list[Any]]]:
         is_rank=True,
         models=SimpleNamespace(any=lambda: True),
         last_looks=[],
+        number=lambda *_: 0,
         safely=lambda function, *args: function(*args),
         said=[],
     )

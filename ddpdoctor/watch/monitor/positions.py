@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import Communication, Pending
     from ddpdoctor.watch.monitor.rank import Rank
 
-EARLY = 10.0  # seconds without a move, after which the kernel is asked whether another host is cut off
+EARLY = 20.0  # seconds without a move, after which the kernel is asked whether another host is cut off: links come back
 PART = 0.9  # of --hang-after: what is followed from outside is looked at once a window
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""What is given a function, and returns what is to stand in its place."""
 MISSING = object()
 PASSED_OVER = "(importlib._bootstrap)"
 """In a file's name, both words make ``warnings`` pass over its frames when it counts a stacklevel, as Python's own."""
@@ -32,7 +34,7 @@ class Patch:
             setattr(self.owner, self.name, self.before)
 
 
-def patch(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Patch:
+def patch(owner: Any, name: str, wrap: Wrap) -> Patch:
     """Replace ``owner.name`` by what ``wrap`` makes of it; the new function keeps name, docstring and signature."""
     original = getattr(owner, name)
     now = functools.wraps(original)(_passed_over(wrap(original)))

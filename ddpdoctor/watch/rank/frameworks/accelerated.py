@@ -12,11 +12,10 @@ from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
+    from ddpdoctor.watch.rank.patch import Wrap
 
 IDLE = 5  # steps at a learning rate of 0, at least
 PART = 0.2  # of all steps so far: a schedule that ends a little early wastes nothing
-
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)

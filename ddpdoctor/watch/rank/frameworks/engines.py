@@ -21,13 +21,12 @@ from ddpdoctor.watch.rank.model.constants import divisor
 from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.patch import Wrap
     from ddpdoctor.watch.rank.process import Process
 
 ENGINE = "deepspeed.runtime.engine.DeepSpeedEngine"
 SURE = 2  # calls of step(), or steps of a schedule, that show the same
 BACKWARDS = 4  # without a step of the engine
-
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)

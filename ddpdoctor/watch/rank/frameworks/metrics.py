@@ -12,6 +12,7 @@ from ddpdoctor.watch.events import Monitored
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.patch import Wrap
     from ddpdoctor.watch.rank.process import Process
 
 EVALUATION = "eval_"
@@ -19,8 +20,6 @@ PLATEAU = "ReduceLROnPlateau"
 TRAINER = "Trainer"  # of transformers, whatever a subclass of it is called
 OF_THE_CLOCK = ("runtime", "_per_second", "_time", "_delta", "_flos")
 MOST = 100  # that are told
-
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)

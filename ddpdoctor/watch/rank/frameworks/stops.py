@@ -12,6 +12,7 @@ from ddpdoctor.watch.events import StopAsked
 from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, site_of
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.patch import Wrap
     from ddpdoctor.watch.rank.process import Process
 
 FLAGS = {"should_stop": LIGHTNING.name, "should_training_stop": TRAINER.name, "terminate": IGNITE.name}
@@ -21,8 +22,6 @@ CONTROL = "transformers.trainer_callback.TrainerControl"
 TERMINATE = "ignite.engine.engine.Engine.terminate"
 MOST = 8  # that are told
 MOST_MEETINGS = 500
-
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)

@@ -11,12 +11,11 @@ from ddpdoctor.watch.events import MetricSynced
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.patch import Wrap
     from ddpdoctor.watch.rank.process import Process
 
 MOST = 200  # keys that are told
 PLACE = 8  # of sync_dist among the arguments of LightningModule.log
-
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)

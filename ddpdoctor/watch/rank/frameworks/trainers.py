@@ -11,11 +11,10 @@ from ddpdoctor.frameworks import TRAINER
 from ddpdoctor.watch.events import SavesInto
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.patch import Wrap
     from ddpdoctor.watch.rank.process import Process
 
 TRAIN = "transformers.trainer.Trainer.train"
-
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)
