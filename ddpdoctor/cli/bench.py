@@ -30,7 +30,7 @@ NOT_MEASURED = 2  # the exit status
 
 
 def sizes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
-    """Read ``1K:64M`` (in steps of a factor of 8) or ``4K,1M``."""
+    """Read ``1K:64M`` (in steps of a factor of 8, and the last one) or ``4K,1M``."""
     low, colon, high = value.partition(":")
     if not colon:
         return tuple(_size(each) for each in value.split(","))
@@ -40,7 +40,7 @@ def sizes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
     found = [first]
     while found[-1] * FACTOR <= last:
         found.append(found[-1] * FACTOR)
-    return tuple(found)
+    return tuple(dict.fromkeys([*found, last]))
 
 
 def _size(text: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from ddpdoctor.bench.combined import combinations, pasted
 from ddpdoctor.bench.setting import ALONE, DDP, SETTINGS, TOGETHER, Setting, Tried
 from ddpdoctor.bench.settings import Tuned, tune
 from ddpdoctor.bench.spread import Spread, is_faster, is_slower, ratios, slowest
+from ddpdoctor.cli.bench import sizes
 from ddpdoctor.examine.target import Target
 from ddpdoctor.facets import NotRun
 from ddpdoctor.report.bench import ratio_text, size_text, time_text, tuned_text
@@ -63,6 +64,14 @@ def test_figures_have_their_unit() -> None:
     assert time_text(Spread(0.001, 0.0025, 0.01)) == "2.5 ms (1 to 10)"
     assert time_text(Spread(1e-6, 5e-6, 1e-5)) == "5 us (1 to 10)"
     assert [size_text(each) for each in (12, 2048, 3 << 20, 5 << 30)] == ["12 B", "2 KiB", "3 MiB", "5 GiB"]
+
+
+def test_a_range_of_sizes_ends_with_its_last() -> None:
+    """Whoever asks for 1 MiB gets it, though the steps in between pass it over."""
+    context: Any = None
+
+    assert sizes(context, context, "1K:1M") == (1 << 10, 1 << 13, 1 << 16, 1 << 19, 1 << 20)
+    assert sizes(context, context, "1K:8K") == (1 << 10, 1 << 13)
 
 
 def test_only_what_changes_nothing_else_is_advised() -> None:
