@@ -280,7 +280,7 @@ def test_faults_are_found_in_a_group_that_a_device_mesh_has_made(tmp_path: Path,
     path = tmp_path / "train.py"
     path.write_text(HEAD.replace(BY_INIT, BY_MESH) + "\nmodel = Net()\nfit(model, sgd(model), 10)" + END)
 
-    assert {each.check.slug for each in watched(path, CHECKS, jobs)} == {"gradients-not-exchanged"}
+    assert "gradients-not-exchanged" in {each.check.slug for each in watched(path, CHECKS, jobs)}
 
 
 EVALUATES_ALONE = """
