@@ -30,8 +30,8 @@ from ddpdoctor.watch.rank.model import ledger, pace, steps
 from ddpdoctor.watch.rank.model.sampled import is_sampled, next_sampled
 from ddpdoctor.watch.settings import Settings
 
-STEPS = 18  # of a block: 12 to 29, of which the watch samples none
-FIRST = 11
+STEPS = 18  # of a block: 32 to 49, of which the watch samples none
+FIRST = 31
 
 
 def block(build: Callable[[], Callable[[], None]], count: int) -> float:
