@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from ddpdoctor.check import Site
+from ddpdoctor.check import Site, tree_of
 
 SUMS = {"sum", "mean", "fmean", "average", "stack", "cat"}
 CURVED = re.compile(
@@ -21,7 +20,7 @@ WORLD = {"world_size", "get_world_size", "world", "num_replicas", "num_processes
 
 def adds_up(site: Site) -> bool:
     """Whether what goes through a loader at a line keeps sums: a metric, not predictions."""
-    for node in ast.walk(_tree(site.file)):
+    for node in ast.walk(tree_of(site.file).module):
         if isinstance(node, ast.For) and node.iter.lineno == site.line:
             return _keeps_sums(node, part_around(site))
         called = isinstance(node, ast.Call) and any(_at(each, site.line) for each in node.args)
@@ -54,7 +53,7 @@ def _keeps_sums(loop: ast.For, around: ast.AST) -> bool:
 
 def part_around(site: Site) -> ast.AST:
     """Return the function that a line stands in, or the module."""
-    tree = _tree(site.file)
+    tree = tree_of(site.file).module
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     found = [
         node
@@ -115,7 +114,7 @@ def _curved(value: ast.expr, around: ast.AST, site: Site, depth: int) -> str:
         return _curved(last.value, around, site._replace(line=last.lineno), depth - 1)
     if isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
         places = [at for at, each in enumerate(around.args.args) if each.arg == name]
-        for call in ast.walk(_tree(site.file)) if places else ():
+        for call in ast.walk(tree_of(site.file).module) if places else ():
             of_it = isinstance(call, ast.Call) and ast.unparse(call.func) == around.name
             if of_it and len(call.args) > places[0]:  # type: ignore[attr-defined]
                 called = Site(site.file, call.lineno, "")  # type: ignore[attr-defined]
@@ -156,14 +155,7 @@ def _names(node: ast.AST) -> set[str]:
 
 def says_rank(file: str) -> bool:
     """Whether a file prints ranks: what each rank has is told with its rank."""
-    for node in ast.walk(_tree(file)):
+    for node in ast.walk(tree_of(file).module):
         if isinstance(node, ast.FormattedValue) and any("rank" in name.lower() for name in _names(node)):
             return True
     return False
-
-
-def _tree(file: str) -> ast.AST:
-    try:
-        return ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return ast.Module([], [])

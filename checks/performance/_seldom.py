@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import linecache
 
+from ddpdoctor.check import tree_of
+
 MANY = 100  # steps
 
 
@@ -28,19 +30,11 @@ def seldom(file: str, line: int) -> str:
 
 def _statement(file: str, line: int) -> tuple[ast.stmt, str] | None:
     """Find the statement that is this very line, and the counter of the loop that it stands in."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return None
-    found = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and each.lineno == each.end_lineno == line]
-    loops = [
-        each for each in ast.walk(tree) if isinstance(each, ast.For) and each.lineno < line <= (each.end_lineno or 0)
-    ]
-    within = [
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) and each.lineno < line <= (each.end_lineno or 0)
-    ]
+    tree = tree_of(file)
+    found = [each for each in tree.nodes if isinstance(each, ast.stmt) and each.lineno == each.end_lineno == line]
+    loops = [each for each in tree.of(ast.For) if each.lineno < line <= (each.end_lineno or 0)]
+    functions = (*tree.of(ast.FunctionDef), *tree.of(ast.AsyncFunctionDef))
+    within = [each for each in functions if each.lineno < line <= (each.end_lineno or 0)]
     inner = max((each.lineno for each in within), default=0)
     loop = max(loops, key=lambda each: each.lineno, default=None)
     counter = _counter(loop) if loop is not None and loop.lineno > inner else ""

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Site
+from ddpdoctor.check import Site, last_name
 
 from ..._metrics import part_around
 
@@ -69,7 +69,7 @@ def _keeps(value: ast.AST, known: set[str]) -> bool:
         case ast.Call(func=ast.Attribute(attr=name, value=inner)) if name in SAME and _keeps(inner, known):
             return True
         case ast.Call(func=called, args=[inner, *_]):
-            return ast.unparse(called).rpartition(".")[2] in MAKES and _keeps(inner, known)
+            return last_name(called) in MAKES and _keeps(inner, known)
     return False
 
 
@@ -78,8 +78,7 @@ def _is_cut(node: ast.AST, known: set[str]) -> bool:
     match node:
         case ast.Subscript(value=value, slice=ast.Slice(lower=None, upper=ast.expr(), step=None)):
             joined = isinstance(value, (ast.Name, ast.ListComp)) or any(
-                isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] in JOINS
-                for each in ast.walk(value)
+                isinstance(each, ast.Call) and last_name(each.func) in JOINS for each in ast.walk(value)
             )
             return joined and _has(value, known)
     return False
@@ -115,14 +114,14 @@ def _by_callers(file: str, around: ast.AST) -> int:
                 return node.lineno
             match node:
                 case ast.Assign(targets=[ast.Name(id=target)], value=ast.Call(func=called)):
-                    if ast.unparse(called).rpartition(".")[2] == name:
+                    if last_name(called) == name:
                         return _compared(caller, {target}, node.lineno)
     return 0
 
 
 def _meets(node: ast.Compare, name: str) -> bool:
     """Whether one side of a comparison is what a function of this name returns, and the other one something else."""
-    called = [isinstance(side, ast.Call) and ast.unparse(side.func).rpartition(".")[2] == name
+    called = [isinstance(side, ast.Call) and last_name(side.func) == name
               for side in (node.left, node.comparators[0])]  # fmt: skip
     return any(called) and not all(called)
 

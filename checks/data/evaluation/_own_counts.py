@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpdoctor.check import Site
+from ddpdoctor.check import Site, last_name
 
 from ..._metrics import WORLD, part_around
 
@@ -130,7 +130,7 @@ def _given(target: ast.expr, value: ast.expr, name: str) -> list[ast.expr]:
 def _is_nothing(value: ast.expr) -> bool:
     """Whether a count begins with it: 0, or a tensor of zeros."""
     if isinstance(value, ast.Call):
-        name = ast.unparse(value.func).rpartition(".")[2]
+        name = last_name(value.func)
         return name == "zeros" or (
             name in {"tensor", "float", "int"} and bool(value.args) and _is_nothing(value.args[0])
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ddpdoctor.check import Site
+from ddpdoctor.check import Site, last_name
 
 from ..._metrics import part_around
 from ._own_counts import LOADERS, added_up, bare, counts_ranks, quotients, returned
@@ -65,7 +65,7 @@ def _mean_of(name: str, around: ast.AST, site: Site, depth: int) -> tuple[str, S
 def _inner(value: ast.expr) -> ast.expr:
     while True:
         inner = bare(value)
-        if isinstance(inner, ast.Call) and ast.unparse(inner.func).rpartition(".")[2] in AROUND and inner.args:
+        if isinstance(inner, ast.Call) and last_name(inner.func) in AROUND and inner.args:
             inner = inner.args[0]
         if inner is value:
             return value
@@ -91,7 +91,7 @@ def _told(around: ast.AST, names: set[str], line: int) -> int:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if ast.unparse(bare(value)) in known:
                 known.add(name)
-            case ast.Call(func=called) if ast.unparse(called).rpartition(".")[2] in TELLS:
+            case ast.Call(func=called) if last_name(called) in TELLS:
                 if known & {ast.unparse(each) for each in ast.walk(node)}:
                     return node.lineno
             case ast.Compare(left=left, comparators=others):

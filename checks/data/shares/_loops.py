@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ddpdoctor.check import tree_of
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Site
@@ -19,11 +20,7 @@ def runs_to_the_end(site: Site) -> bool:
 
     A loop that may be left, or skip batches, can take as many on all ranks though the loaders have different numbers.
     """
-    try:
-        tree = ast.parse(Path(site.file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return False
-    chain = _chain(tree, site.line)
+    chain = _chain(tree_of(site.file).module, site.line)
     loops = [node for node in chain if isinstance(node, ast.For)]
     if not loops or not _gives_all(loops[-1].iter) or any(isinstance(node, (ast.While, ast.Try)) for node in chain):
         return False

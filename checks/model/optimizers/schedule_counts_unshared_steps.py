@@ -42,6 +42,7 @@ from ddpdoctor.check import (
     ScheduleAtEnd,
     Severity,
     Training,
+    last_name,
     tree_of,
     watch,
 )
@@ -118,6 +119,6 @@ def _built(event: ScheduleAtEnd, files: list[str]) -> tuple[str, int]:
         (file, node.lineno)
         for file in files
         for node in tree_of(file).of(ast.Call)
-        if ast.unparse(node.func).rpartition(".")[2] == event.kind
+        if last_name(node.func) == event.kind
     }
     return found.pop() if len(found) == 1 else (event.site.file, event.site.line) if event.site else ("", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,11 +11,9 @@ from ddpdoctor.watch.events import Evaluated, Summed
 from ddpdoctor.watch.rank.model.exchanges import reduction
 from ddpdoctor.watch.rank.model.gradients import tensors_in
 from ddpdoctor.watch.rank.process import Process
-from ddpdoctor.watch.user_frames import file_of, is_users
+from ddpdoctor.watch.user_frames import file_of, frames, is_users
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.data.passes import Pass
     from ddpdoctor.watch.rank.model.ledger import Ledger
@@ -120,12 +118,6 @@ def _is_of_all(group: Any) -> bool:
 
 
 def _place() -> Place:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect.currentframe(), without a search
-    found: list[tuple[str, int, str]] = []
-    for _ in range(DEEPEST):
-        if frame is None or len(found) >= CALLERS:
-            break
-        if is_users(frame.f_code.co_filename):
-            found.append((file_of(frame.f_code), frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-    return tuple(found)
+    codes = ((each.f_code, each.f_lineno) for each in itertools.islice(frames(), DEEPEST))
+    users = ((file_of(code), line, code.co_name) for code, line in codes if is_users(code.co_filename))
+    return tuple(itertools.islice(users, CALLERS))

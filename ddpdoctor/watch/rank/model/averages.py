@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ddpdoctor.watch.rank.model.constants import tells_hooks
+
 NODES = 40  # of a graph, from the loss on
 MOST = 8  # terms of a loss
 PASSED = {"AddBackward0", "SubBackward0", "NegBackward0", "ToCopyBackward0", "SqueezeBackward0", "ViewBackward0"}
@@ -39,7 +41,7 @@ class Term:
 def terms(loss: Any) -> list[Term]:
     """List the terms of a loss of which all numbers can be read."""
     first = getattr(loss, "grad_fn", None)
-    return list(_terms(first, (), (), NODES))[:MOST] if first is not None and _tells_hooks() else []
+    return list(_terms(first, (), (), NODES))[:MOST] if first is not None and tells_hooks() else []
 
 
 def _terms(node: Any, divided: tuple[Any, ...], multiplied: tuple[Any, ...], depth: int) -> Iterator[Term]:
@@ -91,9 +93,3 @@ def _number(node: Any, name: str) -> Any:
         return float(number) if number.is_cpu else number.detach().clone()
     except (AttributeError, RuntimeError):  # freed, or changed since: torch says so itself
         return None
-
-
-def _tells_hooks() -> bool:
-    import torch
-
-    return hasattr(torch._C._autograd.SavedTensor, "unpack_hook")  # noqa: SLF001 - there is no other place

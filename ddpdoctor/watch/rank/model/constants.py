@@ -41,10 +41,10 @@ def other_number(node: Any) -> float | None:
 def divisor(loss: Any) -> float | None:
     """Return the number that a loss was divided by last; None where it was not, or where torch does not tell."""
     node = getattr(loss, "grad_fn", None)
-    return other_number(node) if _tells_hooks() and node is not None and node.name() == "DivBackward0" else None
+    return other_number(node) if tells_hooks() and node is not None and node.name() == "DivBackward0" else None
 
 
-def _tells_hooks() -> bool:
+def tells_hooks() -> bool:
     """Whether this torch tells which saved tensors a hook has packed."""
     import torch
 
@@ -53,13 +53,13 @@ def _tells_hooks() -> bool:
 
 def constants(loss: Any) -> list[Constant]:
     """List the numbers in the graph of a loss, nearest to the loss first."""
-    tells_hooks = _tells_hooks()
+    readable = tells_hooks()
     found, names = [], []
     for place, node in enumerate(_nodes(getattr(loss, "grad_fn", None))):
         name = node.name()
         names.append(name)
         if name in {"MulBackward0", "DivBackward0"}:
-            value = other_number(node) if tells_hooks else None
+            value = other_number(node) if readable else None
         elif name == "NativeDropoutBackward0":
             value = node._saved_p  # noqa: SLF001 - as above
         else:

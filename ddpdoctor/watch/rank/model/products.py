@@ -20,6 +20,7 @@ PLANE = 2  # dimensions of a matrix
 PRODUCTS = {"MmBackward0", "BmmBackward0", "CdistBackward0"}
 ADDED = "AddmmBackward0"
 """A layer, as a rule; or distances by hand, where what is multiplied is a square."""
+LOOKED_AT = PRODUCTS | {ADDED}
 LAYERS = {"AddmmBackward0", "MmBackward0", "BmmBackward0", "ConvolutionBackward0", "EmbeddingBackward0",
           "EmbeddingBagBackward0", "NativeLayerNormBackward0", "NativeBatchNormBackward0"}  # fmt: skip
 """What a layer computes: what is made without any of them is made of parameters alone, such as normalised weights."""
@@ -29,7 +30,7 @@ def products(loss: Any) -> list[Product]:
     """List the products of two matrices in the graph of a loss, nearest to the loss first."""
     found: list[Product] = []
     for node, way in _ways(getattr(loss, "grad_fn", None)):
-        if node.name() in {*PRODUCTS, ADDED} and len(found) < MOST and (product := _product(node, way)) is not None:
+        if node.name() in LOOKED_AT and len(found) < MOST and (product := _product(node, way)) is not None:
             found.append(product)
     return found
 
