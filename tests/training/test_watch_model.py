@@ -233,6 +233,43 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     assert all(evidence.seen for evidence in finding.evidence)
 
 
+NOT_REACHED = """
+import torch
+import torch.distributed as dist
+import torch.utils.data.distributed as shares
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = torch.nn.Linear(8, 4)
+if torch.cuda.is_available():
+    model = torch.nn.parallel.DistributedDataParallel(model)  # the line
+optimizer = torch.optim.SGD(model.parameters(), 0.01)  # guilty
+data = torch.utils.data.TensorDataset(torch.arange(256.0).reshape(32, 8))
+loader = torch.utils.data.DataLoader(data, 4, sampler=shares.DistributedSampler(data))
+for epoch in range(3):
+    loader.sampler.set_epoch(epoch)
+    for (inputs,) in loader:
+        optimizer.zero_grad()
+        model(inputs / 256).square().mean().backward()
+        optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_the_line_that_wraps_and_was_not_reached_is_shown(tmp_path: Path, jobs: Jobs) -> None:
+    """Ranks that begin with different weights are one training where the script has a line that wraps the model."""
+    path = tmp_path / "train.py"
+    path.write_text(NOT_REACHED)
+    lines = path.read_text().splitlines()
+    guilty, wraps = (next(at for at, text in enumerate(lines, 1) if f"# {word}" in text) for word in ("guilty", "the"))
+
+    ((check, finding),) = watched(path, CHECKS, jobs)
+
+    assert check.slug == "gradients-not-exchanged"
+    assert finding.place.line == guilty
+    assert f"{path}:{wraps}" in {each.source for each in finding.evidence}
+
+
 FORKED = """
 import os, runpy, sys
 import torch._dynamo  # once, where else each rank that is forked does so at its first step

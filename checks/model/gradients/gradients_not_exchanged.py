@@ -15,8 +15,8 @@ different gradients. It says so at once where the script does exchange gradients
 thirty steps, or when the training has ended, and only where the ranks have begun with the same weights and something
 else shows one training: a sampler that shares one data set out, a broadcast of the weights, a loss that is summed up
 over the ranks, a file that rank 0 alone writes, a line of the script that wraps or reduces and was not reached. Where
-they have begun with different weights, a sampler must share the data out, and the script import what wraps, or rank 0
-alone save.
+they have begun with different weights, a sampler must share the data out, and the script import or call what wraps, or
+rank 0 alone save.
 
 Silent where parameters, or something else of that size, are exchanged (local SGD, gossip, sharded models, pipelines),
 where there are groups of some ranks, and where the ranks have different options: these are trainings of their own.
@@ -113,7 +113,7 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     by_hand = misplaced or reduces or (bool(last.calls("broadcast")) and training.framework is None)
     yield Finding(
         _message(last, misplaced=misplaced),
-        (*seen(line, last), proof, *_beside(training)),
+        (*seen(line, last), proof, *_beside(training), *_unreached(last, training, proof)),
         BY_HAND if by_hand else _wrap(training),
         _place(last, misplaced=misplaced, by_hand=by_hand),
     )
@@ -130,6 +130,16 @@ def _beside(training: Training) -> list[Evidence]:
     return [
         Evidence(f"{each.kind} is wrapped, and no optimizer holds what DDP averages of it", "", str(each.site))
         for each in training.of(Wrapped)[:1]
+    ]
+
+
+def _unreached(step: Sheet, training: Training, told: Evidence) -> list[Evidence]:
+    """Return the line that would have wrapped a model, where the script has one and it is not told yet."""
+    wraps = [] if training.of(Wrapped) else calls_in(step, WRAPPERS)[:1]
+    return [
+        Evidence("this line wraps a model, and no rank has come to it", "reached on each rank", str(line))
+        for line in wraps
+        if str(line) != told.source
     ]
 
 
@@ -198,7 +208,8 @@ def _meant(step: Sheet, training: Training) -> Evidence | None:
     shared = next(_shared_out(step, training), None)
     saved = {each.rank for each in training.of(FileWritten) if each.steps} == {0}
     files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
-    return shared if shared is not None and (saved or any(map(_names_wrapper, files))) else None
+    meant = saved or bool(calls_in(step, WRAPPERS)) or any(map(_names_wrapper, files))
+    return shared if shared is not None and meant else None
 
 
 def _names_wrapper(file: str) -> bool:
