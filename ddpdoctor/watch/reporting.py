@@ -31,9 +31,9 @@ BY = "ddpdoctor: "
 """Says who speaks, between the lines of a training."""
 WELL = {0, *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))}
 """The exit statuses of commands that failed of nothing: somebody ended them."""
-NO_RANK = (
-    "No process of this command was seen to join a process group, so no rank was watched. (Python with -I, -E or -S, "
-    "or in a container, does not load the watch: ddpdoctor.install() in the script does.)"
+NO_RANK = "No process of this command was seen to join a process group, so no rank was watched."
+NOT_LOADED = (
+    "(Python with -I, -E or -S, or in a container, does not load the watch: ddpdoctor.install() in the script does.)"
 )
 NOT_SHOWN = "the training came to nothing that this check watches for"
 
@@ -74,7 +74,8 @@ def summary(monitor: Monitor) -> str:
 def watched_text(monitor: Monitor, status: int, style: Style = PLAIN) -> str:
     """Return what a watch that ends has seen, and of what the command failed that ended with ``status``."""
     said = f"{_verdict(monitor, status)} " if monitor.joined or monitor.found or status not in WELL else ""
-    return "\n".join(style.wrap(f"{BY}{said}{_seen(monitor)}", MARGIN, ""))
+    why = "" if monitor.joined or status not in WELL else f" {NOT_LOADED}"  # one that failed has ended before that
+    return "\n".join(style.wrap(f"{BY}{said}{_seen(monitor)}{why}", MARGIN, ""))
 
 
 def _seen(monitor: Monitor) -> str:
