@@ -16,10 +16,19 @@ def holds_rank_zero(environ: Mapping[str, str]) -> bool | None:
     for name in ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID"):
         if environ.get(name, "").isdigit():
             return int(environ[name]) == 0
-    rank, local = environ.get("RANK", ""), environ.get("LOCAL_RANK", "")
-    if rank.isdigit():
-        return rank == "0" or (local.isdigit() and int(rank) == int(local))
-    return None
+    rank, local, world, here = (
+        _number(environ, name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    )
+    if rank == 0:
+        return True
+    if rank is None or local is None or rank >= (world or rank + 1) or local >= (here or local + 1):
+        return None
+    return rank == local
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    value = environ.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() else None
 
 
 def port(environ: Mapping[str, str]) -> int:

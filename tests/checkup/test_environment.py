@@ -255,3 +255,58 @@ def test_a_misspelling_beside_the_right_name_is_a_note(checks: dict[str, Check],
     world = replace(facts, environ={"MASTER_ADR": "a", "MASTER_ADDR": "b"})
 
     assert [finding.severity for finding in _run(checks, "misspelt-variable", facts=world)] == [Severity.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("environ", "times"),
+    [
+        ({"RANK": "8", "LOCAL_RANK": "0", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, 1),
+        ({"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, 0),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, 0),
+        ({"RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}, 0),
+        ({"RANK": "1", "LOCAL_RANK": "4", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"}, 0),
+    ],
+)
+def test_a_loopback_master_is_told_where_rank_0_is_known_to_be_elsewhere(
+    environ: dict[str, str], times: int, facts: Facts, checks: dict[str, Check]
+) -> None:
+    """Not of ranks that are started by hand on one host, nor from numbers that cannot be right."""
+    for name in ("NODE_RANK", "GROUP_RANK", "SLURM_NODEID", "KUBERNETES_SERVICE_HOST"):
+        environ = {**environ, name: ""}
+    del environ["KUBERNETES_SERVICE_HOST"]
+
+    found = _run(
+        checks, "master-addr-of-other-host", facts=replace(facts, environ={**environ, "MASTER_ADDR": "127.0.0.1"})
+    )
+
+    assert len(found) == times
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("NCCL_P2P_DISABLE", "true", "1"), ("NCCL_IB_DISABLE", "Yes", "1"), ("NCCL_BUFFSIZE", "4M", "4194304"),
+        ("NCCL_BUFFSIZE", "8 KiB", "8192"), ("NCCL_IB_TIMEOUT", "long", ""),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "True", "1"),
+        ("TORCH_NCCL_BLOCKING_WAIT", "on", "1"),
+        ("TORCH_DISTRIBUTED_DEBUG", "VERBOSE", ""), ("OMP_NUM_THREADS", "four", "1"),
+    ],
+)  # fmt: skip
+def test_a_value_that_its_reader_cannot_read_is_told(
+    name: str, value: str, meant: str, facts: Facts, checks: dict[str, Check]
+) -> None:
+    """With the value that was meant, where one is known."""
+    (finding,) = _run(checks, "variable-value-invalid", facts=replace(facts, environ={name: value}))
+
+    assert finding.place.variable == name
+    assert finding.fix.command == (f"export {name}={meant}" if meant else f"unset {name}")
+
+
+@given(
+    name=st.sampled_from(["NCCL_P2P_DISABLE", "NCCL_BUFFSIZE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS"]),
+    number=st.integers(1, 1 << 40),
+)
+def test_numbers_are_read(name: str, number: int, facts: Facts, checks: dict[str, Check]) -> None:
+    """Each number, with blanks around it, and each variable that no library reads as a number."""
+    environ = {name: f" {number} ", "NCCL_P2P_LEVEL": "NVL", "NCCL_DEBUG": "INFO", "NCCL_SHM_DISABLE": "false"}
+    assert not _run(checks, "variable-value-invalid", facts=replace(facts, environ=environ))

@@ -13,7 +13,8 @@ that is installed. To see the whole traceback, import it in the same directory, 
 
     python -c "import torch"
 
-A traceback through a torch.py of the project shows a file that hides torch. "cannot open shared object file" or
+A traceback through a torch.py of the project shows a file that hides torch, and so do, in logs, "'torch' is not a
+package" and "partially initialized module 'torch'". "cannot open shared object file" or
 "undefined symbol" shows a library.
 
 ## How to mend it
@@ -33,16 +34,20 @@ Holds for all versions of torch. Source: the error of `import torch` itself, whi
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, probe
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Record, Severity, log_pattern, probe
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Facts, Jobs
 
 AILMENT = Ailment("DDP113", Severity.ERROR)
+HIDDEN = re.compile(r"File \"([^\"]*[/\\]torch\.py)\"|consider renaming '([^']*[/\\]torch\.py)'")
 
 
 @probe
@@ -58,10 +63,43 @@ def by_importing_it(facts: Facts, jobs: Jobs) -> Iterator[Finding]:
                 command="pip install torch",
             ),
         )
-    elif problem := jobs.problem():
+    elif (problem := jobs.problem()) and (file := _hides_torch(problem)) is not None:
+        yield _hidden(Evidence(problem.strip().splitlines()[-1], "import torch returns", file), Place(file=file))
+    elif problem:
         last = problem.strip().splitlines()[-1]
         yield Finding(
             f"import torch fails: {last}",
             (Evidence(last, "import torch returns", str(facts.versions.torch_path or "no torch installed")),),
             Fix("see the whole error, then install torch anew", command='python -c "import torch"'),
         )
+
+
+@log_pattern(
+    r"ModuleNotFoundError: No module named 'torch\.[\w.]+'; 'torch' is not a package"
+    r"|AttributeError: (?:partially initialized )?module 'torch' has no attribute '\w+'"
+    r" \((?:most likely due to a circular import|consider renaming)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Look for the file that was imported in the place of torch."""
+    if (found := HIDDEN.search(record.text)) is not None:
+        file = found[1] or found[2]
+        yield _hidden(record.proof(match, "torch itself"), Place(file=file, rank=record.rank, host=record.node))
+
+
+def _hides_torch(problem: str) -> str | None:
+    """Return the file that is imported in the place of torch, where that is one of the user's."""
+    if (found := HIDDEN.search(problem)) is not None:
+        return found[1] or found[2]
+    spec = PathFinder.find_spec("torch")
+    return spec.origin if spec is not None and not spec.submodule_search_locations else None
+
+
+def _hidden(proof: Evidence, where: Place) -> Finding:
+    file = where.file or ""
+    other = re.sub(r"torch\.py$", "my_torch.py", file)
+    return Finding(
+        f"{file} is imported in the place of torch",
+        (proof,),
+        Fix("give the file another name", command=f"mv {shlex.quote(file)} {shlex.quote(other)}"),
+        where,
+    )

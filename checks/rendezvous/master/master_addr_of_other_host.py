@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -62,8 +63,8 @@ def beside_rank_zero(facts: Facts) -> Iterator[Finding]:
     if not name or first is None or "KUBERNETES_SERVICE_HOST" in facts.environ:
         raise NotRun("the environment does not say where rank 0 runs")
     addresses = facts.network.resolve(name).addresses
-    if not addresses:
-        raise NotRun("MASTER_ADDR does not resolve")
+    if not addresses or any(ip_address(each.partition("%")[0]).is_unspecified for each in addresses):
+        raise NotRun("MASTER_ADDR does not resolve, or is the address of no host")
     ours = routable_interfaces(facts.network)
     own = next((a for each in facts.network.interfaces if each.name in ours for a in each.addresses), "127.0.0.1")
     if first and not any(facts.network.owns(address) for address in addresses):
