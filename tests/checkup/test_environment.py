@@ -310,3 +310,21 @@ def test_numbers_are_read(name: str, number: int, facts: Facts, checks: dict[str
     """Each number, with blanks around it, and each variable that no library reads as a number."""
     environ = {name: f" {number} ", "NCCL_P2P_LEVEL": "NVL", "NCCL_DEBUG": "INFO", "NCCL_SHM_DISABLE": "false"}
     assert not _run(checks, "variable-value-invalid", facts=replace(facts, environ=environ))
+
+
+@pytest.mark.parametrize(
+    ("address", "command"),
+    [
+        ("node[01-04]", "$(scontrol show hostnames 'node[01-04]' | head -1)"),
+        ("a[1,3].rack,b7", "$(scontrol show hostnames 'a[1,3].rack,b7' | head -1)"),
+        ("node1,node2", "node1"),
+    ],
+)
+def test_of_several_hosts_as_master_the_first_is_named(
+    address: str, command: str, facts: Facts, checks: dict[str, Check]
+) -> None:
+    """A list of Slurm's, or one with commas, is no name that does not resolve."""
+    (finding,) = _run(checks, "master-unresolvable", facts=replace(facts, environ={"MASTER_ADDR": address}))
+
+    assert "names several hosts" in finding.message
+    assert finding.fix.command == f"export MASTER_ADDR={command}"

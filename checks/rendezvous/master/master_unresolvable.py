@@ -28,6 +28,7 @@ inet_aton(3).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,9 +53,13 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP354", Severity.ERROR)
+PLACEHOLDER = re.compile(r"[<>${}\s]")
+UNFILLED = "holds characters that no address has: a placeholder that was not filled in"
+SEVERAL = re.compile(r"\[?[\w.-]+(?:\[[\d,-]+\])?(?:,[\w.\[\]-]+)+|[\w.-]+\[[\d,-]+\]\S*")
 SHAPES = (
+    (SEVERAL, "names several hosts, and is to name that of rank 0 alone"),
     (re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE), "is a URL: the address alone is to stand there"),
-    (re.compile(r"[<>${}\s]"), "holds characters that no address has: a placeholder that was not filled in"),
+    (PLACEHOLDER, UNFILLED),
     (re.compile(r"[^:\[\]]+:\d+$"), "holds a port: MASTER_PORT is for that"),
     (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),
     (re.compile(r"255\.|0\.0\.0\.0$"), "is a mask or the address of no host"),
@@ -69,7 +74,7 @@ def as_it_is_written(facts: Facts) -> Iterator[Finding]:
     if not address:
         raise NotRun("MASTER_ADDR is not set")
     problem = next((text for pattern, text in SHAPES if pattern.match(address) or pattern.fullmatch(address)), "")
-    problem = problem or next((SHAPES[1][1] for _ in SHAPES[1][0].findall(address)), "")
+    problem = problem or (UNFILLED if PLACEHOLDER.search(address) else "")
     if not problem:
         found = facts.network.resolve(address)
         problem = f"does not resolve: {found.problem}" if not found.addresses else ""
@@ -77,14 +82,25 @@ def as_it_is_written(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             f"MASTER_ADDR={address!r} {problem}",
             (Evidence(address, "an address, or a name that resolves on each host", "MASTER_ADDR"),),
-            Fix("set the address of the host of rank 0, on all hosts", command=ON_ALL)
-            if several_hosts(facts.environ)
-            else Fix(
-                "set the address of the host of rank 0; on one host its own",
-                command="export MASTER_ADDR=127.0.0.1  # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
-            ),
+            _fix(address, facts),
             Place(variable="MASTER_ADDR"),
         )
+
+
+def _fix(address: str, facts: Facts) -> Fix:
+    if SEVERAL.fullmatch(address):
+        first = (
+            f"$(scontrol show hostnames {shlex.quote(address)} | head -1)"
+            if "[" in address
+            else address.partition(",")[0]
+        )
+        return Fix("take the first of them, on all hosts", command=f"export MASTER_ADDR={first}")
+    if several_hosts(facts.environ):
+        return Fix("set the address of the host of rank 0, on all hosts", command=ON_ALL)
+    return Fix(
+        "set the address of the host of rank 0; on one host its own",
+        command="export MASTER_ADDR=127.0.0.1  # on several: $(ssh HOST-OF-RANK-0 hostname -I | cut -d' ' -f1)",
+    )
 
 
 @log_pattern(
