@@ -1,7 +1,9 @@
 """Linear fingerprints of tensors: a few numbers each, so that those of a sum are the sum of those.
 
-A fold adds up all parts of a few thousand numbers that a tensor consists of: one pass over the tensor, and a small one
-is left. Random projections of many folds are then computed together.
+A fold adds up all parts of a few thousand numbers that a tensor consists of, those of its second half with a weight of
+their own: one pass over the tensor, and a small one is left. Without the weight nothing would be left of what adds up
+to nothing, as the gradients of a classifier's last layer do over its classes. Random projections of many folds are then
+computed together.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ WIDTH = 2048  # of a fold at most
 PROJECTIONS = 4
 SEED = 20_240_229
 DIGITS = 7  # of a float32
+WEIGHT = -0.618  # of the second half's parts
 ROWS = 512  # folds that are projected at a time
 
 
@@ -44,7 +47,11 @@ def fold(tensor: Any) -> Any:
     if width == flat.numel():
         return flat.to(torch.float32, copy=True)
     rest = flat.numel() % width
-    folded = flat[: flat.numel() - rest].view(-1, width).sum(0, dtype=torch.float32)
+    parts = flat[: flat.numel() - rest].view(-1, width)
+    half = (len(parts) + 1) // 2
+    folded = parts[:half].sum(0, dtype=torch.float32)
+    if half < len(parts):
+        folded.add_(parts[half:].sum(0, dtype=torch.float32), alpha=WEIGHT)
     if rest:
         folded[:rest] += flat[-rest:]
     return folded
