@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import dotted
 from ddpdoctor.source.epochs import PASS_ON
+from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.project import NOT_OURS
 from ddpdoctor.source.reach.bound import definition, values
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.tree import Tree
