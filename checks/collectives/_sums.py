@@ -131,4 +131,25 @@ def told_after(script: Script, loop: ast.For, held: str) -> ast.AST | None:
             return None if re.search(TOLD_WITH_RANK, script.text, re.IGNORECASE) else node
         if isinstance(node, ast.Call) and names & read and ast.unparse(node.func).rpartition(".")[2] in TELLS:
             return None if WITH_RANK.search(script.code(node)) else node
+        if isinstance(node, ast.Call) and names & read and _is_told_by_helper(script, node, names):
+            return node
     return None
+
+
+def _is_told_by_helper(script: Script, call: ast.Call, names: set[str]) -> bool:
+    """Whether a call hands a sum to a function of the project that tells it, and not as that of a rank."""
+    found = script.defined(call.func)
+    if found is None or not isinstance(found[1], ast.FunctionDef) or _reduces(script, *found):
+        return False
+    parameters = [each.arg for each in (*found[1].args.posonlyargs, *found[1].args.args)]
+    given = dict(zip(parameters, call.args, strict=False)) | {
+        each.arg: each.value for each in call.keywords if each.arg
+    }
+    handed = {name for name, value in given.items() if isinstance(value, ast.Name) and value.id in names}
+    for made in sorted(_assigned(found[1]), key=lambda each: each.lineno):  # shown = loss.item()
+        if handed & {each.id for each in ast.walk(made.value) if isinstance(each, ast.Name)}:
+            handed |= {target.id for target in made.targets if isinstance(target, ast.Name)}
+    called = [each for each in ast.walk(found[1]) if isinstance(each, ast.Call)]
+    telling = [each for each in called if ast.unparse(each.func).rpartition(".")[2] in TELLS]
+    read = [{part.id for part in ast.walk(each) if isinstance(part, ast.Name)} for each in telling]
+    return any(handed & each for each in read) and not any(WITH_RANK.search(ast.unparse(each)) for each in telling)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source import names, wrapped
+from ddpdoctor.source.loader_kinds import loader_kind
 from ddpdoctor.source.names import LONGEST
 from ddpdoctor.source.reach import bound
 from ddpdoctor.source.reach.sites import argument, call_sites, some_sites
@@ -34,6 +35,8 @@ class Meaning(Written):
         for node in self.tree.of(ast.Call):
             if path := self.resolve(node.func):
                 found[path].append(node)
+            if (kind := loader_kind(self.tree, node.func, path)) is not None:
+                found[kind].append(node)
         return found
 
     def resolve(self, node: ast.expr) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source import names, wrapped
 from ddpdoctor.source.arguments import keyword
-from ddpdoctor.source.epochs import counts_epochs, epochs_around, learns
+from ddpdoctor.source.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
 from ddpdoctor.source.flow import flow
 from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
@@ -141,6 +141,9 @@ class Script(Meaning):
         for each in [*around, *(place for place in found.renewed if learns(*place))]:
             if each is not None:
                 return each[1] if each[0] is self.tree else None, found.escapes
+        if found.endless and any(is_in_learning_loop(*each) for each in found.drawn):
+            there, loop = found.endless[0]
+            return loop if there is self.tree else None, found.escapes
         return None
 
     @staticmethod

@@ -102,7 +102,7 @@ ON_GPUS = re.compile(r"nccl|(?s:\A(?!.*\bgloo\b).*(?:\.cuda\(|[\"']cuda))")
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a checkpoint of a model on a GPU that every rank loads without map_location, into a model."""
-    if not script.joins or script.frameworks:
+    if not script.runs_in_ranks or script.frameworks - {"horovod"}:
         return
     if not ON_GPUS.search(script.text) and not project.says(r"\bnccl\b"):
         return

@@ -106,6 +106,12 @@ def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa
             if isinstance(function, ast.Attribute) and function.attr in OF_A_CONTEXT:
                 return OF_A_CONTEXT[function.attr] if _is_context(tree, function.value) else None
             return _returned(tree, function, depth)
+        case (
+            ast.BinOp(op=ast.Add(), left=ast.BinOp(op=ast.Mult()), right=within)
+            | ast.BinOp(op=ast.Add(), left=within, right=ast.BinOp(op=ast.Mult()))
+        ):  # the number of the node, times its GPUs, and the local rank
+            is_local = fact(tree, within, depth - 1) is Fact.LOCAL_RANK or is_process_number(tree, within)
+            return Fact.RANK if is_local else None
         case ast.IfExp(body=body, orelse=orelse):
             return _agreed([(tree, body), (tree, orelse)], depth)
         case ast.Name() | ast.Attribute():
