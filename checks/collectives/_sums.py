@@ -145,7 +145,11 @@ def _is_told_by_helper(script: Script, call: ast.Call, names: set[str]) -> bool:
     given = dict(zip(parameters, call.args, strict=False)) | {
         each.arg: each.value for each in call.keywords if each.arg
     }
-    handed = {name for name, value in given.items() if isinstance(value, ast.Name) and value.id in names}
+    handed = {
+        name
+        for name, value in given.items()
+        if any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(value))
+    }
     for made in sorted(_assigned(found[1]), key=lambda each: each.lineno):  # shown = loss.item()
         if handed & {each.id for each in ast.walk(made.value) if isinstance(each, ast.Name)}:
             handed |= {target.id for target in made.targets if isinstance(target, ast.Name)}

@@ -14,6 +14,7 @@ SAME = {
     "torch.nn.parallel.data_parallel.": "torch.nn.parallel.",
     "torch.nn.DataParallel": "torch.nn.parallel.DataParallel",
     "torch.utils.data.distributed.": "torch.utils.data.",
+    "torch.distributed.elastic.utils.data.ElasticDistributedSampler": "torch.utils.data.DistributedSampler",
     "torch.utils.tensorboard.writer.": "torch.utils.tensorboard.",
     "torch.utils.data.dataloader.": "torch.utils.data.",
     "torch.utils.data.dataset.": "torch.utils.data.",

@@ -109,6 +109,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     for call in script.calls("torch.load"):
         if is_open(call) or len(call.args) != 1 or keyword(call, "map_location") or script.can_differ(call.args[0]):
             continue
+        if OF_OTHERS.search(script.code(call.args[0])):
+            continue
         if _is_loaded(script, call) and script.all_ranks_reach(call):
             path = script.code(call.args[0])
             right = f'{script.code(call.func)}({path}, map_location="cpu")'
@@ -122,6 +124,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
+OF_OTHERS = re.compile(r"pre_?train|teacher|backbone|imagenet", re.IGNORECASE)
+"""Names of weights of another training, which are saved wherever that was."""
 NUMBERS = re.compile(r"sched|scaler|meter|sampler", re.IGNORECASE)
 """Names of what has a state of plain numbers, which is on no GPU."""
 
