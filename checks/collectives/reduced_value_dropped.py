@@ -59,7 +59,9 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look at calls in a line of their own whose result is what was asked for, and at expressions that are reduced."""
     for call in _returning(script):
         first = call.args[0] if call.args else None
-        if isinstance(first, ast.Name) and _is_alone(script, call) and _is_read_after(script, first):
+        if not isinstance(first, ast.Name) or _is_made_up(script, first):
+            continue
+        if _is_alone(script, call) and _is_read_after(script, first):
             yield Finding(
                 f"what {script.code(call.func)} returns is thrown away: {first.id} stays that of the rank",
                 (script.seen(call, f"{first.id} = {script.code(call)}"),),
@@ -93,6 +95,22 @@ def _returning(script: Script) -> Iterator[ast.Call]:
 
 
 METHODS = frozenset().union(*OBJECTS.values())
+
+
+MADE_UP = frozenset(f"torch.{name}" for name in "empty full ones rand randint randn tensor zeros".split())
+
+
+def _is_made_up(script: Script, name: ast.Name) -> bool:
+    """Whether a variable holds what is made for the call: a benchmark, or a wait for the other ranks."""
+    held = [each.value for each in script.tree.lookup(name.id, name)]
+    return bool(held) and all(isinstance(each, ast.Call) and _made_by(script, each) in MADE_UP for each in held)
+
+
+def _made_by(script: Script, call: ast.Call) -> str:
+    """Return the full name of the function that makes a tensor: ``torch.ones(1).cuda()``."""
+    while isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+        call = call.func.value
+    return script.resolve(call.func) or ""
 
 
 def _is_alone(script: Script, call: ast.Call) -> bool:

@@ -14,7 +14,7 @@ from ddpdoctor.source.flow import flow
 from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, who
-from ddpdoctor.source.vocabulary import COLLECTIVES, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS
+from ddpdoctor.source.vocabulary import COLLECTIVES, DDP, FRAMEWORKS, GROUPS, INIT, OF_RANKS, PARTS
 
 if TYPE_CHECKING:
     from ddpdoctor.source.reach.guards import Guard
@@ -28,15 +28,20 @@ class Script(Meaning):
     """A parsed file, and what it does with the ranks: who comes to a line, which model is wrapped, what learns."""
 
     @cached_property
+    def _paths(self) -> frozenset[str]:
+        """The full names of all that the file imports from outside."""
+        paths = [each.path for scope in self.tree.bindings.values() for bound in scope.values() for each in bound]
+        return frozenset(path for path in paths if path and not path.startswith("."))
+
+    @cached_property
     def imported(self) -> frozenset[str]:
         """The top-level names of all that the file imports."""
-        paths = [each.path for scope in self.tree.bindings.values() for bound in scope.values() for each in bound]
-        return frozenset(path.partition(".")[0] for path in paths if path and not path.startswith("."))
+        return frozenset(path.partition(".")[0] for path in self._paths)
 
     @cached_property
     def frameworks(self) -> frozenset[str]:
-        """The frameworks that it imports, but for the models of transformers."""
-        found = self.imported & FRAMEWORKS
+        """The frameworks that it imports, but for the models of transformers, and samplers and losses of others."""
+        found = frozenset(path.partition(".")[0] for path in self._paths if not path.startswith(PARTS)) & FRAMEWORKS
         has_trainer = "transformers" in found and TRAINER.search(self.text)
         return found if has_trainer else found - {"transformers"}
 

@@ -28,4 +28,6 @@ FRAMEWORKS = frozenset(
 )
 """They can set the epoch, choose the device, guard what is written or reduce: where one is imported, little is certain
 that a file does not do."""
+PARTS = ("catalyst.data.", "catalyst.contrib.", "fvcore.nn.", "fvcore.common.config")
+"""What of them is taken into a loop of the user's own: samplers, losses, settings."""
 OF_RANKS = re.compile(r"torch\.distributed|DistributedDataParallel|DistributedSampler")
