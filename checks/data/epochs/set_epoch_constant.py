@@ -131,11 +131,18 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         for node in script.inside(*loop.body):
             match node:
                 case ast.Call(func=ast.Attribute(value=receiver, attr="set_epoch"), args=args, keywords=[]):
-                    told = script.value(args[0]) if args else None  # one literal, here or in the one variable's value
+                    told = _given(script, args[0]) if args else None
                     is_literal = told is None or (isinstance(told, ast.Constant) and isinstance(told.value, int))
                     is_told = dotted(receiver) in samplers or _is_of_training(script, project, receiver, loop)
                     if is_literal and is_told and isinstance(loop.target, ast.Name):
                         yield _in_loop(script, node, loop, loop.target.id)
+
+
+def _given(script: Script, node: ast.expr) -> ast.expr:
+    """Return what a local variable is given, where that is one thing; of anything else, the expression itself."""
+    bindings = script.tree.lookup(node.id, node) if isinstance(node, ast.Name) else []
+    held = bindings[0].value if len(bindings) == 1 else None
+    return held if held is not None else node
 
 
 def _is_of_training(script: Script, project: Around, receiver: ast.expr, loop: ast.For) -> bool:
