@@ -166,14 +166,14 @@ from ddpdoctor.source.reach.ranks import (
     rank_condition as rank_condition,
 )
 from ddpdoctor.source.reach.who import ONE_RANK as ONE_RANK, OTHER_RANKS as OTHER_RANKS
-from ddpdoctor.source.script import (
+from ddpdoctor.source.script import Script as Script
+from ddpdoctor.source.tree import Tree as Tree
+from ddpdoctor.source.vocabulary import (
     COLLECTIVES as COLLECTIVES,
     DDP as DDP,
     FRAMEWORKS as FRAMEWORKS,
     INIT as INIT,
-    Script as Script,
 )
-from ddpdoctor.source.tree import Tree as Tree
 from ddpdoctor.source.wrapped import Wrap as Wrap
 from ddpdoctor.suggest import closest as closest
 from ddpdoctor.watch.blocks import Block as Block

@@ -34,7 +34,6 @@ torch.distributed.all_reduce.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -56,19 +55,12 @@ from ddpdoctor.check import (
 
 from .._evaluations import Share, evaluation, sharded
 from .._metrics import adds_up, says_rank
-from .._source import SAMPLER, evaluations, is_evaluation, prepared_loaders, sharded_loaders
+from ._sums import REDUCED, by_flow, by_names, can_be_reduced, told_after
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, Script, Tree
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP754", Severity.WARNING)
-
-
-REDUCED = r"reduce|gather|torchmetrics|synchronize|Metric|Evaluator|broadcast|hvd\.|xm\.|MeanAverage|\bdist_utils"
-"""What says that somebody puts the ranks' parts together."""
-WITH_RANK = re.compile(r"rank", re.IGNORECASE)
-TOLD_WITH_RANK = r"(?:print|info|log|debug)\([^\n]*\brank\b[^\n]*(?:loss|acc|metric)"
-"""What says that a metric is told as that of its rank."""
 
 
 @lint
@@ -79,9 +71,9 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         return
     somewhere = project.says(REDUCED)
     told = set()
-    for loop, held, sampler in (*_by_names(script, framework=bool(known)), *_by_flow(script, project)):
-        use = _told(script, loop, held) if loop not in told else None
-        if use is not None and not (somewhere and _can_be_reduced(script, loop)):
+    for loop, held, sampler in (*by_names(script, framework=bool(known)), *by_flow(script, project)):
+        use = told_after(script, loop, held) if loop not in told else None
+        if use is not None and not (somewhere and can_be_reduced(script, loop)):
             told.add(loop)
             yield Finding(
                 f"what is summed over {_named(loop.iter)} is of one rank's share, and is told as that of all",
@@ -101,123 +93,10 @@ def _named(iterated: ast.expr) -> str:
     return ast.unparse(iterated)
 
 
-def _by_names(script: Script, *, framework: bool) -> Iterator[tuple[ast.For, str, Evidence]]:
-    """Yield the loops of evaluations whose loaders are found by their names, what they sum, and the sampler."""
-    for name, sampler in (*sharded_loaders(script), *(prepared_loaders(script) if framework else ())):
-        for loop, held in evaluations(script, name):
-            yield loop, held, script.seen(sampler)
-
-
-def _by_flow(script: Script, project: Around) -> Iterator[tuple[ast.For, str, Evidence]]:
-    """Yield those of this file that a sampler of the project comes to, through functions, attributes and files."""
-    if script.frameworks or not re.search("no_grad|inference_mode", script.text):
-        return
-    for path, tree in ((script.path, script.tree), *project.trees("DistributedSampler")):
-        for call in tree.of(ast.Call):
-            if script.names_in(tree, call.func) != SAMPLER:
-                continue
-            for there, loop in script.passes(tree, call):
-                is_own = there is script.tree and not script.learns(loop)
-                if not is_own or not (is_evaluation(script, "", loop) or _has_no_gradients(script, loop)):
-                    continue
-                for held in _sums(script, loop):
-                    yield loop, held, Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
-
-
-def _sums(script: Script, loop: ast.For) -> Iterator[str]:
-    """Yield what a loop adds up: numbers, and lists of the file that it appends to."""
-    for node in script.inside(*loop.body):
-        match node:
-            case ast.AugAssign(target=ast.Name(id=held), op=ast.Add()):
-                yield held
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=held) as kept, attr="append" | "extend")):
-                if isinstance(script.value(kept), ast.List):
-                    yield held
-
-
-def _has_no_gradients(script: Script, loop: ast.For) -> bool:
-    """Whether a loop computes within ``with torch.no_grad():``."""
-    inner = [each for each in script.inside(*loop.body) if isinstance(each, ast.With)]
-    words = [ast.unparse(item.context_expr) for each in inner for item in each.items]
-    return any("no_grad" in each or "inference_mode" in each for each in words)
-
-
-def _can_be_reduced(script: Script, loop: ast.For) -> bool:
-    """Whether somebody can put together what a loop has summed: its function, what it calls, or who calls it."""
-    function = script.function(loop)
-    if not isinstance(function, ast.FunctionDef) or _reduces(script, script.tree, function):
-        return True
-    sites = [(script.tree, each) for each in script.sites(function)]
-    sites += script.tree.callers(function) if script.tree.callers is not None else []
-    return not sites or any(_reduces_result(script, tree, site) for tree, site in sites)
-
-
-def _reduces(script: Script, tree: Tree, function: ast.AST) -> bool:
-    """Whether a function says that it puts parts together, or calls one of the project that does."""
-    for node in ast.walk(function):
-        found = script.defined_in(tree, node.func) if isinstance(node, ast.Call) else None
-        if _calls_reduction(node) or (found is not None and any(_calls_reduction(each) for each in ast.walk(found[1]))):
-            return True
-    return False
-
-
-def _calls_reduction(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and re.search(REDUCED, ast.unparse(node.func)) is not None
-
-
-def _reduces_result(script: Script, tree: Tree, site: ast.Call) -> bool:
-    """Whether what a call returns can be put together where it is called."""
-    statement = tree.statement(site)
-    if not isinstance(statement, (ast.Assign, ast.Expr)) or statement.value is not site:
-        return True
-    names = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    around = tree.function(site) or tree.module
-    for made in sorted(_assigned(around), key=lambda each: each.lineno):  # totals = torch.tensor([loss, accuracy])
-        read = {each.id for each in ast.walk(made.value) if isinstance(each, ast.Name)}
-        if made.lineno > site.lineno and names & read:
-            names |= {each.id for target in made.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-    for node in ast.walk(around):
-        if not isinstance(node, ast.Call) or node is site:
-            continue
-        given = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        if isinstance(statement, ast.Assign) and names & given:
-            found = script.defined_in(tree, node.func)
-            if _calls_reduction(node) or (found is not None and _reduces(script, *found)):
-                return True
-    return isinstance(statement, ast.Assign) and not names
-
-
-def _assigned(around: ast.AST) -> list[ast.Assign]:
-    return [each for each in ast.walk(around) if isinstance(each, ast.Assign)]
-
-
 ADDED = (
     "+totals = torch.tensor([correct, count], dtype=torch.float64, device=device)\n"
     "+torch.distributed.all_reduce(totals)\n+accuracy = (totals[0] / totals[1]).item()"
 )
-BEST = re.compile(r"\bbest_|_best\b|\bbest\b|\b(?:min|max|lowest|highest)_", re.IGNORECASE)
-"""Names of what a sum is compared with to choose a model by it."""
-TELLS = {"print", "info", "log", "write", "append", "add_scalar", "debug"}
-
-
-def _told(script: Script, loop: ast.For, held: str) -> ast.AST | None:
-    """Return where, after a loop, a sum that it keeps is printed, logged or returned."""
-    around = script.function(loop) or script.module
-    names = {held}
-    for node in script.inside(around):
-        if getattr(node, "lineno", 0) <= (loop.end_lineno or 0):
-            continue
-        read = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-        if isinstance(node, (ast.Assign, ast.AugAssign)) and names & read:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {each.id for each in targets if isinstance(each, ast.Name)}
-        if isinstance(node, ast.Compare) and names & read and BEST.search(ast.unparse(node)):
-            return node
-        if isinstance(node, ast.Return) and names & read:
-            return None if re.search(TOLD_WITH_RANK, script.text, re.IGNORECASE) else node
-        if isinstance(node, ast.Call) and names & read and ast.unparse(node.func).rpartition(".")[2] in TELLS:
-            return None if WITH_RANK.search(script.code(node)) else node
-    return None
 
 
 @watch(Evaluated)

@@ -7,6 +7,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.bound import OPTIONS, definition as named, values
 from ddpdoctor.source.reach.sites import SPAWN
@@ -29,10 +30,13 @@ def definition(project: Project, path: str, name: str, depth: int = DEPTH) -> tu
         return None
     files = project.files(path, module or ".")
     file = next(iter(files)) if len(files) == 1 else None
-    if file is None or not re.search(rf"\b{re.escape(last)}\b", project.text(file)):
+    text = project.text(file) if file is not None else ""
+    if file is None or not (re.search(rf"\b{re.escape(last)}\b", text) or STAR.search(text)):
         return None
     tree = tree_of(project, file)
     found = tree.bindings.get(tree.module, {}).get(last, []) if tree is not None else []
+    if tree is not None and not found and tree.starred is not None and (taken := tree.starred(last)) is not None:
+        return definition(project, file, taken, depth - 1)
     if tree is None or len(found) != 1:
         return None
     if found[0].path:
@@ -60,6 +64,36 @@ def link(project: Project, path: str, tree: Tree | None) -> None:
         tree.abroad = partial(definition, project, path)
         tree.callers = partial(callers, project, path)
         tree.stored = partial(stored, project, path)
+        if any(each.names[0].name == "*" for each in tree.of(ast.ImportFrom)):
+            tree.starred = partial(starred, project, path)
+
+
+def starred(project: Project, path: str, name: str, depth: int = DEPTH) -> str | None:
+    """Return the full name of what a file takes by ``from helpers import *``; None where no such file has it."""
+    if name.startswith("_") or not depth:
+        return None
+    tree = tree_of(project, path)
+    for each in reversed(tree.of(ast.ImportFrom) if tree is not None else []):
+        if each.names[0].name != "*":
+            continue
+        module = "." * each.level + (each.module or "")
+        files = project.files(path, module)
+        there = next(iter(files)) if len(files) == 1 else None
+        if there is None or there == path or (away := tree_of(project, there)) is None:
+            continue
+        found = away.bindings.get(away.module, {}).get(name, [])
+        if len(found) == 1 and _is_exported(away, name):
+            taken = found[0].path
+            return taken if taken and not taken.startswith(".") else f"{module}.{name}"
+        if not found and (further := starred(project, there, name, depth - 1)) is not None:
+            return further if further.partition(".")[0] in NOT_OURS else f"{module}.{name}"
+    return None
+
+
+def _is_exported(tree: Tree, name: str) -> bool:
+    """Whether a module hands a name to those that take all of it."""
+    listed = tree.bindings.get(tree.module, {}).get("__all__", [])
+    return not listed or any(each.value is not None and repr(name) in ast.unparse(each.value) for each in listed)
 
 
 def stored(project: Project, path: str, name: str) -> list[tuple[Tree, ast.expr]]:
@@ -120,9 +154,18 @@ def _joins_by_helper(project: Project, path: str) -> bool:
     called = {name for call in tree.of(ast.Call) if (name := resolve(tree, call.func))} if tree is not None else set()
     for name in sorted(each for each in called if "." in each and not each.startswith("torch.")):
         found = definition(project, path, name)
-        if found is not None and isinstance(found[1], ast.FunctionDef) and _makes_group(*found, LEVELS):
+        function = _run_by(*found) if found is not None else None
+        if found is not None and function is not None and _makes_group(found[0], function, LEVELS):
             return True
     return False
+
+
+def _run_by(tree: Tree, called: Defined) -> ast.FunctionDef | None:
+    """Return the function that a call of something runs: of a class, its ``__init__``."""
+    if isinstance(called, ast.FunctionDef):
+        return called
+    made = [each.node for each in tree.bindings.get(called, {}).get("__init__", [])]
+    return made[0] if len(made) == 1 and isinstance(made[0], ast.FunctionDef) else None
 
 
 STAR = re.compile(r"^from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\*", re.MULTILINE)

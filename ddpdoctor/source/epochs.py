@@ -100,6 +100,16 @@ def learns(tree: Tree, root: ast.AST, depth: int = DEPTH) -> bool:
     return False
 
 
+def is_in_learning_loop(tree: Tree, node: ast.AST) -> bool:
+    """Whether a node is in a loop of its function in which a backward runs."""
+    for parent in tree.above(node):
+        if isinstance(parent, FUNCTIONS):
+            return False
+        if isinstance(parent, (ast.For, ast.While)):
+            return learns(tree, parent)
+    return False
+
+
 def _own(root: ast.AST) -> Iterator[ast.AST]:
     """Yield what stands in a node, but not in functions that it defines."""
     yield root

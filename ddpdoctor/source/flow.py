@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import dotted
 from ddpdoctor.source.epochs import PASS_ON
+from ddpdoctor.source.libraries import NOT_OURS
+from ddpdoctor.source.loader_kinds import loader_kind
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.project import NOT_OURS
 from ddpdoctor.source.reach.bound import definition, values
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.tree import Tree
@@ -34,11 +35,14 @@ Place = tuple[Tree, ast.AST]
 class Flow:
     """The loops that go through what a call made, and those in which it is begun anew when it has come to its end.
 
-    ``escapes`` where it comes into hands that are not seen.
+    ``endless`` are loops of generators that begin it anew without end, and ``drawn`` the calls of ``next`` that draw
+    from them; ``escapes`` where it comes into hands that are not seen.
     """
 
     loops: list[tuple[Tree, ast.For]] = field(default_factory=list)
     renewed: list[tuple[Tree, ast.For | ast.While]] = field(default_factory=list)
+    endless: list[tuple[Tree, ast.While]] = field(default_factory=list)
+    drawn: list[Place] = field(default_factory=list)
     escapes: bool = False
 
 
@@ -66,7 +70,7 @@ def _next(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:  # noqa: PLR09
             return [(tree, parent)]
         case ast.For(iter=iterated) if iterated is node:
             found.loops.append((tree, parent))
-            return []
+            return _yielded(tree, parent, found)
         case ast.IfExp() | ast.BoolOp():
             return [(tree, parent)]
         case ast.Return():
@@ -79,6 +83,20 @@ def _next(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:  # noqa: PLR09
             return []
     found.escapes = True
     return []
+
+
+def _yielded(tree: Tree, loop: ast.For, found: Flow) -> list[Place]:
+    """Return the calls of the generator that a loop hands its batches out of, over and over."""
+    outer = tree.parents.get(loop)
+    function = tree.function(loop)
+    hands_out = any(isinstance(each, ast.Yield) for statement in loop.body for each in ast.walk(statement))
+    if not (hands_out and isinstance(outer, ast.While) and isinstance(function, ast.FunctionDef)):
+        return []
+    if not (isinstance(outer.test, ast.Constant) and outer.test.value):
+        return []
+    found.endless.append((tree, outer))
+    sites: list[Place] = [(tree, each) for each in some_sites(tree, function)]
+    return [*sites, *(tree.callers(function) if tree.callers is not None else ())]
 
 
 def _bound(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
@@ -139,7 +157,7 @@ def has_unknown_bases(tree: Tree, owner: ast.ClassDef) -> bool:
     return False
 
 
-def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
+def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:  # noqa: PLR0911 - one case a callee
     """Return where an argument is read in what is called."""
     parent = tree.parents[node]
     call = tree.parents[parent] if isinstance(parent, ast.keyword) else parent
@@ -147,10 +165,15 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
     if not isinstance(call, ast.Call):
         found.escapes = True
         return []
+    if word in {"sampler", "batch_sampler"} and (made := _begun_as_loader(tree, call)) is not None:
+        return made
     path = resolve(tree, call.func) or ""
+    path = loader_kind(tree, call.func, path) or path
     if path in LOADERS:
         is_given = word in {"sampler", "batch_sampler"} or (word is None and node in call.args[:1] and "Batch" in path)
         return [(tree, call)] if is_given else []
+    if path == "next":
+        found.drawn.append((tree, call))
     if path in PASS_ON:
         found.renewed += [(tree, each) for each in _renewing(tree, call)] if path == "iter" else []
         return [(tree, call)] if path not in HARMLESS else []
@@ -167,6 +190,18 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:
     arguments = next((each for each in ast.walk(named.args) if isinstance(each, ast.arg) and each.arg == name), None)
     reads = [each for each in there.read.get(name, ()) if _is_parameter(there, each, arguments)]
     return [(there, each) for each in reads]
+
+
+def _begun_as_loader(tree: Tree, call: ast.Call) -> list[Place] | None:
+    """Return the calls of a DataLoader's subclass whose ``__init__`` hands its arguments on by ``super().__init__``."""
+    function, owner = tree.function(call), tree.class_of(call)
+    match call.func:
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__"):
+            is_loader = owner is not None and any(resolve(tree, each) in LOADERS for each in owner.bases)
+            if is_loader and isinstance(function, ast.FunctionDef) and function.name == "__init__":
+                sites: list[Place] = [(tree, each) for each in some_sites(tree, function)]
+                return [*sites, *(tree.callers(function) if tree.callers is not None else ())]
+    return None
 
 
 def _renewing(tree: Tree, call: ast.Call) -> Iterator[ast.For | ast.While]:

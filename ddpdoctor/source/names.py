@@ -14,6 +14,8 @@ SAME = {
     "torch.nn.parallel.data_parallel.": "torch.nn.parallel.",
     "torch.nn.DataParallel": "torch.nn.parallel.DataParallel",
     "torch.utils.data.distributed.": "torch.utils.data.",
+    "torch.distributed.elastic.utils.data.ElasticDistributedSampler": "torch.utils.data.DistributedSampler",
+    "torch.utils.tensorboard.writer.": "torch.utils.tensorboard.",
     "torch.utils.data.dataloader.": "torch.utils.data.",
     "torch.utils.data.dataset.": "torch.utils.data.",
     "torch.multiprocessing.spawn.spawn": "torch.multiprocessing.spawn",
@@ -44,7 +46,8 @@ def _resolved(tree: Tree, node: ast.expr, depth: int) -> str | None:
         return None
     bindings = tree.lookup(node.id, node)
     if not bindings:
-        return ".".join([node.id, *parts])
+        taken = tree.starred(node.id) if tree.starred is not None else None
+        return canonical(".".join([taken or node.id, *parts]))
     bases = set()
     for binding in bindings:
         if binding.path:

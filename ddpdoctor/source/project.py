@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ddpdoctor.source.folders import UP, Folders
+from ddpdoctor.source.libraries import NEVER_OURS, NOT_OURS, TRAINER
 
 if TYPE_CHECKING:
     import ast
@@ -22,45 +24,8 @@ COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 STORE = re.compile(r"\.(\w+)[ \t]*=(?!=)")
 MOST_FILES = 400  # that one script reaches
 MOST_BYTES = 1_000_000
-UP = 4  # folders above a file that its imports can start from
-ADDED = ("lib", "src")
-"""Folders that scripts put into Python's path."""
 ROOTS = frozenset({".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg"})
 """What the uppermost folder of a project has."""
-KNOWN = frozenset(
-    "torch torchvision torchaudio torchtext numpy scipy PIL cv2 tqdm yaml pandas matplotlib sklearn skimage"
-    " tensorboardX tensorboard wandb mlflow einops timm termcolor tabulate requests h5py lmdb nltk sentencepiece"
-    " datasets tokenizers torchmetrics torchinfo seaborn psutil click omegaconf hydra loguru rich pycocotools"
-    " prettytable albumentations huggingface_hub safetensors tiktoken regex six dotenv visdom torchsummary thop"
-    " imageio tifffile librosa soundfile jieba networkx plotly pynvml setuptools packaging typing_extensions"
-    " ddpdoctor warmup_scheduler lpips ftfy apex prefetch_generator madgrad evaluate sacrebleu fire absl"
-    " easydict addict gdown onnx onnxruntime onnxsim panopticapi fsspec decord peft gensim dill yacs accimage boto3 nlp"
-    " pkg_resources IPython comet_ml clearml neptune aim swanlab blobfile ruamel ruamel_yaml pycocoevalcap yapf ipdb"
-    " bitsandbytes braceexpand tree_sitter zmq unidecode phonemizer xformers flash_attn triton numba jsonlines"
-    " rouge_score gym shapely trimesh faiss spacy torchviz typer toml tomli pydantic dacite attr attrs joblib"
-    " zarr xarray netCDF4 ml_collections mpi4py configargparse kornia liger_kernel tensorflow openvino lxml flask av"
-    " diffusers cupy Cython natsort pytorch3d GPUtil mpl_toolkits iopath pyarrow polars cog gradio filelock sympy"
-    " portalocker music21 nibabel lvis torch_fidelity cleanfid pytorch_fid torchprofile ninja tensorrt cPickle Queue"
-    " pickle5 batchgenerators batchgeneratorsv2 dynamic_network_architectures acvl_utils hiddenlayer pointnet2_ops"
-    " chamfer emd emd_cuda knn_cuda augly threadpoolctl retry tensorboard_logger clip open_clip ema_pytorch einx"
-    " vector_quantize_pytorch rotary_embedding_torch x_transformers lion_pytorch prodigyopt adan_pytorch".split()
-)
-TRAINER = re.compile(
-    r"^[ \t]*from[ \t]+transformers[\w.]*[ \t]+import[ \t]*(?:\([^)]*?|[^\n(]*?)"
-    r"(?:Trainer|TrainingArguments|Callback|\*)"
-    r"|\btransformers\.(?:\w+\.)*\w*(?:Trainer|TrainingArguments)|\b(?:trl|HfArgumentParser|Accelerator)\b"
-    r"|^[ \t]*import[ \t]+transformers[ \t]+as\b",
-    re.MULTILINE,
-)
-"""Words of what transformers has besides models: it goes through the loaders itself."""
-NOT_OURS = KNOWN | sys.stdlib_module_names
-"""Libraries that set no epoch, choose no device and guard nothing for a script."""
-
-NEVER_OURS = frozenset(
-    "__future__ argparse collections copy dataclasses functools itertools json math numpy os pathlib random re shutil"
-    " sys time torch torchvision typing warnings".split()
-)
-"""Those that no project has a module of the same name beside, so that nobody looks for one: half of all imports."""
 
 
 @dataclass
@@ -73,10 +38,10 @@ class Project:
     digests: dict[str, str] = field(default_factory=dict)
     trees: dict[str, Tree | None] = field(default_factory=dict)
     trains: dict[str, bool] = field(default_factory=dict)
+    folders: Folders = field(default_factory=Folders)
     stored: dict[tuple[str, str], list[tuple[Tree, ast.expr]]] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
-    _folders: dict[str, frozenset[str]] = field(default_factory=dict)
     _said: dict[tuple[str, str], bool] = field(default_factory=dict)
     _stores: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -141,7 +106,7 @@ class Project:
             root = name.partition(".")[0]
             if root in NEVER_OURS:
                 continue
-            found = self._files(path, name, parts)
+            found = self.folders.files(path, name, parts)
             files |= found
             if not found and (not root or root not in NOT_OURS):
                 unknown.add(root or name)
@@ -153,58 +118,9 @@ class Project:
         A module beside the file comes before a library of its name (``datasets.py``), as Python looks it up.
         """
         root = module.partition(".")[0]
-        if root in NEVER_OURS or (root in NOT_OURS and not self._is_beside(path, root)):
+        if root in NEVER_OURS or (root in NOT_OURS and not self.folders.is_beside(path, root)):
             return set()
-        return self._files(path, module, [])
-
-    def _is_beside(self, path: str, root: str) -> bool:
-        """Whether a module stands in the folder of a file."""
-        here = self._listed(os.path.dirname(path) or ".")  # noqa: PTH120 - as below
-        return f"{root}.py" in here or root in here
-
-    def _files(self, path: str, name: str, parts: list[str]) -> set[str]:
-        """Return the files that an import can name: from the file's folder, or one that is a few above it."""
-        bare = name.lstrip(".")
-        level = len(name) - len(bare)
-        folder = os.path.dirname(path)  # noqa: PTH120 - Path is too slow for this many
-        for up in range(level - 1 if level else 0, level or UP + 1):
-            base = os.path.normpath("/".join([folder or ".", *[".."] * up, *bare.split(".")]))
-            candidates = [*(f"{base}/{part}" for part in parts), *([base] if bare else [])]
-            found = {there for each in candidates for there in self._modules(each)}
-            if found:
-                return found
-        return set() if level else self._by_added_path(folder, bare, parts)
-
-    def _by_added_path(self, folder: str, bare: str, parts: list[str]) -> set[str]:
-        """Return the files of a module that stands in a folder which scripts put into Python's path: lib, or src."""
-        for up in range(UP):
-            for added in ADDED:
-                base = os.path.normpath("/".join([folder or ".", *[".."] * up, added, *bare.split(".")]))
-                candidates = [*(f"{base}/{part}" for part in parts), base]
-                found = {there for each in candidates for there in self._modules(each)}
-                if found:
-                    return found
-        return set()
-
-    def _modules(self, base: str) -> list[str]:
-        """Return the file of a module or package that has this path; of a package without a file, all that is in it."""
-        folder, _, name = base.rpartition("/")
-        if f"{name}.py" in self._listed(folder or "."):
-            return [f"{base}.py"]
-        if name not in self._listed(folder or "."):
-            return []
-        within = self._listed(base)
-        if "__init__.py" in within:
-            return [f"{base}/__init__.py"]
-        return [f"{base}/{each}" for each in within if each.endswith(".py")]
-
-    def _listed(self, folder: str) -> frozenset[str]:
-        if folder not in self._folders:
-            try:
-                self._folders[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 - as above
-            except OSError:
-                self._folders[folder] = frozenset()
-        return self._folders[folder]
+        return self.folders.files(path, module, [])
 
     def reach(self, path: str) -> frozenset[str]:
         """Return a file, those that it imports through any number of files, and those that import it with theirs."""
@@ -246,7 +162,7 @@ class Project:
         """Whether a word stands in a Python file beside a file, or in one that the user named, near it."""
         folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
         base = os.path.normpath("/".join([os.path.abspath(folder), *[".."] * (UP - 1)]))  # noqa: PTH100 - as above
-        near = [f"{folder}/{each}" for each in self._listed(folder) if each.endswith(".py")]
+        near = [f"{folder}/{each}" for each in self.folders.listed(folder) if each.endswith(".py")]
         python = (each for each in self.others if each.endswith(".py"))
         named = (each for each in python if os.path.abspath(each).startswith(base))  # noqa: PTH100 - as above
         return any(re.search(rf"\b{word}\b", self.text(os.path.normpath(each))) for each in (*near, *named))
@@ -271,7 +187,7 @@ class Project:
         """
         first = os.path.dirname(path) or "."  # noqa: PTH120 - as above
         folders = [os.path.normpath("/".join([first, *[".."] * up])) for up in range(UP)]
-        roots = [each for each in folders if ROOTS & self._listed(each)]
+        roots = [each for each in folders if ROOTS & self.folders.listed(each)]
         roots += [each for each in folders if each in {".", self._named}]
         return folders[: folders.index(roots[0]) + 1] if roots else folders[:1]
 

@@ -40,6 +40,8 @@ class Tree:
     """Finds who calls a function of the file from others, in trainings of several ranks; None as above."""
     stored: Callable[[str], list[tuple[Tree, ast.expr]]] | None = None
     """Finds what the files around this one store in an option of a name (``args.is_main = rank == 0``); as above."""
+    starred: Callable[[str], str | None] | None = None
+    """Finds the full name of what ``from helpers import *`` takes of another file of the project; as above."""
     named: dict[ast.AST, str | None] = field(default_factory=dict)
     """The full names of what expressions name, once somebody asked."""
     holders: dict[ast.AST, list[tuple[ast.AST | None, str, Binding]]] = field(default_factory=dict)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.bound import function_named, returned, values
+from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import argument, passed
+from ddpdoctor.source.reach.who import is_alone
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -102,12 +104,20 @@ def _handed_back(tree: Tree, call: ast.Call) -> ast.expr | None:
 
 def _passed(tree: Tree, parameter: Binding, depth: int) -> Wrap | None:
     """Return the wrap that all callers pass; None where one passes something else, or callers are not all seen."""
-    found = [wrap_at(tree, given, depth - 1) for given in passed(tree, parameter) or ()]
+    handed = passed(tree, parameter) or ()
+    several = [each for each in handed if not _is_of_one_process(tree, each)]
+    found = [wrap_at(tree, given, depth - 1) for given in several]
     if not found or any(each is None for each in found):
         return None
     first = found[0]
     assert first is not None  # noqa: S101 - just asked
-    return Wrap(first.kind, first.call, all(each is not None and each.sure for each in found))
+    is_sure = len(several) == len(handed) and all(each is not None and each.sure for each in found)
+    return Wrap(first.kind, first.call, is_sure)
+
+
+def _is_of_one_process(tree: Tree, node: ast.expr) -> bool:
+    """Whether a node is reached only where there is one process alone, in its function."""
+    return any(is_alone(tree, each.test, holds=each.holds) for each in guards(tree, node))
 
 
 def possible(tree: Tree, bindings: list[Binding], node: ast.expr) -> list[Binding]:

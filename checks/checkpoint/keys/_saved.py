@@ -16,11 +16,17 @@ def saved(script: Script) -> Iterator[tuple[ast.Call, ast.expr]]:
         if not call.args or isinstance(call.args[0], ast.Starred):
             continue
         if script.resolve(call.func) == "torch.save":
-            yield call, call.args[0]
+            yield call, _held(script, call.args[0])
         elif "state_dict" in script.code(call):
             place = _handed_on(script, call)
             if place is not None and place < len(call.args):
                 yield call, call.args[place]
+
+
+def _held(script: Script, what: ast.expr) -> ast.expr:
+    """Return the dict, or the state dict, that a variable was given which is saved; else the expression itself."""
+    held = script.held(what) if isinstance(what, ast.Name) else None
+    return held if isinstance(held, (ast.Dict, ast.Call)) else what
 
 
 def _handed_on(script: Script, call: ast.Call) -> int | None:

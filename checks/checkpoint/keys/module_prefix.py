@@ -46,6 +46,7 @@ from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Rec
 from .._look import few
 from .._reason import OTHER_NETWORK, Reason, on_refusal
 from .._refusal import refusal
+from ._loaded import into_bare, key_of
 from ._saved import saved
 from ._wrappers import Wrapper, facets
 
@@ -112,7 +113,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                     wrap = script.wrap(model)
                     if wrap is not None and not wrap.sure and _is_apart(script, node, wrap):
                         continue
-                    loaded = _into_bare(script, call) if wrap is not None and node is what else None
+                    loaded = into_bare(script, call, key_of(what, node)) if wrap is not None else None
                     if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):
                         yield _saved(script, node, model, wrap, loaded)
 
@@ -140,28 +141,6 @@ def _parts(script: Script, test: ast.expr, *, holds: bool) -> Iterator[tuple[str
                 yield from _parts(script, each, holds=holds)
         case _:
             yield script.code(test), holds
-
-
-def _into_bare(script: Script, save: ast.Call) -> ast.Call | None:
-    """Return where a model that is not wrapped loads, in one expression, what a call saves under a literal path."""
-    path = ast.unparse(save.args[1]) if len(save.args) > 1 else ""
-    if not path.startswith(("'", '"')) or re.search(PREFIX_REMOVED, script.text):
-        return None
-    for call in script.nodes(ast.Call):
-        match call:
-            case ast.Call(
-                func=ast.Attribute(value=model, attr="load_state_dict"), args=[ast.Call(args=[where, *_]) as load]
-            ):
-                held = script.held(model) if isinstance(model, ast.Name) else None
-                is_bare = (
-                    isinstance(held, ast.Call) and script.wrap(model) is None and script.resolve(held.func) is None
-                )
-                if is_bare and script.resolve(load.func) == "torch.load" and ast.unparse(where) == path:
-                    return call
-    return None
-
-
-PREFIX_REMOVED = r"module\.[\"']|consume_prefix_in_state_dict_if_present"
 
 
 def _saved(script: Script, call: ast.Call, model: ast.expr, wrap: Wrap, loaded: ast.Call | None) -> Finding:

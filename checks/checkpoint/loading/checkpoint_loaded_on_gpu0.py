@@ -102,12 +102,14 @@ ON_GPUS = re.compile(r"nccl|(?s:\A(?!.*\bgloo\b).*(?:\.cuda\(|[\"']cuda))")
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a checkpoint of a model on a GPU that every rank loads without map_location, into a model."""
-    if not script.joins or script.frameworks:
+    if not script.runs_in_ranks or script.frameworks - {"horovod"}:
         return
     if not ON_GPUS.search(script.text) and not project.says(r"\bnccl\b"):
         return
     for call in script.calls("torch.load"):
         if is_open(call) or len(call.args) != 1 or keyword(call, "map_location") or script.can_differ(call.args[0]):
+            continue
+        if OF_OTHERS.search(script.code(call.args[0])):
             continue
         if _is_loaded(script, call) and script.all_ranks_reach(call):
             path = script.code(call.args[0])
@@ -122,6 +124,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             )
 
 
+OF_OTHERS = re.compile(r"pre_?train|teacher|backbone|imagenet", re.IGNORECASE)
+"""Names of weights of another training, which are saved wherever that was."""
 NUMBERS = re.compile(r"sched|scaler|meter|sampler", re.IGNORECASE)
 """Names of what has a state of plain numbers, which is on no GPU."""
 

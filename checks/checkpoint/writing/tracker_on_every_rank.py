@@ -51,7 +51,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
     for call in script.calls(*WRITERS):
-        given = [*call.args, *(word.value for word in call.keywords)]
+        given = [*call.args, *(word.value for word in call.keywords if word.arg != "config")]
         told_apart = is_open(call) or any(word.arg in {"group", "mode", "settings"} for word in call.keywords)
         if not told_apart and not any(map(script.can_differ, given)) and _is_reached(script, call):
             yield Finding(

@@ -51,12 +51,12 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import shuffling_samplers
+from ..._source import EVALUATION, SAMPLER, shuffling_samplers
 from .._passes import repeated
 from .._words import shown
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LoaderExam, Script
+    from ddpdoctor.check import Around, LoaderExam, Script
 
 AILMENT = Ailment("DDP613", Severity.WARNING)
 
@@ -124,16 +124,37 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
 
 
 @lint
-def in_source(script: Script) -> Iterator[Finding]:
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a literal, or nothing, where the sampler of a loader is told the epoch in a loop over epochs."""
     samplers = {sampled.name for sampled in shuffling_samplers(script)}
     for loop in script.epoch_loops():
         for node in script.inside(*loop.body):
             match node:
                 case ast.Call(func=ast.Attribute(value=receiver, attr="set_epoch"), args=args, keywords=[]):
-                    is_literal = not args or (isinstance(args[0], ast.Constant) and isinstance(args[0].value, int))
-                    if is_literal and dotted(receiver) in samplers and isinstance(loop.target, ast.Name):
+                    told = _given(script, args[0]) if args else None
+                    is_literal = told is None or (isinstance(told, ast.Constant) and isinstance(told.value, int))
+                    is_told = dotted(receiver) in samplers or _is_of_training(script, project, receiver, loop)
+                    if is_literal and is_told and isinstance(loop.target, ast.Name):
                         yield _in_loop(script, node, loop, loop.target.id)
+
+
+def _given(script: Script, node: ast.expr) -> ast.expr:
+    """Return what a local variable is given, where that is one thing; of anything else, the expression itself."""
+    bindings = script.tree.lookup(node.id, node) if isinstance(node, ast.Name) else []
+    held = bindings[0].value if len(bindings) == 1 else None
+    return held if held is not None else node
+
+
+def _is_of_training(script: Script, project: Around, receiver: ast.expr, loop: ast.For) -> bool:
+    """Whether a receiver is the shuffling sampler of a loader from which the loop learns, made in another file."""
+    name = dotted(receiver) or ""
+    if not name.endswith(".sampler") or EVALUATION.search(name) or script.calls(SAMPLER) or script.frameworks:
+        return False
+    return script.learns(loop) and project.says("DistributedSampler") and not project.says(TOLD_TO_SHUFFLE)
+
+
+TOLD_TO_SHUFFLE = r"DistributedSampler\([^)]*shuffle|class\s+\w*DistributedSampler"
+"""What leaves open whether a sampler shuffles, or is another one than torch's."""
 
 
 def _in_loop(script: Script, call: ast.Call, loop: ast.For, epoch: str) -> Finding:

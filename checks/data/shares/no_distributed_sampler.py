@@ -37,7 +37,6 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -69,6 +68,7 @@ from ..._source import LOADER, SAMPLER, target
 from .._passes import RankPass, same_data, same_pass
 from .._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
 from ._numberings import words_differ
+from ._unshared import SEEDED, SHARED_OUT, is_same_on_all_ranks, lacks_sampler, told_its_epoch
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, LoaderExam, Script
@@ -224,10 +224,10 @@ def in_source(script: Script) -> Iterator[Finding]:
         name = target(script, call)
         if name is None or "." in name or "locals()" in script.text:
             continue
-        told = [_told(script, each) for each in script.tree.read.get(name, ())]
+        told = [told_its_epoch(script, each) for each in script.tree.read.get(name, ())]
         loaders = [each for each in script.calls(LOADER) if script.function(each) is script.function(call)]
         if told:  # of its epochs, in vain: the loader of the same data set has no sampler
-            loaders = [each for each in loaders if _lacks_sampler(script, each, call)] if all(told) else []
+            loaders = [each for each in loaders if lacks_sampler(script, each, call)] if all(told) else []
             loaders = loaders if script.calls(DDP) and script.is_bound_once(name) else []
         if loaders and (script.function(call) is not None or script.joins):
             yield Finding(
@@ -236,28 +236,6 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("give the loader of this data set its sampler, and leave shuffling to it"),
                 script.place(call),
             )
-
-
-def _told(script: Script, node: ast.Name) -> bool:
-    """Whether a sampler is read only to be told its epoch."""
-    asked = script.tree.parents[node]
-    return isinstance(asked, ast.Attribute) and asked.attr == "set_epoch"
-
-
-def _lacks_sampler(script: Script, loader: ast.Call, sampler: ast.Call) -> bool:
-    """Whether a loader goes through the data set of a sampler, and has no sampler."""
-    data, own = given(loader, 0, "dataset"), given(sampler, 0, "dataset")
-    has_one = given(loader, 3, "sampler") or given(loader, 4, "batch_sampler") or is_open(loader)
-    return data is not None and own is not None and script.code(data) == script.code(own) and not has_one
-
-
-SHARED_OUT = re.compile(
-    r"Sampler|split_dataset_by_node|\.shard\(|IterableDataset|webdataset|\bwds\.|num_replicas|Subset\(|random_split|partition"
-    r"|seed[^\n]*rank|rank[^\n]*seed|even_divisible|DistributedProxy|read_shard"
-)
-"""What says that somebody shares out the data, or lets the ranks draw in orders of their own."""
-OWN_DATA = re.compile(r"rank|world|shard|rand|synth|dummy|fake|replica|worker", re.IGNORECASE)
-"""What says that a data set is another one on each rank."""
 
 
 @lint
@@ -272,7 +250,7 @@ def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
         is_drawn = shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is False)
         if is_drawn and not SEEDED.search(script.text):
             continue
-        if script.can_differ(data) or not _is_same(script, data) or not script.all_ranks_reach(call):
+        if script.can_differ(data) or not is_same_on_all_ranks(script, data) or not script.all_ranks_reach(call):
             continue
         learned = script.learned(call)
         if learned is None or learned[1]:
@@ -286,21 +264,3 @@ def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
             MEND,
             script.place(call),
         )
-
-
-SEEDED = re.compile(r"\btorch\.manual_seed\(\s*(?:[\w.]*seed|\d+)\s*\)")
-
-
-def _is_same(script: Script, node: ast.expr) -> bool:
-    """Whether an expression is a data set of torchvision, or of the project, that is the same on all ranks."""
-    made = script.value(node)
-    if not isinstance(made, ast.Call) or OWN_DATA.search(ast.unparse(made)):
-        return False
-    path = script.resolve(made.func) or ""
-    if re.match(r"torchvision\.datasets\.(?:\w+\.)?[A-Z]", path):
-        return not path.endswith("FakeData")
-    own = script.names_class(made.func)
-    if own is None and script.tree.abroad is not None and "." in path:
-        found = script.tree.abroad(path)
-        own = found[1] if found is not None and isinstance(found[1], ast.ClassDef) else None
-    return own is not None and "__getitem__" in ast.unparse(own) and not OWN_DATA.search(ast.unparse(own))

@@ -92,6 +92,8 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
         right = OTHER_WORDS.get(setting.name) or misspelt([setting.name]).get(setting.name)
         if right is None or launch.reads(setting.name) or project.mentions(setting.name):
             continue
+        if setting.command is not None and setting.name.islower() and not setting.command.words:
+            continue  # the script's own variable, which it hands to nobody
         yield Finding(
             f"nobody reads {setting.name}: {right} is meant",
             (launch.seen(setting.line, right),),

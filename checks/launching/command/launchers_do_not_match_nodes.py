@@ -13,7 +13,8 @@ Compare the tasks that srun starts with `--nnodes`:
 
     scontrol show job $SLURM_JOB_ID | grep -E "NumNodes|NumTasks"
 
-In a file (`ddpdoctor lint`): the number of tasks stands in its header, that of nodes in the command of torchrun.
+In a file (`ddpdoctor lint`): the number of tasks stands in its header, that of nodes in the command of torchrun. A
+batch script runs on the first node of its job: torchrun without srun is one agent, which waits for those of the others.
 
 ## How to mend it
 
@@ -27,6 +28,7 @@ Sources: torchrun documentation, "Multi-node"; Slurm, srun(1) and sbatch(1). Hol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -63,6 +65,39 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
             ),
             launch.place(each.line),
         )
+
+
+@lint
+def on_the_first_node_alone(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for an agent of several nodes in a batch script that starts nothing on the others."""
+    header = launch.header("nodes")
+    if header is None or (launch.count("nodes") or 1) < 2 or STARTS_ELSEWHERE.search(launch.text):  # noqa: PLR2004
+        return
+    for each in launch.launches:
+        wanted = nodes(launch, each)
+        given = [word for word in each.options.values() if word is not None]
+        is_numbered = "node-rank" in each.options or any(TOLD.match(name) for word in given for name in word.reads)
+        if each.tool not in AGENTS or each.is_open or each.outer or is_numbered or _is_told_apart(each):
+            continue
+        command = each.command
+        if wanted is None or wanted < 2 or not command.is_certain or command.in_background or command.in_loop:  # noqa: PLR2004
+            continue
+        yield Finding(
+            f"the agent of a training of {wanted} nodes is started on the first node alone: it waits for the others "
+            "until it times out",
+            (launch.seen(each.line, f"srun {each.tool}, one for each node"), launch.seen(header.line)),
+            Fix(
+                "let srun start one on each node: a batch script itself runs on the first",
+                diff="+#SBATCH --ntasks-per-node=1\n+srun torchrun --nnodes=$SLURM_NNODES ...",
+            ),
+            launch.place(each.line),
+        )
+
+
+STARTS_ELSEWHERE = re.compile(r"^[^#\n]*\b(?:srun|mpirun|mpiexec|ssh|pdsh|clush|parallel|aprun|jsrun)\b", re.MULTILINE)
+"""Commands that start something on other nodes."""
+TOLD = re.compile(r"SLURM_(?:NODEID|PROCID)|.*RANK|\d")
+"""Variables by which one file plays several nodes, started by another one."""
 
 
 def _is_told_apart(each: Launch) -> bool:

@@ -27,7 +27,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import INIT, Ailment, Finding, Fix, Severity, dotted, lint
+from ddpdoctor.check import INIT, Ailment, Evidence, Finding, Fix, Severity, dotted, lint
 
 from ..._source import SAMPLER
 
@@ -46,8 +46,10 @@ EXCHANGES = (
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a training with shared data and an optimizer, in a project that exchanges nothing."""
-    samplers = script.calls(SAMPLER)
-    if not script.calls(INIT) or not samplers or script.frameworks or project.says(EXCHANGES) or project.unknown():
+    if not script.calls(INIT) or script.frameworks or project.says(EXCHANGES) or project.unknown():
+        return
+    samplers = [script.seen(each) for each in script.calls(SAMPLER)] or [*_samplers_of_others(script, project)]
+    if not samplers:
         return
     called = {each.func.attr for each in script.nodes(ast.Call) if isinstance(each.func, ast.Attribute)}
     built = [each for path, calls in script.all_calls().items() if path.startswith(OPTIMIZERS) for each in calls]
@@ -57,7 +59,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             f"nothing averages the gradients of {model}: each rank trains a model of its own",
             (
                 script.seen(built[0], f"{model} = DistributedDataParallel({model}, ...), before the training"),
-                script.seen(samplers[0]),
+                samplers[0],
                 script.seen(script.calls(INIT)[0]),
             ),
             Fix(
@@ -66,6 +68,16 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             ),
             script.place(built[0]),
         )
+
+
+def _samplers_of_others(script: Script, project: Around) -> Iterator[Evidence]:
+    """Yield the samplers of other files whose loaders a loop of this one goes through."""
+    for path, tree in project.trees("DistributedSampler"):
+        for call in tree.of(ast.Call):
+            if script.names_in(tree, call.func) == SAMPLER and any(
+                there is script.tree for there, _ in script.passes(tree, call)
+            ):
+                yield Evidence(" ".join(ast.unparse(call).split()), "", f"{path}:{call.lineno}")
 
 
 OPTIMIZERS = (

@@ -8,7 +8,8 @@ where each node believes to be the first, each opens a store of its own and wait
 ## How to be sure
 
 In a file (`ddpdoctor lint`): the number of nodes is 2 or more, and the address is localhost or 127.0.0.1. In the
-command of node 0 alone it is not looked for.
+command of node 0 alone it is not looked for. A script that spawns its ranks, and lets them meet on localhost, is found
+where srun starts it on several nodes: then each node is a training of its own, and all write the same files.
 
 ## How to mend it
 
@@ -24,6 +25,7 @@ Holds for torch 2.2 to 2.13.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 from ...launching._launchers import nodes
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Launch, LaunchScript
+    from ddpdoctor.check import Around, Launch, LaunchScript
 
 AILMENT = Ailment("DDP391", Severity.ERROR)
 SELF = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - what people write
@@ -80,6 +82,38 @@ def in_batch_script(launch: LaunchScript) -> Iterator[Finding]:
                 Fix("take the name of the first node", command=f"export {FIRST}"),
                 launch.place(setting.line, setting.begin),
             )
+
+
+@lint
+def spawned_on_each_node(launch: LaunchScript, project: Around) -> Iterator[Finding]:
+    """Look for a script that srun starts on each of several nodes, and that spawns ranks which meet on localhost."""
+    header = launch.header("nodes")
+    if header is None or (launch.count("nodes") or 1) < 2 or launch.header("array"):  # noqa: PLR2004 - several
+        return
+    for command in launch.shell.commands:
+        words = [launch.value(each) or "" for each in command.words]
+        script = next((each for each in words if each.endswith(".py")), "")
+        if words[:1] != ["srun"] or not script or not command.is_certain or any(map(OWN_NODES.match, words)):
+            continue
+        text = project.beside(script) or ""
+        set_to = LOCAL.findall(text)
+        if not set_to or len(set_to) < text.count("MASTER_ADDR") or not project.spawns(script):
+            continue
+        yield Finding(
+            f"{header.value} nodes, and {script} spawns ranks that meet on {set_to[0]}: each node trains for itself",
+            (launch.seen(command.line, "ranks of all nodes that meet on the first"), launch.seen(header.line)),
+            Fix(
+                "start torchrun on each node, and let the script read its rank from the environment",
+                command='srun torchrun --nnodes="$SLURM_NNODES" --nproc-per-node=gpu --rdzv-backend=c10d '
+                f'--rdzv-endpoint="$(scontrol show hostnames | head -n1):29500" {script}',
+            ),
+            launch.place(command.line),
+        )
+
+
+OWN_NODES = re.compile(r"-N|--nodes\b|-w|--nodelist")
+"""Options by which srun starts a step on other nodes than those of the header."""
+LOCAL = re.compile(r"[\"']MASTER_ADDR[\"']\]\s*=\s*[\"'](localhost|127\.0\.0\.1)[\"']")
 
 
 def _is_first(launch: LaunchScript, each: Launch) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import dotted
@@ -87,6 +88,8 @@ OF_A_CONTEXT = {
 }
 """Methods of the context that Ray Train gives a worker."""
 DEPTH = 10
+NODES = re.compile(r"node|gpus?\b|gpus_|n_?proc|machine|host|\bnr\b|world_id|local_(?:world_)?size", re.IGNORECASE)
+"""Words of a product that counts the ranks of the nodes before."""
 
 
 def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa: PLR0911 - one case an expression
@@ -106,6 +109,12 @@ def fact(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Fact | None:  # noqa
             if isinstance(function, ast.Attribute) and function.attr in OF_A_CONTEXT:
                 return OF_A_CONTEXT[function.attr] if _is_context(tree, function.value) else None
             return _returned(tree, function, depth)
+        case (
+            ast.BinOp(op=ast.Add(), left=ast.BinOp(op=ast.Mult()) as before, right=within)
+            | ast.BinOp(op=ast.Add(), left=within, right=ast.BinOp(op=ast.Mult()) as before)
+        ) if NODES.search(ast.unparse(before)):  # the number of the node, times its GPUs, and the local rank
+            is_local = fact(tree, within, depth - 1) is Fact.LOCAL_RANK or is_process_number(tree, within)
+            return Fact.RANK if is_local else None
         case ast.IfExp(body=body, orelse=orelse):
             return _agreed([(tree, body), (tree, orelse)], depth)
         case ast.Name() | ast.Attribute():

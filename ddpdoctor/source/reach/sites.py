@@ -121,7 +121,7 @@ def _of_method(tree: Tree, function: ast.FunctionDef | ast.AsyncFunctionDef) -> 
     owner = tree.class_of(function)
     if function.name == "__init__" and owner is not None:
         return _of_class(tree, owner)
-    if function.name.startswith("__"):
+    if function.name.startswith("__") and function.name.endswith("__"):
         return None
     sites = []
     for node in tree.members.get(function.name, ()):
@@ -142,9 +142,14 @@ def _of_class(tree: Tree, owner: ast.ClassDef) -> list[ast.Call] | None:
         parent = tree.parents[node]
         if isinstance(parent, ast.Call) and parent.func is node:
             sites.append(parent)
-        elif not isinstance(parent, (ast.arg, ast.AnnAssign)):
+        elif not isinstance(parent, (ast.arg, ast.AnnAssign)) and not _is_asked(parent):
             return None
     return sites
+
+
+def _is_asked(call: ast.AST) -> bool:
+    """Whether a call makes no object of the classes that it is given: ``super(Trainer, self)``, ``isinstance``."""
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in {"super", "isinstance"}
 
 
 def made_of(tree: Tree, node: ast.expr) -> ast.ClassDef | None:

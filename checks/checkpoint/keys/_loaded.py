@@ -1,0 +1,80 @@
+"""Where a source loads what it saves, into which model."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import keyword
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+PREFIX_REMOVED = r"module\.[\"']|consume_prefix_in_state_dict_if_present"
+NESTED = 4  # expressions that are followed from load_state_dict to torch.load
+
+
+def key_of(what: ast.expr, node: ast.AST) -> str | None:
+    """Return the key under which a dict that is saved has an expression; empty where that is saved alone."""
+    if what is node:
+        return ""
+    pairs = zip(what.keys, what.values, strict=True) if isinstance(what, ast.Dict) else ()
+    keys = [key.value for key, value in pairs if value is node and isinstance(key, ast.Constant)]
+    return keys[0] if len(keys) == 1 and isinstance(keys[0], str) else None
+
+
+def into_bare(script: Script, save: ast.Call, key: str | None) -> ast.Call | None:
+    """Return where a model that is not wrapped loads what a call saves under a literal path, and this key."""
+    path = _path(script, save.args[1]) if len(save.args) > 1 else None
+    if path is None or key is None or re.search(PREFIX_REMOVED, script.text):
+        return None
+    for call in script.nodes(ast.Call):
+        match call:
+            case ast.Call(func=ast.Attribute(value=model, attr="load_state_dict"), args=[state]):
+                strict = keyword(call, "strict")
+                if strict is None and _loaded_from(script, state) == (path, key) and _is_bare(script, model):
+                    return call
+    return None
+
+
+def _path(script: Script, node: ast.expr) -> str | None:
+    """Return a path that is written out."""
+    held = script.value(node)
+    return held.value if isinstance(held, ast.Constant) and isinstance(held.value, str) else None
+
+
+def _loaded_from(script: Script, node: ast.expr) -> tuple[str, str] | None:
+    """Return the path of the file that an expression was loaded from, and the key in it."""
+    key = ""
+    for _ in range(NESTED):
+        match node:
+            case ast.Subscript(value=inner, slice=ast.Constant(value=str(name))) if not key:
+                key, node = name, inner
+            case ast.Name():
+                held = script.held(node)
+                if held is None:
+                    return None
+                node = held
+            case ast.Call(args=[where, *_]) if script.resolve(node.func) == "torch.load":
+                path = _path(script, where)
+                return (path, key) if path is not None else None
+            case _:
+                return None
+    return None
+
+
+def _is_bare(script: Script, node: ast.expr) -> bool:
+    """Whether a variable holds a model that is made before a line, and is wrapped in DDP on no way to it."""
+    wrap = script.wrap(node)
+    if not isinstance(node, ast.Name) or (wrap is not None and wrap.kind != "DataParallel"):
+        return False
+    if wrap is not None:
+        return not wrap.sure
+    made = script.held(node)
+    while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in {"to", "cuda"}:
+        made = made.func.value
+    if not isinstance(made, ast.Call):
+        return False
+    helper = script.defined(made.func)
+    return "Parallel" not in ast.unparse(helper[1]) if helper is not None else script.resolve(made.func) is None
