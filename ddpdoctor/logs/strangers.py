@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from ddpdoctor.logs.record_buffer import MatchedLog
     from ddpdoctor.logs.records import Record
 
-# No errors of their own: somebody, or something else, ended the program, or they gather those of other ranks.
+# No errors of their own: somebody, or something else, ended the program.
 ENDED = re.compile(
     r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
 )
+GATHERED = re.compile(r"(?:^|\.)(?:WorkerGroupError|TrainingFailedError)$")  # what Ray makes of those of the ranks
 FOLLOWS = (Role.GENERIC, Role.CONSEQUENCE)
 Placed = tuple[int, "Record"]
 
@@ -51,6 +52,7 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
         for pair in errors
         if not ENDED.search(pair[1].error) and pair[0] not in known and not has_gone_on(kept, pair[1])
     ]
+    records = [pair for pair in records if not GATHERED.search(pair[1].error)] or records
     if not records:
         return _before_a_wait(kept, suspects)
     awaited = _awaited(kept, records, suspects)
