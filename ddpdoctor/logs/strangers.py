@@ -52,13 +52,13 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
         for pair in errors
         if not ENDED.search(pair[1].error) and pair[0] not in known and not has_gone_on(kept, pair[1])
     ]
-    records = [pair for pair in records if not GATHERED.search(pair[1].error)] or records
     if not records:
         return _before_a_wait(kept, suspects)
+    ended = known or len(records) < len(errors)
+    records = [pair for pair in records if not GATHERED.search(pair[1].error)] or records
     awaited = _awaited(kept, records, suspects)
     position, first = _first_in_summary(records) or (awaited or records)[0]
     alike = [record for _, record in records if record.error == first.error]
-    ended = known or len(records) < len(errors)
     if not ended and all(survived(kept, record) for record in alike):
         return None
     told = Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first))

@@ -187,6 +187,40 @@ def test_a_traceback_that_warnings_carry_tells_of_no_failure() -> None:
     assert "KeyError" not in first_word(answered("\n".join(line for line in log.splitlines() if "Child" not in line)))
 
 
+STEPS = [f"step {number} done" for number in range(3)]
+
+
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_an_exception_in_json_that_the_training_survived_is_no_answer(level: str) -> None:
+    """What one object holds ends with it, and its level says that it was logged, as the line above a traceback does."""
+    logged = {"event": "bad sample", "level": level, "exception": FRAMES + "ValueError: bad jpeg"}
+
+    assert first_word(answered("".join(json.dumps(each) + "\n" for each in [logged, *as_events(STEPS)]))) == "nothing"
+    assert first_word(answered(json.dumps(logged) + "\n")) == "unknown ValueError"
+
+
+def as_events(texts: list[str]) -> list[dict[str, str]]:
+    """Return what structlog writes."""
+    return [{"event": text, "level": "info"} for text in texts]
+
+
+def test_an_exception_behind_a_loggers_margin_counts_unless_training_goes_on() -> None:
+    """Steps tell so; a last word of the logger does not."""
+    behind = "".join(f"10:00:01 data ERROR: {line}\n" for line in f"{FRAMES}ValueError: bad jpeg".splitlines())
+
+    assert first_word(answered(behind + "\n".join(STEPS))) == "nothing"
+    assert (
+        first_word(answered(behind + "10:00:02 main INFO: bye\n10:00:02 main INFO: closed\n")) == "unknown ValueError"
+    )
+
+
+def test_what_ray_retries_is_no_failure() -> None:
+    """The error that gathers those of the ranks is none of its own, and does not prove the end."""
+    steps = "".join(f"2025-02-03 10:00:{number} INFO step {number}\n" for number in range(10, 40))
+
+    assert first_word(answered(SNIPPET + FRAMES + "ValueError: bad jpeg\n" + steps)) == "nothing"
+
+
 def test_numbers_in_json_are_no_text() -> None:
     """Metrics are left as they are, whatever their names."""
     assert first_word(answered(json.dumps({"step": 3, "loss": 1.2, "time": 9.1}) + "\n")) == "nothing"

@@ -14,6 +14,8 @@ from ddpdoctor.logs.read.clock import Moment, find_moment
 TEXTS = ("message", "msg", "event", "log", "textPayload", "text", "MESSAGE", "@message", "body", "line")
 ERRORS = ("exception", "exc_info", "exc_text", "traceback", "stack_trace", "stacktrace", "error.stack_trace")
 INNER = ("jsonPayload", "record", "error", "data", "fields")
+LEVELS = ("level", "levelname", "log.level")  # not "severity": of what is on stderr, GCP says ERROR
+LOGGED = {"WARN", "WARNING", "ERROR", "CRITICAL"}
 TIMES = ("timestamp", "time", "@timestamp", "asctime", "ts", "@t")
 NODES = ("hostname", "host", "pod_name", "pod", "node")
 RANKS = ("rank", "global_rank", "RANK")
@@ -31,6 +33,7 @@ class Said:
     rank: int | None = None
     node: str | None = None
     moment: Moment | None = None
+    is_logged: bool = False
 
 
 def said_in(text: str) -> Said | None:
@@ -42,7 +45,8 @@ def said_in(text: str) -> Said | None:
     except (ValueError, RecursionError):
         return None
     texts = tuple(line for value in _values(found) for line in value.rstrip().splitlines() or [""])
-    return Said(texts, _rank(found), _node(found), _moment(found)) if texts else None
+    is_logged = any(str(found[key]).upper() in LOGGED for key in LEVELS if key in found)
+    return Said(texts, _rank(found), _node(found), _moment(found), is_logged) if texts else None
 
 
 def said_in_field(text: str) -> Said | None:

@@ -27,6 +27,7 @@ NARROWEST, WIDEST = 40, 400  # columns of a terminal
 FOLDED = 30  # lines of a terminal that one line takes
 # A warning tells of what was handled: its traceback is left as it is.
 WARNED = re.compile(r"\bWARN|\bDEBUG\b|^\[?W\d{4} ")
+LOGGED = re.compile(r"\b(?:ERROR|CRITICAL)\b|^\[?[EF]\d{4} ")
 CLOCK = re.compile(r"\d{2,4}[-/]\d\d(?:[-/]\d\d)?|\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?")
 RANK = re.compile(r"(?i:rank)[ :=_-]{0,2}(\d+)")
 
@@ -71,6 +72,7 @@ class Layout:
             yield self._without_margin(line, block, behind)
             return
         who = "" if said.rank is None and said.node is None else f"{said.rank} {said.node}"
+        who += f" {number}" if len(said.texts) > 1 else ""  # what one object holds does not go on in the next
         for each in said.texts:
             line = parsed(decoded(each.encode()), number)
             yield self._without_margin(
@@ -80,6 +82,7 @@ class Layout:
                     node=line.node or said.node,
                     moment=line.moment or said.moment,
                     stream=who + line.stream,
+                    is_logged=said.is_logged,
                 ),
                 block,
                 behind,
@@ -130,6 +133,7 @@ def _freed(line: Line, margin: str) -> Line:
         text=line.text[len(margin) :],
         rank=line.rank if line.rank is not None or rank is None else int(rank[1]),
         stream=line.stream + CLOCK.sub("", margin).strip(),
+        is_logged=line.is_logged or LOGGED.search(margin) is not None,
     )
 
 

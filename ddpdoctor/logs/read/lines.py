@@ -51,6 +51,8 @@ class Line:
     node: str | None = None
     moment: Moment | None = None
     stream: str = ""
+    is_logged: bool = False
+    """A logger gave its level, as it does to a traceback that was handled."""
 
 
 def read_line(raw: bytes, number: int) -> Line:
