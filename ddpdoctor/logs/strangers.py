@@ -86,7 +86,8 @@ def _before_a_wait(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger 
 def _awaited(kept: MatchedLog, records: Sequence[Placed], suspects: Sequence[Candidate]) -> list[Placed]:
     """Return the errors of ranks that the others waited for, the likeliest first; logs of ranks have no common clock.
 
-    That is a rank that torchrun saw failing first, one that those who waited name, or one that Python ended.
+    That is a rank that torchrun saw failing first, one that those who waited name, or one that Python ended; where no
+    rank is told, one on another host than those who waited.
     """
     waiting = [each for each in suspects if each.log_pattern.waits or each.role is Role.GENERIC]
     positions = {place for each in waiting for place in kept.matched[each.log_pattern.pattern]}
@@ -98,10 +99,14 @@ def _awaited(kept: MatchedLog, records: Sequence[Placed], suspects: Sequence[Can
         return rank not in kept.failed_first, rank not in named, kept.statuses.get(rank, 0) <= 0, pair[0]
 
     mixed = any(status > 0 for status in kept.statuses.values()) and any(s < 0 for s in kept.statuses.values())
-    others = (
-        pair for pair in records if (mixed if pair[1].rank is None else bool(waited) and pair[1].rank not in waited)
-    )
-    return sorted(others, key=likelihood)
+    hosts = {kept.log.records[position].node for position in positions}
+
+    def is_other(record: Record) -> bool:
+        if record.rank is not None:
+            return bool(waited) and record.rank not in waited
+        return mixed or (record.node is not None and bool(hosts) and record.node not in hosts)
+
+    return sorted((pair for pair in records if is_other(pair[1])), key=likelihood)
 
 
 def _first_in_summary(records: Sequence[Placed]) -> Placed | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import answered
+from helpers import answered, wait
 
 from ddpdoctor.logs.read.sources import sources
 from ddpdoctor.selftest.corpus import first_word
@@ -219,6 +219,14 @@ def test_what_ray_retries_is_no_failure() -> None:
     steps = "".join(f"2025-02-03 10:00:{number} INFO step {number}\n" for number in range(10, 40))
 
     assert first_word(answered(SNIPPET + FRAMES + "ValueError: bad jpeg\n" + steps)) == "nothing"
+
+
+def test_an_exception_of_another_pod_comes_before_the_time_outs_of_those_that_waited() -> None:
+    """Pods are hosts; that of the exception is not among those whose watchdogs fired, wherever it stands."""
+    late = "".join(f"[pod/job-worker-1/pytorch] {line}\n" for line in f"{FRAMES}KeyError: 'labels'".splitlines())
+    waited = f"[pod/job-worker-0/pytorch] {wait(0, 12)}"
+
+    assert first_word(answered(waited + late)) == first_word(answered(late + waited)) == "unknown KeyError"
 
 
 def test_numbers_in_json_are_no_text() -> None:
