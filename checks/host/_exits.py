@@ -8,10 +8,11 @@ MPI = {7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
 
 
 def died_by(number: int, name: str) -> str:
-    """Return the pattern of torchrun, mp.spawn, subprocess (accelerate), DeepSpeed, Lightning, shells and MPI."""
+    """Return the pattern of torchrun, mp.spawn, accelerate, DeepSpeed, Lightning, Composer, shells and MPI."""
     return (
         rf"failed \(exitcode: (?:-{number}|{128 + number})\)|exitcode\s*: (?:-{number}|{128 + number}) "
         rf"|Signal {number} \({name}\) received by PID|terminated with signal {name}|died with <Signals\.{name}:"
+        rf"|crashed with exit code -{number}\b|exited with code -{number}\b"
         rf"|Child process with PID \d+ terminated with code -{number}\b"
         rf"|exits with return code = -{number}\b|exited with (?:exit )?code:? {128 + number}\b"
         rf"|interrupted by signal {number}: ?{name}\b"
@@ -22,5 +23,8 @@ def died_by(number: int, name: str) -> str:
 
 def process(text: str) -> str:
     """Return the name of the process as well as the line does: ``local rank 1 (pid 4711)``."""
-    rank, pid = re.search(r"(?:local_rank: |process (?:rank )?)(\d+)", text), re.search(r"\b(?:pid:? |PID )(\d+)", text)
+    rank, pid = (
+        re.search(r"(?:local_rank: |process (?:rank )?|Rank |rank )(\d+)", text),
+        re.search(r"\b(?:pid:? |PID )(\d+)", text),
+    )
     return (f"local rank {rank[1]}" if rank else "a rank") + (f" (pid {pid[1]})" if pid else "")

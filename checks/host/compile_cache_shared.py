@@ -35,7 +35,7 @@ FILES = r"triton/(?:runtime|compiler)/|_inductor/(?:codecache|runtime)|triton_he
 
 
 @log_pattern(
-    r"(?P<stale>OSError: \[Errno 116\] Stale file handle)(?:: '(?P<path>[^'\n]+)')?"
+    r"OSError: \[Errno (?:116\] Stale file handle|(?P<busy>16)\] Device or resource busy)(?:: '(?P<path>[^'\n]+)')?"
     r"|FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<gone>[^'\n]*"
     rf"(?:{FOLDER})[^'\n]*(?:{KERNEL}|\.py)[^'\n]*)'"
     r"|\bJSONDecodeError: (?P<json>Extra data|Expecting value|Unterminated string)[^\n]*"
@@ -46,7 +46,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     framed = any(re.search(FILES, frame.file) for frame in record.frames[-6:])
     if not match["gone"] and not framed and not re.search(FOLDER, path):
         return
-    what = "half written" if match["json"] else "gone"
+    what = "half written" if match["json"] else "in use by another host or rank" if match["busy"] else "gone"
     yield Finding(
         f"a file of the compile cache is {what}: {path}" if path else f"a file of the compile cache is {what}",
         (record.proof(match, "a cache that no other host or rank writes"),),

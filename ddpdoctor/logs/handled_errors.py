@@ -41,6 +41,8 @@ def survived(kept: MatchedLog, record: Record) -> bool:
     before = [line for line in lines if line.number < record.line]
     after = [line for line in lines if line.number > record.numbers[-1]]
     is_logged = bool(before) and LOGGED.search(before[-1].text[:HEAD]) is not None
+    if any(line.is_logged for line in lines if line.number == record.line):  # and many a last word is logged so
+        return sum(TRAINS.search(line.text) is not None for line in after) >= SOME
     return is_logged and sum(GOES_ON.search(line.text) is not None for line in after) >= SOME
 
 

@@ -13,6 +13,7 @@ from ddpdoctor.logs.read.clock import is_dated, nearest
 from ddpdoctor.logs.read.clock_offsets import Start, ahead
 from ddpdoctor.logs.read.reader import Reader
 from ddpdoctor.logs.records import Log, Record
+from ddpdoctor.logs.rewording import in_english, unbroken
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.read.jobs import Jobs
@@ -97,8 +98,8 @@ class RecordBuffer:
 
     def keep(self, records: Iterator[Record]) -> None:
         """Take records in their order."""
-        for record in records:
-            matching = self.finder.matching(record.text)
+        for each in records:
+            record, matching = self._searched(each)
             self._counts.update(matching)
             if not matching and not record.error:
                 continue
@@ -106,6 +107,16 @@ class RecordBuffer:
             self._alike[alike] += 1
             if self._alike[alike] <= ALIKE and len(self._records) < MOST:
                 self._records.append((record, matching))
+
+    def _searched(self, record: Record) -> tuple[Record, Patterns]:
+        """Return the patterns that a record matches; the record in other words where it does so only in those."""
+        text = in_english(record.text)
+        if matching := self.finder.matching(text):
+            return (record if text == record.text else replace(record, text=text)), matching
+        for whole in unbroken(text, record.error) if record.error else ():
+            if matching := self.finder.matching(whole):
+                return replace(record, text=whole), matching
+        return record, ()
 
     def kept(self, rank: int | None = None) -> MatchedLog:
         """Return all that was kept, in order; or what one rank said."""

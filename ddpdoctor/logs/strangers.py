@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from ddpdoctor.logs.record_buffer import MatchedLog
     from ddpdoctor.logs.records import Record
 
-# No errors of their own: somebody, or something else, ended the program, or they gather those of other ranks.
+# No errors of their own: somebody, or something else, ended the program.
 ENDED = re.compile(
     r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|ChildFailedError|SignalException|SIGTERMException|CheckpointException)$"
 )
+GATHERED = re.compile(r"(?:^|\.)(?:WorkerGroupError|TrainingFailedError)$")  # what Ray makes of those of the ranks
 FOLLOWS = (Role.GENERIC, Role.CONSEQUENCE)
 Placed = tuple[int, "Record"]
 
@@ -53,10 +54,11 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
     ]
     if not records:
         return _before_a_wait(kept, suspects)
+    ended = known or len(records) < len(errors)
+    records = [pair for pair in records if not GATHERED.search(pair[1].error)] or records
     awaited = _awaited(kept, records, suspects)
     position, first = _first_in_summary(records) or (awaited or records)[0]
     alike = [record for _, record in records if record.error == first.error]
-    ended = known or len(records) < len(errors)
     if not ended and all(survived(kept, record) for record in alike):
         return None
     told = Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first))
@@ -84,7 +86,8 @@ def _before_a_wait(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger 
 def _awaited(kept: MatchedLog, records: Sequence[Placed], suspects: Sequence[Candidate]) -> list[Placed]:
     """Return the errors of ranks that the others waited for, the likeliest first; logs of ranks have no common clock.
 
-    That is a rank that torchrun saw failing first, one that those who waited name, or one that Python ended.
+    That is a rank that torchrun saw failing first, one that those who waited name, or one that Python ended; where no
+    rank is told, one on another host than those who waited.
     """
     waiting = [each for each in suspects if each.log_pattern.waits or each.role is Role.GENERIC]
     positions = {place for each in waiting for place in kept.matched[each.log_pattern.pattern]}
@@ -96,10 +99,14 @@ def _awaited(kept: MatchedLog, records: Sequence[Placed], suspects: Sequence[Can
         return rank not in kept.failed_first, rank not in named, kept.statuses.get(rank, 0) <= 0, pair[0]
 
     mixed = any(status > 0 for status in kept.statuses.values()) and any(s < 0 for s in kept.statuses.values())
-    others = (
-        pair for pair in records if (mixed if pair[1].rank is None else bool(waited) and pair[1].rank not in waited)
-    )
-    return sorted(others, key=likelihood)
+    hosts = {kept.log.records[position].node for position in positions}
+
+    def is_other(record: Record) -> bool:
+        if record.rank is not None:
+            return bool(waited) and record.rank not in waited
+        return mixed or (record.node is not None and bool(hosts) and record.node not in hosts)
+
+    return sorted((pair for pair in records if is_other(pair[1])), key=likelihood)
 
 
 def _first_in_summary(records: Sequence[Placed]) -> Placed | None:

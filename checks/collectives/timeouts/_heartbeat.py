@@ -6,7 +6,7 @@ from ddpdoctor.check import Log, Record
 
 from ._waits import STUCK
 
-HEART = r"watchdog got stuck for \d+ seconds|Heartbeat monitor timed out!"
+HEART = r"watchdog got stuck for \d+ seconds|Heartbeat monitor timed out!|due to ProcessGroupNCCL watchdog hang"
 ENDED = (
     r"['\"]train_runtime['\"]: |`Trainer\.fit` stopped: |\bTraining (?:completed|complete|finished|done)\b"
     r"|wandb: Run (?:history|summary)|View run at: https?://"

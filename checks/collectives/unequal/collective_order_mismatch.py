@@ -109,6 +109,27 @@ def around_a_rank(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(
+    r"(?:_tensor_to_object|broadcast_object_list|gather_object|synchronize_rng_state)\b[^\0]{0,3000}?"
+    r"(?:Trying to create tensor with negative dimension -\d+|UnpicklingError: \w[^\n]*|EOFError: Ran out of input)"
+)
+def in_objects(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """What arrives in place of an object is no pickle: the bytes of another collective, or its length."""
+    yield Finding(
+        "this rank got the data of another collective in place of an object: the ranks call different ones",
+        (record.proof(match, "the same collectives in the same order on all ranks"),),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "one rank takes another branch: a checkpoint that only it finds, a path with the time in its name",
+                "the ranks run other versions of the script or of the library",
+            ),
+            FIX.command or "",
+        ),
+    )
+
+
 @log_pattern(OTHER_OPERATION)
 def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The flight recorders of two ranks have different operations under one number."""

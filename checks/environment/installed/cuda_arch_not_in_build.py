@@ -59,7 +59,15 @@ UNSUPPORTED = (
     r"with CUDA capability sm_(\d+) is not compatible with the current PyTorch installation"
     r"|Your installed torch==\S+ does not include kernels for this GPU"
 )
-NO_IMAGE = r"no kernel image is available for execution on the device|cudaErrorNoKernelImageForDevice"
+NO_IMAGE = (
+    r"no kernel image is available for execution on the device|cudaErrorNoKernelImageForDevice"
+    r"|HIP error: (?P<hip>invalid device function)"
+)
+ON_ROCM = Fix(
+    "install the ROCm build that has it; a consumer GPU can run the code of its family's supported one",
+    command="rocminfo | grep -m1 gfx\npip install --upgrade torch --index-url https://download.pytorch.org/whl/rocm6.3\n"
+    "export HSA_OVERRIDE_GFX_VERSION=11.0.0   # RDNA 3; RDNA 2: 10.3.0",
+)
 UPGRADE = Fix(
     "install a build that has it (newer GPU: newer torch; older GPU: older torch), and rebuild extensions against it",
     command="pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128",
@@ -126,7 +134,7 @@ def in_the_error(record: Record, match: re.Match[str], log: Log) -> Iterator[Fin
             record.proof(match, "code for the GPU's architecture"),
             *((warned[0].proof(warned[1], "an architecture that the build has"),) if warned else ()),
         ),
-        UPGRADE,
+        ON_ROCM if match["hip"] else UPGRADE,
         record.place,
         ambiguity=None
         if warned

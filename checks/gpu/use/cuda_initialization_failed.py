@@ -6,7 +6,8 @@ The first call of CUDA in a rank fails although the driver answers: "CUDA unknow
 incorrectly set up environment", "CUDA driver initialization failed, you might not have a CUDA gpu". The usual reasons:
 the module `nvidia_uvm` is not loaded or lost its state (after a suspend; in a container without /dev/nvidia-uvm),
 CUDA_VISIBLE_DEVICES was changed after torch had looked, on HGX machines the fabric manager does not run, or a GPU has
-fallen off the bus.
+fallen off the bus. "Failed to initialize NVML: Driver/library version mismatch" is another: the driver's libraries
+were upgraded, often by the system's automatic updates, and its old kernel module is still loaded.
 
 ## How to be sure
 
@@ -16,7 +17,7 @@ nvidia_uvm`, `systemctl status nvidia-fabricmanager`, `sudo dmesg | grep -i xid`
 ## How to mend it
 
 `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm`; in a container `docker run --gpus all`; fabric manager:
-start it. Set CUDA_VISIBLE_DEVICES before Python starts.
+start it. Set CUDA_VISIBLE_DEVICES before Python starts. After an upgrade of the driver restart the host.
 
 ## Versions and sources
 
@@ -28,9 +29,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP224", Severity.ERROR)
+MISMATCH = r"Failed to initialize NVML: Driver/library version mismatch"
 
 
 @log_pattern(r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED")
@@ -58,10 +60,13 @@ def of_the_count(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @log_pattern(
     r"RuntimeError: (?:CUDA unknown error - this may be due to an incorrectly set up environment"
     r"|CUDA driver initialization failed, you might not have a CUDA gpu"
-    r"|Unexpected error from cudaGetDeviceCount\(\)\. Did you run some cuda functions before calling)"
+    r"|Unexpected error from cudaGetDeviceCount\(\)\. Did you run some cuda functions before calling)",
+    context=(MISMATCH,),
 )
-def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The message is the same for several reasons: they are named, with the command for each."""
+    if log.first(MISMATCH):
+        return
     yield Finding(
         "CUDA cannot be initialised in this rank",
         (record.proof(match, "torch.cuda.init() returns"),),
@@ -79,4 +84,18 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             ),
             "ls /dev/nvidia-uvm; systemctl is-active nvidia-fabricmanager; sudo dmesg | grep -i xid",
         ),
+    )
+
+
+@log_pattern(MISMATCH)
+def of_the_driver(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The driver's libraries were upgraded under a kernel module that is still the old one."""
+    yield Finding(
+        "the NVIDIA driver was upgraded, and its old kernel module is still loaded: no process can use the GPUs",
+        (record.proof(match, "one version of module and libraries"),),
+        Fix(
+            "load the new module: restart the host, or do it by hand where nothing uses the GPUs",
+            command="cat /proc/driver/nvidia/version; modinfo nvidia | grep ^version\nsudo reboot",
+        ),
+        record.place,
     )

@@ -38,6 +38,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 AILMENT = Ailment("DDP216", Severity.ERROR)
 FULL = (
     r"(?:CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate(?: ([\d.]+ (?:[KMG]iB|bytes)))?"
+    r"|MPS backend out of memory \(MPS allocated: [^)]*\)\. Tried to allocate"
     r"|(?:CUDA|HIP) [Ee]rror: out of memory|CUDA out of memory occurred when warming up"
     r"|torch\.(?:cuda\.)?OutOfMemoryError: (?!CUDA|HIP)"  # what the backend cudaMallocAsync says
 )

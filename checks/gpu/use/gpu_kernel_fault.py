@@ -81,6 +81,32 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+@log_pattern(
+    r"cuDNN error: CUDNN_STATUS_EXECUTION_FAILED|CUDA error: CU(?:BLAS|SPARSE|FFT|SOLVER)_STATUS_EXECUTION_FAILED"
+    r"|cu(?:FFT|SPARSE|SOLVER) error: CU\w+_(?:EXEC|EXECUTION)_FAILED|miopenStatus(?:InternalError|UnknownError)\b",
+    context=(REPORTED, DECIDED, FAULT),
+)
+def in_a_library(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """A library could not run its kernel: often after another one had failed, so the causes that remain are named."""
+    if log.first(REPORTED) or log.first(DECIDED) or log.first(FAULT):
+        return
+    yield Finding(
+        f"a kernel of a GPU library failed: {match[0]}",
+        (record.proof(match, "no error; it can be an earlier kernel's"),),
+        FIX,
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "an earlier kernel failed, and this call is the first to see it (an index out of range, an extension)",
+                "the GPU's memory is full, so the library got no workspace",
+                "the library does not fit this GPU or driver (another cuDNN or cuBLAS on LD_LIBRARY_PATH)",
+            ),
+            "CUDA_LAUNCH_BLOCKING=1 torchrun --standalone --nproc_per_node=1 train.py; nvidia-smi; "
+            "python -m torch.utils.collect_env",
+        ),
+    )
+
+
 @log_pattern(XID, context=(REPORTED, DECIDED, FAULT, FAILED))
 def in_the_kernels_log(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read the driver's word where the program's own is missing, for the very process that the launcher saw fail."""
@@ -119,4 +145,29 @@ def on_rocm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         )
         if match["hang"]
         else None,
+    )
+
+
+@log_pattern(
+    r"Callback: Queue \S+ [Aa]borting with error : (?P<status>HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_APERTURE_VIOLATION"
+    r"|MEMORY_FAULT|ILLEGAL_INSTRUCTION|INVALID_ISA|OUT_OF_RESOURCES))"
+)
+def in_a_queue_of_rocm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """AMD's runtime ends the process over one of its queues."""
+    yield Finding(
+        f"a kernel of this rank ended its GPU's queue: {match['status']}",
+        (record.proof(match, "kernels that end"),),
+        Fix(
+            "let each call wait for its kernel: the traceback then ends at the one that fails",
+            command="AMD_SERIALIZE_KERNEL=3 HIP_LAUNCH_BLOCKING=1 torchrun --standalone --nproc_per_node=1 train.py",
+        ),
+        Place(rank=record.rank, host=record.node),
+        ambiguity=Ambiguity(
+            (
+                "a kernel accesses memory that is not its own, or is built for another GPU",
+                "the GPU's memory is full: the runtime gets none for a kernel's stack",
+                "the GPU or its link failed",
+            ),
+            "rocm-smi --showmeminfo vram; dmesg -T | grep -iE 'amdgpu|hardware error' | tail -20",
+        ),
     )

@@ -61,9 +61,12 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
-@log_pattern(r"Multiple Ranks are using the same GPU/Partition")
-def since_nccl_2_30(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """Read the newer wording, which names nobody."""
+@log_pattern(
+    r"Multiple Ranks are using the same GPU/Partition"
+    r"|detected allocations from overlapping devices from different ranks"
+)
+def without_names(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read the wordings of NCCL 2.30 and of torch's symmetric memory, which name nobody."""
     yield Finding(
         "two ranks of this host use the same GPU", (record.proof(match, "a GPU for each rank"),), FIX, record.place
     )

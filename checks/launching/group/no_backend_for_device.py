@@ -51,7 +51,10 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
-@log_pattern(rf"No backend type associated with device type (?P<device>{'|'.join(BACKENDS)}|mps)")
+@log_pattern(
+    rf"(?:No backend type associated with device type |isn't implemented on backend \[)"
+    rf"(?P<device>{'|'.join(BACKENDS)}|mps)\b"
+)
 def of_a_tensor(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the device of the tensor, and the backend that is made for it."""
     device = match["device"]

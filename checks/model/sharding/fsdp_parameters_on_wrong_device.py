@@ -35,6 +35,7 @@ AILMENT = Ailment("DDP587", Severity.ERROR)
     r"(?P<device>\w[\w:]*)"
     r"|The module has CPU parameters(?: or buffers)? when `?sync_module_states=True"
     r"|To support a module with both CPU and GPU params, please pass in device_id"
+    r"|FSDP only supports single device modules,? but got params on (?P<several>\{[^}\n]*\})"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Report where the parameters are, and where FSDP wants them."""
@@ -49,7 +50,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             record.place,
         )
         return
-    device = match["device"]
+    device = match["device"] or match["several"]
     yield Finding(
         f"FSDP finds parameters on {device}"
         if device

@@ -10,7 +10,7 @@ from ddpdoctor.logs.read.clock import Moment, find_moment
 LONGEST = 20_000  # characters of a line that are read: a tensor that was printed proves nothing
 DEEPEST = 8  # prefixes of one line: a launcher within a launcher within a container
 SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])"
-ESCAPES = re.compile(rf"{SEQUENCE}|[\x00-\x08\x0b-\x1f\x7f]")
+ESCAPES = re.compile(rf"{SEQUENCE}|#033\[[\d;]*m|[\x00-\x08\x0b-\x1f\x7f]")
 ESCAPES_IN_BYTES = re.compile(rf"{SEQUENCE}|[\x00-\x06\x0b\x0c\x0e-\x1f\x7f]".encode())
 UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}|\][^\x07\x1b]{0,256})?\Z")
 # Some write a blank behind their prefix, some do not; Python indents by an even number of them.
@@ -22,14 +22,21 @@ PREFIXES = tuple(
         r"\[rank: (?P<rank>\d+)\][ ]",  # Lightning
         r"\[(?:default|[A-Za-z_]\w*?)(?P<rank>\d+)\]:" + BLANK,  # torchrun --tee: role and local rank
         r"\[(?P<rank>\d+)\]:[ ]?",  # torchrun with a template of the user's
-        r"\[\d+,(?P<rank>\d+)\](?:<std(?:out|err|diag)>)?:?" + BLANK,  # mpirun --tag-output
+        # mpirun --tag-output, of Open MPI 5 and of SageMaker
+        r"\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[A-Za-z][\w.-]*)?\](?:<std(?:out|err|diag)>)?:?" + BLANK,
         r"\[(?P<rank>\d+)\]<std(?:out|err)>:" + BLANK,  # horovodrun
-        r"[ ]{0,4}(?P<rank>\d{1,5}):[ ](?=\S|[ ]{2})",  # srun --label
+        r"[ ]{0,4}(?P<rank>\d{1,5}):[ ](?=\S|[ ]{2}|\t)",  # srun --label
         r"\((?:[A-Za-z_][\w.:]*(?:\(rank=(?P<rank>\d+)\))?[ ])?pid=\d+(?:, ip=(?P<node>[\w.:-]+))?\)[ ]?",  # Ray
         r"(?P<node>[a-z][\w.-]*[-_]\d+)[ ]*\|[ ](?=\S|[ ]{2})",  # docker compose
         r"(?P<node>(?!rank|epoch|step|iter)[a-z][\w.-]*\d[\w.-]*):[ ](?=\[|Traceback|[ ]{2}|[\w.]*Error)",  # pdsh
+        r"\[pod/(?P<node>[\w.-]+)/[\w.-]+\][ ]?",  # kubectl logs --prefix
         r"\[\s*\d+\.\d{6}\][ ]",  # dmesg: seconds since the host started
     )
+)
+# syslog's and journalctl's, behind their time; a level is no host.
+SYSLOG = re.compile(
+    r"(?P<node>(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL)\b)[A-Za-z][\w.-]*)[ ]"
+    r"[\w.@/-]{1,60}\[\d+\]:[ ](?=\S|[ ]{2}|\t)"
 )
 WITHIN = (
     re.compile(r"\[(?:PG (?:ID )?[^\]]{0,120}?)?[Rr]ank[ :]{1,2}(?P<rank>\d+)\]"),  # ProcessGroupNCCL, DeepSpeed
@@ -49,14 +56,17 @@ class Line:
     node: str | None = None
     moment: Moment | None = None
     stream: str = ""
+    is_logged: bool = False
+    """A logger gave its level, as it does to a traceback that was handled."""
 
 
 def read_line(raw: bytes, number: int) -> Line:
     """Return what a program said in a line."""
-    return _parsed(_decoded(raw), number)
+    return parsed(decoded(raw), number)
 
 
-def _decoded(raw: bytes) -> str:
+def decoded(raw: bytes) -> str:
+    """Return a line as text, without escape sequences."""
     if b"\x00" in raw:  # what PowerShell redirects is UTF-16
         raw = raw.replace(b"\x00", b"")
     try:
@@ -66,7 +76,8 @@ def _decoded(raw: bytes) -> str:
     return ESCAPES.sub("", text[:LONGEST]).rstrip()
 
 
-def _parsed(text: str, number: int) -> Line:
+def parsed(text: str, number: int) -> Line:
+    """Return what a program said in a line of text."""
     rank: int | None = None
     node: str | None = None
     moment: Moment | None = None
@@ -78,7 +89,7 @@ def _parsed(text: str, number: int) -> Line:
             if end:
                 text = text[end:]
                 continue
-        for prefix in PREFIXES:
+        for prefix in (*PREFIXES, SYSLOG) if moment is not None else PREFIXES:
             if match := prefix.match(text):
                 break
         else:

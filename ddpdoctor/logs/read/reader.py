@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.logs.read.elastic import Summary
 from ddpdoctor.logs.read.jobs import Jobs
-from ddpdoctor.logs.read.lines import read_line
+from ddpdoctor.logs.read.layout import Layout
 from ddpdoctor.logs.read.tracebacks import Assembler
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Reader:
         self._finder = finder
         self._summary = Summary()
         self._assembler = Assembler(origin)
+        self._layout = Layout()
         self._rest = b""
         self._tail = b""
         self._head = b""
@@ -73,12 +74,13 @@ class Reader:
         """The last lines of the source, as far as they are at hand."""
         rows = self._tail.split(b"\n")
         numbered = list(enumerate(rows, self.lines - len(rows) + 2))
-        return tuple(read_line(row, number) for number, row in numbered[len(self._tail) == TAIL :])
+        kept = numbered[len(self._tail) == TAIL :]
+        return tuple(line for number, row in kept for line in self._layout.lines(row, number))
 
     @property
     def began(self) -> Moment | None:
         """The time of the first line that names one, as far as the first lines do."""
-        lines = (read_line(row, 0) for row in self._head.splitlines())
+        lines = (line for row in self._head.splitlines() for line in self._layout.lines(row, 0))
         return next((line.moment for line in lines if line.moment is not None), None)
 
     @property
@@ -114,15 +116,15 @@ class Reader:
             end = block.find(b"\n", position)
             end = len(block) if end < 0 else end
             back = block.find(b"\r", position, end - 1)  # a progress bar goes on in the same line
-            stop = end if back < 0 else back
-            read = read_line(block[position:stop], self.lines + 1)
-            if self.jobs.feed(read):
-                yield from self.pause()
-                self._summary = Summary()
-            for line in self._summary.feed(read):
-                yield from self._assembler.feed(line)
+            stop = self._layout.end(block, position, end) if back < 0 else back
+            for read in self._layout.lines(block[position:stop], self.lines + 1, block, stop + 1):
+                if self.jobs.feed(read):
+                    yield from self.pause()
+                    self._summary = Summary()
+                for line in self._summary.feed(read):
+                    yield from self._assembler.feed(line)
+            self.lines += block.count(b"\n", position, stop + 1)
             position = stop + 1
-            self.lines += block[stop:position] == b"\n"
             if self._is_idle:
                 break
         return position

@@ -17,12 +17,12 @@ from ddpdoctor.suggest import why_no_file
 
 BLOCK = 1 << 20
 LOGS = re.compile(
-    r"\.(?:log|out|err|txt|json|stdout|stderr|o\d+|e\d+)(?:\.\d+)?(?:\.gz)?$|(?:^|[-_.])(?:log|trace_rank)[_.]?\d*$"
+    r"\.(?:log|out|err|txt|jsonl?|stdout|stderr|o\d+|e\d+)(?:\.\d+)?(?:\.gz)?$|(?:^|[-_.])(?:log|trace_rank)[_.]?\d*$"
 )
 # torchrun --log-dir: RUN/attempt_0/LOCAL_RANK/stderr.log; Slurm's %t, and what people name a file of a rank.
 RANK = re.compile(
     r"(?:^|/)attempt_\d+/(\d+)/|(?:^|[^A-Za-z])(?:rank|task|worker|proc)[-_.]?(\d+)"
-    r"|-\d{3,}[-_.](\d+)\.(?:out|err)$",
+    r"|(?<!slurm)-\d{3,}[-_.](\d+)\.(?:out|err)$|-\d{3,}[-.](\d+)\.(?:out|err)$",  # Slurm's own N_M is an array's
     re.IGNORECASE,
 )
 NODE = re.compile(r"(?:^|[/_.-])((?:node|host)[-_]?\d+)(?=[/_.-])", re.IGNORECASE)

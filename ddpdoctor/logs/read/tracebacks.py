@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ddpdoctor.logs.read.pictured import Pictured
 from ddpdoctor.logs.records import Frame, Kind, Record
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ OTHER = re.compile(
     r"\[|\d{4}-\d\d|[IWEF]\d{4} |(?:WARNING|ERROR|INFO|DEBUG|CRITICAL)\b|[\w.-]+:\d+:\d+ \[|[=*-]{8}|\s*\d+%\||"
     r"srun: |slurmstepd: |/\S+: line \d+: |wandb: |\S+\.py:\d+: "
 )
+# Ray Train above the traceback of a rank, and torch's distributed checkpoints behind its first words.
+ANNOUNCED = re.compile(r"\[Rank (?P<rank>\d+)(?:,\d+)*(?: Error Snippet)?\]:?$")
+OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (?P<rank>\d+)\)")
 LONGEST = 2000  # lines of a traceback; a recursion is abridged by Python itself
 IN_SUMMARY = re.compile(r"\s+traceback : ")  # torchrun's, of a rank that wrote an error file
 MARGIN = "  "
@@ -53,6 +57,7 @@ class Open:
     grouped: bool = False
     margin: str = ""
     """What stands before each line, by way of indentation."""
+    pictured: Pictured = field(default_factory=Pictured)
 
 
 class Assembler:
@@ -63,6 +68,8 @@ class Assembler:
         self._origin = origin
         self._open: dict[str, Open] = {}
         self._fed = 0
+        self._announced: int | None = None
+        """The rank whose traceback the line before announced."""
 
     @property
     def is_idle(self) -> bool:
@@ -82,8 +89,12 @@ class Assembler:
                 opened.touched = self._fed
                 return
             yield self._close(line.stream)
+        announced, self._announced = self._announced, None
+        if match := ANNOUNCED.match(line.text):
+            self._announced = int(match["rank"])
         if started := _start(line):
             started.touched = self._fed
+            started.process = announced if started.process is None else started.process
             self._open[line.stream] = started
         elif line.text:
             yield self._record([line], line.text)
@@ -101,7 +112,8 @@ class Assembler:
             return self._record(opened.lines, opened.lines[0].text)
         record = self._record(opened.lines, "\n".join(line.text for line in opened.lines))
         rank = record.rank if opened.process is None else opened.process
-        return replace(record, rank=rank, kind=Kind.TRACEBACK, frames=tuple(opened.frames), error=opened.error)
+        frames = (*opened.pictured.frames, *opened.frames)
+        return replace(record, rank=rank, kind=Kind.TRACEBACK, frames=frames, error=opened.error)
 
     def _record(self, lines: list[Line], text: str) -> Record:
         ranks = (*(line.rank for line in lines), self._origin.rank)
@@ -121,8 +133,15 @@ class Assembler:
 def _start(line: Line) -> Open | None:
     """Begin a traceback where the line is the beginning of one, or its middle where the beginning is lost."""
     text = line.text
-    if HEADER.search(text):
-        return Open([line], grouped="Exception Group" in text, margin=MARGIN if IN_SUMMARY.match(text) else "")
+    if match := HEADER.search(text):
+        indent = text[: match.start()] if text[: match.start()].isspace() else ""
+        rank = OF_RANK.search(text)
+        return Open(
+            [line],
+            grouped="Exception Group" in text,
+            margin=MARGIN if IN_SUMMARY.match(text) else indent,
+            process=int(rank["rank"]) if rank else None,
+        )
     if "File" in text and (match := FRAME.match(text)):
         return Open([line], frames=_frames(match))
     if match := ABORT.match(text):
@@ -147,6 +166,8 @@ def _continues(opened: Open, text: str) -> bool:
 def _in_stack(opened: Open, text: str) -> bool:
     if match := FRAME.match(text):
         opened.frames += _frames(match)
+        return True
+    if opened.pictured.takes(text):
         return True
     if not text or text[0].isspace() or HEADER.search(text):
         return True
