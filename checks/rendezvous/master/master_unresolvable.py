@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 AILMENT = Ailment("DDP354", Severity.ERROR)
 SHAPES = (
     (re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE), "is a URL: the address alone is to stand there"),
+    (re.compile(r"\s[^<>${}\s]+\s*$|[^<>${}\s]+\s+$"), "has blanks around it"),
     (re.compile(r"[<>${}\s]"), "holds characters that no address has: a placeholder that was not filled in"),
     (re.compile(r"[^:\[\]]+:\d+$"), "holds a port: MASTER_PORT is for that"),
     (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),
@@ -69,7 +70,7 @@ def as_it_is_written(facts: Facts) -> Iterator[Finding]:
     if not address:
         raise NotRun("MASTER_ADDR is not set")
     problem = next((text for pattern, text in SHAPES if pattern.match(address) or pattern.fullmatch(address)), "")
-    problem = problem or next((SHAPES[1][1] for _ in SHAPES[1][0].findall(address)), "")
+    problem = problem or next((SHAPES[2][1] for _ in SHAPES[2][0].findall(address)), "")
     if not problem:
         found = facts.network.resolve(address)
         problem = f"does not resolve: {found.problem}" if not found.addresses else ""
