@@ -158,6 +158,7 @@ from ddpdoctor.source.reach.rank_facts import Fact as Fact
 from ddpdoctor.source.reach.ranks import (
     RankBlock as RankBlock,
     are_alternatives as are_alternatives,
+    both_in_other_order as both_in_other_order,
     condition_of_callers as condition_of_callers,
     is_about_rank as is_about_rank,
     one_rank_only as one_rank_only,

@@ -182,12 +182,17 @@ class Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The hosts that took part, of how many, whether they ``met``, and who reaches whom: a row for each."""
+    """The hosts that took part, of how many, whether they ``met``, and who reaches whom: a row for each.
+
+    ``links_tried`` are those of which the matrix knows, each way for itself; of very many hosts not all of ``links``.
+    """
 
     names: tuple[str, ...]
     expected: int
     met: bool
     matrix: Table
+    links_tried: int = 0
+    links: int = 0
 
 
 @dataclass(frozen=True, slots=True)

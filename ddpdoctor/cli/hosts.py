@@ -193,7 +193,10 @@ def summary(cluster: Cluster) -> Hosts:
         for source in shown
     )
     table = Table(("", *(f"to {name}" for name in names.values())), rows)
-    return Hosts(tuple(host.place for host in cluster.hosts), cluster.expected, cluster.met, table)
+    count = len(cluster.hosts)
+    tried = len({(link.source, link.target) for link in cluster.links})
+    every = tuple(host.place for host in cluster.hosts)
+    return Hosts(every, cluster.expected, cluster.met, table, tried, count * (count - 1))
 
 
 def _shown(cluster: Cluster) -> tuple[int, ...]:

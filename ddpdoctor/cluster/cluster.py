@@ -38,6 +38,7 @@ class Cluster:
     port with another token, or with no token at all.
     ``sees`` are the hosts, each with one whose file it found in the folder that trainings are saved to.
     ``announced`` is the port at which the first host waits, where torchrun's store told it and it was not reached.
+    ``late`` came when as many were there as the launch has; one that was told so has those that were there in it.
     """
 
     hosts: tuple[Host, ...]
@@ -51,6 +52,7 @@ class Cluster:
     sees: tuple[tuple[int, int], ...] = ()
     waited: float = 0.0
     announced: int = 0
+    late: tuple[Host, ...] = ()
 
     @property
     def absent(self) -> tuple[int, ...]:

@@ -38,6 +38,7 @@ class Awaited(NamedTuple):
     thread: bool = False
 
 
+STREAMS = {1: "standard output", 2: "standard error"}
 SHARED = "/multiprocessing/synchronize.py"
 OF_PROCESSES = Awaited(
     "a lock or a queue that it shares with other processes",
@@ -116,7 +117,7 @@ def _room(pid: int, descriptor: int) -> Awaited | None:
     name = link_of(pid, descriptor)
     if not name.startswith("pipe:"):
         return _opening(name) if name.startswith("/") and not name.startswith("/dev/") else None
-    what = {1: "standard output", 2: "standard error"}.get(descriptor, "pipe")
+    what = STREAMS.get(descriptor, "pipe")
     readers = [each for each in users_of(name, READS) if each != pid]
     who = f"process {readers[0]} ({command_of(readers[0])})" if len(readers) == 1 else "another process"
     return Awaited(
@@ -175,7 +176,26 @@ def _child(pid: int, number: int) -> Awaited | None:
     if child is None:
         return None
     what = f"the end of process {child} ({command_of(child)}), which it has started"
+    if found := _unread(child, pid):
+        return Awaited(
+            f"{what}, and which waits for this one to read its {found}, which is full",
+            "read what it prints while it runs: communicate(), or subprocess.run(..., capture_output=True); else leave "
+            "the pipe out",
+            f"ps -fp {child}",
+            child,
+        )
     return Awaited(what, f"mend what keeps process {child}, or start it with a time-out", f"ps -fp {child}", child)
+
+
+def _unread(child: int, parent: int) -> str:
+    """Return the stream that a child cannot write to, since nobody but its parent can read it, which waits for it."""
+    with suppress(OSError, ValueError, IndexError):
+        call = under_way(child)
+        if call is not None and call[0] == "write":
+            name = link_of(child, call[1])
+            readers = [each for each in users_of(name, READS) if each != child] if name.startswith("pipe:") else []
+            return STREAMS.get(call[1], "pipe") if readers == [parent] else ""
+    return ""
 
 
 def locked_files(pid: int) -> Iterator[str]:

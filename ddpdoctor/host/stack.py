@@ -12,7 +12,7 @@ import ctypes
 import faulthandler
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 FRAME = re.compile(r'^\s*File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -20,11 +20,12 @@ FRAME = re.compile(r'^\s*File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One line of a stack."""
+    """One line of a stack; ``owner`` tells the objects apart whose methods are run, where that is known."""
 
     file: str
     line: int
     function: str
+    owner: str = field(default="", compare=False)
 
 
 def in_backward(file: str, function: str) -> bool:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FEW = 6  # hosts that are shown one by one
 GOOD = {"-", "ok"}
+FULL = 256  # hosts all of whose links are tried
 Cells = list[list[str]]
 
 
@@ -22,6 +23,14 @@ def hosts_text(hosts: Hosts, style: Style) -> Iterator[str]:
     good = len(cells) > 1 and all(cell in GOOD for row in cells for cell in row)
     came = f"{len(hosts.names)} of {hosts.expected} hosts {'met' if hosts.met else 'seen'}"
     yield from style.wrap(f"{came}{', and each reaches each other' if good else ''}.", MARGIN, "")
+    if hosts.links > FULL * FULL and hosts.links_tried < hosts.links:
+        yield from style.wrap(
+            f"{hosts.links_tried:,} of {hosts.links:,} links between them were tried: what keeps one host from all "
+            "others shows; one bad link between two sound hosts need not be among these. ddpdoctor check on the hosts "
+            "of its two ends alone tries it.",
+            MARGIN,
+            "",
+        )
     if len(cells) > 1 and not good:
         shown = tuple(str(each).removeprefix("to ") for each in hosts.matrix.headers[1:])
         yield from _matrix(shown, cells, style)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ddpdoctor.source.syntax import parsed
 from ddpdoctor.source.tree import FUNCTIONS
 
-ACQUIRE = "acquire"
+ACQUIRE, RELEASE = "acquire", "release"
 WITH = (ast.With, ast.AsyncWith)
 
 
@@ -41,6 +41,44 @@ def held_locks(file: str, line: int) -> tuple[Held, ...]:
         for each in node.items
         if (name := _name(each.context_expr))
     )
+
+
+class Taken(NamedTuple):
+    """The line of an ``acquire()``, and the first and the last one of its function."""
+
+    line: int
+    first: int
+    last: int
+
+
+def bare_acquires(file: str, name: str) -> tuple[Taken, ...]:
+    """Return where a function takes a lock by ``acquire()``, and no ``finally`` of it gives the lock back."""
+    found = {
+        Taken(call.lineno, function.lineno, function.end_lineno or 0)
+        for function in ast.walk(parsed(file))
+        if isinstance(function, FUNCTIONS)
+        for call in _calls(function, name, ACQUIRE)
+        if not any(_calls(each, name, RELEASE) for each in _last_of(function))
+    }
+    return tuple(sorted(found))
+
+
+def _last_of(function: ast.AST) -> Iterator[ast.stmt]:
+    """Yield what a function does however it ends."""
+    for each in ast.walk(function):
+        if isinstance(each, ast.Try):
+            yield from each.finalbody
+
+
+def _calls(tree: ast.AST, name: str, method: str) -> list[ast.Call]:
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == method
+        and _name(node.func.value) == name
+    ]
 
 
 def _around(tree: ast.AST, line: int) -> Iterator[ast.With | ast.AsyncWith]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.awaited import Awaited, locked_files
+from ddpdoctor.host.awaited import OF_PROCESSES, Awaited, locked_files
 from ddpdoctor.host.system_calls import waits_for_its_own
-from ddpdoctor.source.held import Held, asked_lock, held_locks
+from ddpdoctor.source.held import Held, asked_lock, bare_acquires, held_locks
+from ddpdoctor.stuck.woken import of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ddpdoctor.stuck.spy import Stack
 
 LOOP = "/asyncio/base_events.py"
-QUEUE = ("/queue.py", "get")
+QUEUE = "/queue.py"
 POLLS = ("/filelock/", "/portalocker/", "/fasteners/", "/lockfile/")
 """Packages that ask for a lock of a file again and again instead of waiting for it."""
 DEEP = 4  # frames
@@ -39,19 +40,19 @@ class Holder:
     held: Held
 
 
-def of_threads(found: Awaited | None, stack: Stack) -> Awaited | None:
+def of_threads(found: Awaited | None, stack: Stack, pid: int = 0) -> Awaited | None:
     """Return more of what is awaited, where it is a lock, a queue or a thread of the process and the stacks tell it."""
     if found is None:
         return _of_loop(stack)
     if not found.thread:
-        return found
+        return (of_primitive(stack) if found is OF_PROCESSES else None) or found
     if stack.ends:
         return Awaited(
             "this thread to end: the script has come to its end, and Python ends a process only after all its threads "
             "that are no daemons",
             "end the thread before the script ends, or start it by threading.Thread(..., daemon=True)",
         )
-    return _of_lock(stack) or _of_queue(stack) or found
+    return _of_lock(stack) or _of_queue(stack) or of_primitive(stack) or of_native(stack, pid) or found
 
 
 def of_fork(pid: int, found: Awaited | None, stack: Stack) -> Awaited | None:
@@ -90,7 +91,7 @@ def _of_lock(stack: Stack) -> Awaited | None:
     name, frames = _asked(stack)
     holder = _holder(name, frames[0], stack) if name else None
     if holder is None:
-        return None
+        return _kept_back(name, frames[0], stack) if name else None
     at = f"{Path(holder.frame.file).name}:{holder.held.line}"
     if not holder.thread:
         return Awaited(
@@ -112,6 +113,20 @@ def _of_lock(stack: Stack) -> Awaited | None:
     )
 
 
+def _kept_back(name: str, asks: Frame, stack: Stack) -> Awaited | None:
+    """Return that a lock was taken by ``acquire()`` in a function that no thread is in any more, and not given back."""
+    there = [frame.line for _, frames in stack.others for frame in frames if frame.file == asks.file]
+    taken = bare_acquires(asks.file, name)
+    if not taken or any(each.first <= line <= each.last for each in taken for line in there):
+        return None
+    lines = ", ".join(str(each.line) for each in taken[:4])
+    return Awaited(
+        f"{name}, which no `with` of its threads holds: {name}.acquire() at line {lines} is given back by no finally",
+        f"give it back after an exception, too: with {name}:",
+        thread=True,
+    )
+
+
 def _of_loop(stack: Stack) -> Awaited | None:
     """Return what an asyncio loop waits for where the kernel knows nobody who could wake it."""
     if not any(each.file.endswith(LOOP) and each.function.endswith("_run_once") for each in stack.frames[:DEEP]):
@@ -124,8 +139,14 @@ def _of_loop(stack: Stack) -> Awaited | None:
 
 def _of_queue(stack: Stack) -> Awaited | None:
     inner = [each for each in stack.frames if not is_users(each.file)][:3]
-    gets = any(each.file.endswith(QUEUE[0]) and each.function.endswith(QUEUE[1]) for each in inner)
-    if not gets or stack.others:
+    calls = {each.function.rpartition(".")[2] for each in inner if each.file.endswith(QUEUE)}
+    if "put" in calls:
+        nobody = "" if stack.others else ", and no other thread of it runs the script's code that could take one out"
+        return Awaited(
+            f"room in a queue, which is full{nobody}",
+            "look for what was to empty it, or put with a limit: put(..., timeout=60)",
+        )
+    if "get" not in calls or stack.others:
         return None
     return Awaited(
         "an item of a queue, and no other thread of it runs the script's code that could put one",
@@ -147,9 +168,15 @@ def _holder(name: str, asks: Frame, stack: Stack) -> Holder | None:
     own = tuple(each for each in stack.frames if is_users(each.file))
     for thread, frames in (("", own), *stack.others):
         for frame, held in _held(frames):
-            if held.name == name and frame.file == asks.file and not (frame is asks and held.line == asks.line):
+            same = held.name == name and frame.file == asks.file and not _are_of_two(name, frame, asks)
+            if same and not (frame is asks and held.line == asks.line):
                 return Holder(thread, frames[0], held)
     return None
+
+
+def _are_of_two(name: str, one: Frame, other: Frame) -> bool:
+    """Whether a lock is an attribute of ``self``, and that is another object in another frame."""
+    return name.startswith("self.") and bool(one.owner and other.owner) and one.owner != other.owner
 
 
 def _held(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, Held]]:

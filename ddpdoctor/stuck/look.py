@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from ddpdoctor.stuck.communication import communication
 from ddpdoctor.stuck.kernel import rested
 from ddpdoctor.stuck.spy import Stack, Stacks, stacks
 from ddpdoctor.watch.monitor.activity import Activity, follow
-from ddpdoctor.watch.monitor.operation import operation_of
 from ddpdoctor.watch.monitor.usage import NEW, usages
 
 EACH = 1.0  # seconds from look to look
@@ -78,7 +78,7 @@ class Seen:
 
     def stood_for_less_than(self, seconds: float) -> bool:
         """Whether it stands, and came to that just now: one that sleeps, or asks, does so for most of the time."""
-        communicates = bool(operation_of(self.stack.frames))
+        communicates = bool(communication(self.stack.frames))
         return not (self.gone or self.stopped or communicates) and self.rested is not None and self.rested < seconds
 
     def works(self, *, alone: bool) -> bool:

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -15,14 +15,17 @@ from ddpdoctor.host.awaited import awaited
 from ddpdoctor.host.connections import peers
 from ddpdoctor.host.system_calls import sleeps
 from ddpdoctor.source.iterations import loop_counters
+from ddpdoctor.stuck.builds import of_left_lock, waits_for_build
+from ddpdoctor.stuck.communication import communication
 from ddpdoctor.stuck.gpus import uses
 from ddpdoctor.stuck.kept import of_polled_lock, of_threads
+from ddpdoctor.stuck.pools import of_pool
 from ddpdoctor.stuck.processes import identities
 from ddpdoctor.stuck.sighting import Sighted, Sighting
 from ddpdoctor.stuck.unreaped import ended_ranks
-from ddpdoctor.stuck.workers import workers
+from ddpdoctor.stuck.workers import started_by, workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
-from ddpdoctor.watch.monitor.operation import JOINING, inner_function, operation_of
+from ddpdoctor.watch.monitor.operation import JOINING, inner_function
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     """Return where the ranks of a job are: those that were seen, and those that this host has no more."""
     host = socket.gethostname()
     on_gpus = uses(each.pid for each in job.ranks)
-    waiting = [each.pid for each in job.ranks if operation_of(seen[each.pid].stack.frames)]
+    waiting = [each.pid for each in job.ranks if communication(seen[each.pid].stack.frames)]
     here = [
         Sighted(
             _kept(_position(each, seen[each.pid], seconds), seen[each.pid], waiting),
@@ -61,22 +64,31 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
 
 
 def _kept(position: Position, seen: Seen, waiting: list[int]) -> Position:
-    """Tell of a rank that polls for the lock of a file that a rank holds which waits for the others: it never comes."""
+    """Tell of a rank that polls for a lock that never comes: whoever holds it waits for the others, or is gone."""
     if position.doing not in {Doing.WORKING, Doing.ASKING, Doing.STANDING}:
         return position
-    lock = of_polled_lock(seen.stack.frames, (pid for pid in waiting if pid != position.pid))
+    others = (pid for pid in waiting if pid != position.pid)
+    lock = of_polled_lock(seen.stack.frames, others) or of_left_lock(seen.stack.build)
+    if lock is None and waits_for_build(seen.stack.frames):
+        return replace(position, doing=Doing.ASKING)
     return replace(position, doing=Doing.STANDING, awaited=lock) if lock else position
 
 
 def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     frames = seen.stack.frames
-    operation = operation_of(frames)
+    operation = communication(frames)
     doing = _doing(seen, operation, rank.process.backends)
-    below = workers(rank.pid) if doing in {Doing.STANDING, Doing.ASKING} else ()
+    stands = doing in {Doing.STANDING, Doing.ASKING}
+    keeps = _awaited(rank, seen) if stands else None
+    pool = of_pool(rank.pid, seen.stack) if doing is Doing.STANDING else None
+    family = started_by(keeps.process) if keeps and keeps.process in started_by(rank.pid)[1:] else ()
+    if any(seen.ran(each) or sleeps(each) for each in family):
+        doing = Doing.ASKING  # it waits for the end of one that gets on, or asks
+    below = workers(rank.pid, family) if stands and pool is None else ()
     if below and any(frame.file.endswith(LOADER) for frame in frames):
         # A loader looks after its workers each five seconds, whether they do anything or not.
         doing = Doing.ASKING if any(seen.ran(each.pid) or sleeps(each.pid) for each in below) else Doing.STANDING
-    keeps = _awaited(rank, seen) if doing in {Doing.STANDING, Doing.ASKING} and not below else None
+    keeps = pool or (None if below else keeps)
     if keeps is not None and keeps.thread and any(sleeps(rank.pid, each) for each in seen.stack.threads):
         doing = Doing.ASKING  # by another thread of its own
     sites = tuple(Site(os.path.normpath(each.file), each.line, each.function) for each in frames if is_users(each.file))
@@ -94,13 +106,13 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
         stack=sites,
         counters=tuple(_counters(seen.stack)),
         workers=below,
-        threads=tuple((name, Site(*astuple(inner))) for name, (inner, *_) in seen.stack.others),
+        threads=tuple((name, Site(inner.file, inner.line, inner.function)) for name, (inner, *_) in seen.stack.others),
         awaited=keeps,
     )
 
 
 def _awaited(rank: Rank, seen: Seen) -> Awaited | None:
-    return of_threads(awaited(rank.pid, seen.stack.frames, rank.store), seen.stack)
+    return of_threads(awaited(rank.pid, seen.stack.frames, rank.store), seen.stack, rank.pid)
 
 
 def _counters(stack: Stack) -> Iterator[tuple[str, int]]:

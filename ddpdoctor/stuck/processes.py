@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import psutil
 from ddpdoctor.stuck.identity import READ, Identity, identity
 
 SPAWNED = "from multiprocessing.spawn import spawn_main"
-NOT_RANKS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor", "/ddpdoctor ")
+NOT_RANKS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "-m ddpdoctor")
 TORCH = "libtorch_cpu"
 JOINED = {"pt_gloo_runloop": "gloo", "pt_nccl_": "nccl"}
 """Names of threads that a process group of torch starts (ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp), and its backend.
@@ -74,8 +74,14 @@ def identities() -> set[Identity]:
 
 def _runs_python(process: psutil.Process) -> bool:
     name = Path(process.exe()).name
-    command = " ".join(process.cmdline())
-    return name.startswith("python") and not any(each in command for each in NOT_RANKS)
+    words = process.cmdline()
+    return name.startswith("python") and not is_own(words) and not any(each in " ".join(words) for each in NOT_RANKS)
+
+
+def is_own(words: Sequence[str]) -> bool:
+    """Whether a command runs this program; torchrun that is to start it is none."""
+    script = next((each for each in words[1:] if not each.startswith("-")), "")
+    return Path(script).name == "ddpdoctor"
 
 
 def _may_be_python(process: psutil.Process) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 RANKS = ("global_rank", "world_rank", "dist_rank", "ddp_rank", "rank", "local_rank", "gpu", "device_id")
 """Names that scripts give the rank, the surest first."""
 SIZES = ("world_size", "dist_world_size", "ddp_world_size", "world", "nprocs")
+MEETS = ("torch/distributed/rendezvous.py", "_create_c10d_store")
 PAIR = 2  # of ranks: where one is rank 0, the other is 1
 
 
@@ -35,7 +36,7 @@ class Ends(NamedTuple):
 def self_told(pythons: Mapping[int, Python]) -> dict[int, Identity]:
     """Return the ranks that meet at the store of one of them, by pid; none where nothing tells which is which."""
     ends = {each.pid: _ends(each.pid) for each in pythons.values() if each.identity is None and each.has_torch}
-    found: dict[int, Identity] = {}
+    found = _that_join(ends)
     for first, port in _stores(ends):
         together = [pid for pid, each in ends.items() if any(to == port for _, to in each.connected)]
         apart = [pid for pid in together if pythons[pid].parent not in together]  # a loader's worker has the same
@@ -43,6 +44,18 @@ def self_told(pythons: Mapping[int, Python]) -> dict[int, Identity]:
         if any(each.world_size > 1 for each in told.values()):  # one alone can be what is left of several
             found |= told
     return found
+
+
+def _that_join(pids: Iterable[int]) -> dict[int, Identity]:
+    """Return the ranks that set out to meet, by what torch's own function was given, whether they meet or not."""
+    found = {}
+    for pid, stack in stacks(pids).read.items():
+        for frame, values in zip(stack.frames, stack.values, strict=True):
+            told = dict(values)
+            if frame.file.endswith(MEETS[0]) and frame.function == MEETS[1] and told.keys() >= {"rank", "world_size"}:
+                rank, size = told["rank"], told["world_size"]
+                found[pid] = Identity(rank, size, address=f"port :{told.get('port', 0)}", run="by hand")
+    return {pid: each for pid, each in found.items() if each.rank < each.world_size > 1}
 
 
 def _stores(ends: Mapping[int, Ends]) -> Iterable[tuple[int, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.host.stack import Frame
+from ddpdoctor.stuck.builds import built_in
 from ddpdoctor.watch.user_frames import is_users
 
 PATIENCE = 10.0  # seconds for one look
@@ -29,6 +31,7 @@ INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddp
 TORCH, THREADS, JOIN, LAST = "/torch/", "/threading.py", "join", "_shutdown"  # py-spy names methods with their class
 RESULT = ("/concurrent/futures/_base.py", "result")
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+ADDRESS = re.compile(r"0x[0-9a-f]+(?=>$)")
 RIGHTS = ("permission denied", "operation not permitted", "os error 1)", "os error 13)")
 
 
@@ -38,7 +41,8 @@ class Stack:
 
     ``others`` are the frames of the user's code in other threads, innermost first, by the thread's name. ``ends`` tells
     that the main thread, which is not this one, has run the script to its end and waits for the others. ``threads`` are
-    the kernel's numbers of the other ones.
+    the kernel's numbers of the other ones. ``build`` is the folder of an extension that torch builds, where it waits
+    for the lock of that.
     """
 
     frames: tuple[Frame, ...] = ()
@@ -46,6 +50,7 @@ class Stack:
     others: tuple[tuple[str, tuple[Frame, ...]], ...] = field(default=(), compare=False)
     ends: bool = False
     threads: tuple[int, ...] = field(default=(), compare=False)
+    build: str = ""
 
     @property
     def joins(self) -> bool:
@@ -120,6 +125,7 @@ def _stack(frames: list[dict[str, Any]], others: Sequence[dict[str, Any]] = (), 
         tuple(_elsewhere(others)),
         ends,
         tuple(int(each.get("os_thread_id") or 0) for each in others if _runs_the_users(each)),
+        built_in(own),
     )
 
 
@@ -155,7 +161,9 @@ def _absolute(frames: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
 
 
 def _frame(each: dict[str, Any]) -> Frame:
-    return Frame(str(each["filename"]), int(each["line"]), str(each["name"]))
+    owner = next((str(local.get("repr")) for local in each.get("locals") or () if local.get("name") == "self"), "")
+    address = ADDRESS.search(owner)
+    return Frame(str(each["filename"]), int(each["line"]), str(each["name"]), address[0] if address else "")
 
 
 def _that_trains(threads: list[dict[str, Any]], pid: int) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ddpdoctor.host.awaited import awaited
+from ddpdoctor.stuck.communication import communication
 from ddpdoctor.stuck.kept import of_fork
 from ddpdoctor.stuck.spy import stacks
 from ddpdoctor.watch.events import Site, Worker
-from ddpdoctor.watch.monitor.operation import operation_of
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -26,16 +26,24 @@ LOOP = ("_worker_loop", "_bootstrap")
 """Where a process's own work begins: below it a forked one has the frames of its parent."""
 
 
-def workers(pid: int) -> tuple[Worker, ...]:
-    """Return the processes below a rank that stands which are in the user's code: they have used no processor."""
-    below: list[int] = []
+def started_by(pid: int) -> list[int]:
+    """Return a process and those below it."""
     with suppress(psutil.Error):
-        below = [each.pid for each in psutil.Process(pid).children(recursive=True)][:MOST]
+        return [pid, *(each.pid for each in psutil.Process(pid).children(recursive=True)[:MOST])]
+    return [pid]
+
+
+def workers(pid: int, alone: Sequence[int] = ()) -> tuple[Worker, ...]:
+    """Return the processes below a rank that stands which are in the user's code: they have used no processor.
+
+    ``alone`` are those that it waits for, where that is known: others do not keep it.
+    """
+    below = list(alone) or started_by(pid)[1:]
     found = []
     for each, stack in stacks(below).read.items() if below else ():
         site = _site(stack)
         if site is not None:
-            operation = operation_of(stack.frames) if _is_copy(each, pid) else ""
+            operation = communication(stack.frames) if _is_copy(each, pid) else ""
             own = replace(stack, frames=tuple(_own(stack)))
             found.append(Worker(each, site, of_fork(each, awaited(each, stack.frames), own), operation))
     return tuple(found)
@@ -49,7 +57,7 @@ def _is_copy(pid: int, of: int) -> bool:
 
 
 def _own(stack: Stack) -> Iterator[Frame]:
-    return itertools.takewhile(lambda frame: frame.function not in LOOP, stack.frames)
+    return itertools.takewhile(lambda frame: frame.function.rpartition(".")[2] not in LOOP, stack.frames)
 
 
 def _site(stack: Stack) -> Site | None:

@@ -13,10 +13,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
 
+from ddpdoctor.checks.rendezvous.master import master_addr_of_other_host
+from ddpdoctor.checks.rendezvous.numbers import hosts_missing, node_rank_taken_twice, world_sizes_differ
 from ddpdoctor.cli.hosts import Session, summary
 from ddpdoctor.cli.opening import Opening
 from ddpdoctor.cluster.cluster import Cluster
@@ -270,6 +274,7 @@ def test_a_bad_host_of_a_thousand_is_named(closed: int) -> None:
 
     assert (suspect.fault, suspect.host, len(suspect.links)) == (Fault.INBOUND, closed, 10)
     assert lines[0] == "1000 of 1000 hosts met."
+    assert lines[1].startswith("10,000 of 999,000 links between them were tried")
     assert len(summary(seen).matrix.rows) == 11
     assert Meeting(seen, 0).clean is False
 
@@ -411,6 +416,65 @@ def test_jobs_begin_where_all_hosts_have_started_what_runs_them(there: tuple[boo
 
     assert len(ran) == all(there)
     assert meeting.sound
+
+
+def test_a_host_that_comes_when_all_are_there_is_told_so() -> None:
+    """It hears who is there, and takes part in nothing; the others go on, and their server knows who came."""
+    first, second = Host("a", node=0, nodes=2), Host("b", node=1, nodes=2)
+    with Server(0, b"token") as server, ThreadPoolExecutor(2) as others:
+        server.full = Roster.of((first, second), ("", "127.0.0.1")).full()
+        coming = others.submit(_join, server.port, b"token", "c")
+        assert _served(server) == ["c"]
+        client, _ = coming.result(10)
+        assert client is not None
+        with client:
+            told = client.hear(time.monotonic() + 5)
+        (guest,) = server.guests
+        late = host_from(guest.said["hello"]["host"])
+
+    assert [host_from(each).node for each in told["full"]] == [0, 1]
+    assert late.name == "c"
+
+
+A, B, C = (Host(name, node=node, nodes=2, by="NNODES") for name, node in (("a", 0), ("b", 1), ("c", 1)))
+CAME_LATE = {
+    "where all meet": Cluster((A, B), 2, late=(C,)),
+    "on the one that came late": Cluster((C,), 2, met=False, late=(A, B)),
+}
+
+
+@pytest.mark.parametrize("name", CAME_LATE)
+def test_a_number_that_was_taken_before_is_named(name: str) -> None:
+    """Of two launches that have one master, say: all numbers are taken, and one host is too many."""
+    told = [each.message for each in node_rank_taken_twice.at_the_meeting.examine(cluster=CAME_LATE[name])]
+
+    assert len(told) == 1
+    assert "are both node rank 1, and all 2 numbers are taken" in told[0]
+    assert not list(world_sizes_differ.at_the_meeting.examine(cluster=CAME_LATE[name]))
+
+
+def test_hosts_that_count_from_one() -> None:
+    """None is too many, and nobody is the first."""
+    hosts = tuple(Host(name, node=node, nodes=3) for name, node in (("a", 1), ("b", 2), ("c", 3)))
+    (finding,) = world_sizes_differ.at_the_meeting.examine(cluster=Cluster(hosts, 3))
+
+    assert finding.message == "c has node rank 3, and 3 hosts count from 0 to 2: nobody is 0"
+    assert finding.fix.command.startswith("export NODE_RANK=$((NODE_RANK - 1))")
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [({}, True), ({"node": 0}, False), ({"launcher": "torchrun"}, False), ({"master_at": "10.0.0.1"}, False)],
+)
+def test_a_host_that_waits_for_others_at_its_own_address(change: dict[str, Any], *, names: bool) -> None:
+    """A script that takes $(hostname -i) gives each host its own; host 0 does so rightly, and torchrun's can."""
+    host = Host(
+        "b", "by hand", node=1, nodes=2, master="10.0.0.2", master_at="10.0.0.2", addresses={"10.0.0.2": "eth0"}
+    )
+    seen = Cluster((replace(host, **change),), 2)
+
+    assert bool(list(master_addr_of_other_host.at_the_meeting.examine(cluster=seen))) is names
+    assert bool(list(hosts_missing.at_the_meeting.examine(cluster=seen))) is not names
 
 
 def test_this_host_is_no_peer_of_its_own() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ddpdoctor.host.awaited import Awaited, awaited, locked_files
@@ -96,6 +97,18 @@ def test_a_child_and_its_command(waiting: Waiting) -> None:
     found = waiting.seen(piped, words="data from a pipe that process")
     os.kill(found.process, 9)
     assert "(sleep 600) writes into" in found.what
+
+
+def test_a_child_whose_output_nobody_reads(waiting: Waiting) -> None:
+    """Its parent waits for its end, and has the only other end of the pipe."""
+    writes = "import os; os.write(2, b'x' * 10 ** 7)"
+    told = waiting.seen(
+        "child = subprocess.Popen((sys.executable, '-S', '-c', sys.argv[1]), stderr=subprocess.PIPE); child.wait()",
+        writes,
+        words="to read its standard error, which is full",
+    )
+    assert told.what.startswith("the end of process")
+    psutil.Process(told.process).kill()
 
 
 def test_a_named_pipe(waiting: Waiting, tmp_path: Path) -> None:

@@ -50,6 +50,24 @@ def early():
 GUARDED, OPEN, WITHIN, SAVE, CALL, OTHER, EARLY, LATE = 4, 5, 8, 12, 14, 15, 19, 21
 
 
+TURNED = """\
+def stats():
+    dist.all_reduce(x, group=data)
+def loss():
+    dist.all_reduce(x, group=model)
+if rank == 0:
+    stats(); loss()
+    dist.barrier()
+else:
+    loss()
+    stats()
+if rank == 0:
+    stats()
+else:
+    print("no stats")
+"""
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> str:
     """Return the path of a script with such collectives."""
@@ -91,6 +109,34 @@ def test_the_call_that_was_taken_for_another_one_is_named(script: str) -> None:
 
     assert (slug, line) == ("rank0-only-collective", GUARDED)
     assert "met the barrier of rank 1 at train.py:5" in message
+
+
+@pytest.mark.parametrize("operation", ["recv", "Work.wait of recv"])
+def test_a_message_that_one_rank_alone_waits_for(script: str, operation: str) -> None:
+    """One rank alone receives, as it is meant to: the other one has to send, and not to receive as well."""
+    zero, one = waits(script, 0, operation, GUARDED, SAVE), waits(script, 1, "barrier", OPEN, SAVE)
+    [(slug, message, line)] = asked(zero, one)
+
+    assert (slug, line) == ("receive-deadlock", GUARDED)
+    assert f"rank 0 waits in {operation} at train.py:4, and no rank sends one: rank 1 waits in barrier" in message
+
+
+def test_branches_with_the_same_calls_in_another_order(tmp_path: Path) -> None:
+    """Nobody has skipped anything: each rank waits in a group that the other one comes to later."""
+    path = tmp_path / "train.py"
+    path.write_text(TURNED, encoding="utf-8")
+
+    def rank(number: int, inner: int, function: str, outer: int) -> Position:
+        stack = (Site(str(path), inner, function), Site(str(path), outer, "<module>"))
+        return Position(
+            rank=number, pid=number + 1, doing=Doing.WAITING, seconds=9, site=stack[0], operation="all_reduce",
+            stack=stack,
+        )  # fmt: skip
+
+    [(slug, message, line)] = asked(rank(0, 2, "stats", 6), rank(1, 4, "loss", 9))
+    assert (slug, line) == ("collective-order-mismatch", 6)
+    assert "the two branches of `if rank == 0` make the same calls in another order" in message
+    assert {slug for slug, _, _ in asked(rank(0, 2, "stats", 12), rank(1, 4, "loss", 14))} != {slug}
 
 
 def test_two_branches_that_belong_together_are_not_taken_for_it(script: str) -> None:

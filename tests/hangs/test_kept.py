@@ -111,10 +111,37 @@ def test_a_lock_that_is_taken_twice(script: str) -> None:
 def test_nothing_is_claimed_without_proof(script: str) -> None:
     """A lock that no thread is seen to hold; one of another file; a wait for something else."""
     other = ("reporter", (Frame("/work/other.py", MODEL, "report"),))
-    assert said(at(script, STATS), others=(other,)) == OF_THREADS.what
+    assert said(at(script, MODEL, "report"), others=(other,)) == OF_THREADS.what
     assert said(at(script, 9), others=(("reporter", (at(script, MODEL, "report"),)),)) == OF_THREADS.what
     told = Awaited("an answer of 10.0.0.1:80")
     assert kept.of_threads(told, Stack((at(script, STATS),))) is told
+
+
+def test_a_lock_that_was_not_given_back(script: str) -> None:
+    """No thread is in the function that took it without a ``finally``; one that is can hold it rightly."""
+    asks = Frame(script, 3, "report")
+    assert said(asks) == (
+        "self.stats, which no `with` of its threads holds: self.stats.acquire() at line 12 is given back by no finally"
+    )
+    assert said(asks, others=(("trainer", (at(script, GET),)),)) == OF_THREADS.what
+
+
+def test_a_lock_of_another_object_is_another_lock(script: str) -> None:
+    """It has the same name in the same file; where the objects are not known, the name decides."""
+    asks = Frame(script, MODEL, "report", "0x7f01")
+    holds, other = (("one", (Frame(script, GET, "train", "0x7f01"),)), ("two", (Frame(script, 9, "train", "0x7f02"),)))
+    told = "self.model, which its thread one took at train.py:7 and holds at train.py:18"
+    assert said(asks, others=(other, ("one", (Frame(script, 9, "train", "0x7f01"),)))).startswith(told[:45])
+    assert said(asks, others=(other,)) == OF_THREADS.what
+    assert "thread one" not in said(Frame(script, MODEL, "report"), others=(("two", (at(script, 9),)), holds))
+
+
+def test_a_queue_that_is_full(script: str) -> None:
+    """Whoever empties it is gone, or does something else."""
+    inside = (Frame(threading.__file__, 355, "Condition.wait"), Frame(queue.__file__, 140, "Queue.put"))
+    assert said(*inside, at(script, GET)).startswith("room in a queue, which is full, and no other thread of it")
+    thread = ("reporter", (at(script, 9, "report"),))
+    assert said(*inside, at(script, GET), others=(thread,)) == "room in a queue, which is full"
 
 
 def test_a_queue_that_nobody_fills(script: str) -> None:

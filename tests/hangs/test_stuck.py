@@ -281,7 +281,7 @@ def test_the_guilty_line_is_named(started: Started, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("store", "an answer of the ranks' store"), ("all stand", "a lock, a queue")]
+    ("name", "words"), [("store", "an answer of the ranks' store"), ("all stand", "event, an Event, to be set")]
 )
 def test_what_a_rank_waits_for_is_named(started: Started, name: str, words: str) -> None:
     """As the kernel knows it, also where a report of it is read again."""

@@ -25,7 +25,7 @@ from ddpdoctor.stuck import examine, flight, jobs as jobs_module, look, self_tol
 from ddpdoctor.stuck.identity import Identity, identity
 from ddpdoctor.stuck.look import Seen
 from ddpdoctor.stuck.own_launcher import with_children
-from ddpdoctor.stuck.processes import Python
+from ddpdoctor.stuck.processes import Python, is_own
 from ddpdoctor.stuck.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
 from ddpdoctor.stuck.verdict import of_launcher, verdict
 from ddpdoctor.watch.events import Communication, Doing, LauncherWaits, Position, Site, Worker
@@ -204,6 +204,31 @@ def test_a_launcher_that_waits_for_other_nodes_is_told(monkeypatch: pytest.Monke
 
     assert "torchrun has waited 40 s for 2 nodes" in said.report.findings()[0].message
     assert said.said.startswith("This training has not begun")
+
+
+def test_a_launcher_of_the_check_is_a_launcher() -> None:
+    """It starts nothing before its nodes have met, and is then looked at; what it starts is no rank of a training."""
+    check = ["--no-python", "/opt/bin/ddpdoctor", "check"]
+    assert not is_own(["/opt/bin/python", "/opt/bin/torchrun", "--nnodes=2", *check])
+    assert is_own(["/opt/bin/python", "/opt/bin/ddpdoctor", "check"])
+    assert not is_own(["/opt/bin/python"])
+
+
+def test_ranks_that_have_met_nobody_are_told_by_what_torch_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two scripts that were started by hand, with two ports: each is a rank of a training of two."""
+    pythons = {pid: Python(pid, 1, "python train.py", {}, None, 0.0) for pid in (7, 8)}
+    monkeypatch.setattr(Python, "has_torch", property(lambda _: True))
+    monkeypatch.setattr(self_told, "_ends", lambda _: self_told.Ends(frozenset(), frozenset()))
+    meets = Frame("/venv/torch/distributed/rendezvous.py", 190, "_create_c10d_store")
+    told = {
+        7: spy.Stack((meets,), ((("port", 29500), ("rank", 0), ("world_size", 2)),)),
+        8: spy.Stack((meets,), ((("port", 29501), ("rank", 1), ("world_size", 2)),)),
+    }
+    monkeypatch.setattr(self_told, "stacks", lambda pids: spy.Stacks({pid: told[pid] for pid in pids}))
+    found = self_told.self_told(pythons)
+    assert {pid: (each.rank, each.world_size, each.address) for pid, each in found.items()} == {
+        7: (0, 2, "port :29500"), 8: (1, 2, "port :29501")
+    }  # fmt: skip
 
 
 def test_a_process_of_another_name_space_is_no_process_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddpdoctor.check import Communication, Doing, Position, Site, condition_of_callers, rank_block, rank_condition
 
-from ._pairs import POINT_TO_POINT, met_elsewhere
+from ._pairs import MESSAGES, POINT_TO_POINT, met_elsewhere
 
 if TYPE_CHECKING:
     from ddpdoctor.check import RankBlock, Stalled
+
+
+UNPAIRED = MESSAGES | {"backward"}
 
 
 class Guarded(NamedTuple):
@@ -24,7 +27,7 @@ class Guarded(NamedTuple):
 def guarded(event: Stalled) -> Guarded | None:
     """Find it: the line, or that of a caller, stands under a condition on the rank that another rank is not under."""
     for position in event.ranks:
-        if position.site is None or position.operation == "backward":
+        if position.site is None or position.operation in UNPAIRED:  # one rank alone receives, as it is meant to
             continue
         others = [each for each in event.ranks if each is not position]
         for site in position.stack or (position.site,):

@@ -18,7 +18,7 @@ from ddpdoctor.check import (
     rank_condition,
 )
 
-from ._pairs import POINT_TO_POINT
+from ._pairs import MESSAGES
 from ._source_alone import is_called_alone
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT = frozenset({"0", "default_pg"})
 """Names of the group that all ranks are in, by version of torch."""
-UNPAIRED = POINT_TO_POINT | {"backward"}
+UNPAIRED = MESSAGES | {"backward"}
 WRITE_ALONE = frozenset("save save_checkpoint save_model save_state save_pretrained".split())
 """Methods by which frameworks save: all ranks call them, and what one rank is to write it writes alone."""
 OF_FRAMEWORKS = WRITE_ALONE | frozenset(

@@ -10,7 +10,8 @@ from ddpdoctor.check import Communication, Position, Site, are_alternatives
 
 POINT_TO_POINT = frozenset({"send", "recv"})
 """Operations that meet no one of the same number."""
-MESSAGES = POINT_TO_POINT | {"batch_isend_irecv", *(f"Work.wait of {each}" for each in POINT_TO_POINT)}
+BATCH = "batch_isend_irecv"
+MESSAGES = POINT_TO_POINT | {BATCH, *(f"Work.wait of {each}" for each in (*POINT_TO_POINT, BATCH))}
 """What a rank waits in for a message, or for somebody to take one."""
 ROOT = re.compile(r", root (\d+)$")
 
@@ -48,6 +49,18 @@ def unsent(ranks: Sequence[Position]) -> Unsent | None:
         if len(gave) < len(took):
             return Unsent(waits, other, len(took) - 1, len(gave))
     return None
+
+
+def unanswered(ranks: Sequence[Position]) -> Position | None:
+    """Return the one rank that waits for a message, or to get rid of one, where all others wait in collectives.
+
+    None where one of them is known to have been in a message with it: that can be under way.
+    """
+    found = [each for each in ranks if each.operation in MESSAGES]
+    if len(found) != 1 or len(ranks) == 1:
+        return None
+    calls = (call for each in ranks if each is not found[0] for call in each.recent if call.operation in POINT_TO_POINT)
+    return None if any((named_peer(call) or (-1,))[0] == found[0].rank for call in calls) else found[0]
 
 
 class Met(NamedTuple):

@@ -46,7 +46,8 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._apart import Pair, mismatch
-from ..hangs._hangs import NEW_GROUP, Hang, at_odds, first_mismatch, on_hang
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._orders import NEW_GROUP, Turned, at_odds, first_mismatch, turned
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
@@ -165,6 +166,28 @@ def while_training(event: Stalled) -> Iterator[Finding]:
             FIX,
             place(one.site, rank=one.rank),
         )
+    elif found := turned(event):
+        yield _turned(found, event)
+
+
+def _turned(found: Turned, event: Stalled) -> Finding:
+    one, other = found.one, found.other
+    return Finding(
+        f"rank {one.rank} calls {one.operation} at {short(one.site)} where rank {other.rank} calls {other.operation} "
+        f"at {short(other.site)}: the two branches of `if {found.test}` make the same calls in another order, so that "
+        "each waits for the other's second one",
+        (
+            Evidence(f"line {found.at.line}", "one order on all ranks", f"rank {one.rank}, {found.at}"),
+            Evidence(f"line {found.theirs.line}", "", f"rank {other.rank}, {found.theirs}"),
+            *seen(event),
+        ),
+        Fix(
+            "let all ranks make these calls in one order: take them out of the branches, or sort each branch alike",
+            command="TORCH_DISTRIBUTED_DEBUG=DETAIL ddpdoctor run -- torchrun ...",
+        ),
+        place(found.at, rank=one.rank),
+        table=table(event),
+    )
 
 
 def _groups(pair: Pair, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:

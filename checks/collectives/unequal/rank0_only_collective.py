@@ -68,6 +68,11 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
 AILMENT = Ailment("DDP723", Severity.ERROR)
+FORWARDS = {FORWARD, "forward of DistributedDataParallel"}
+WITHOUT_WRAPPER = Fix(
+    "call the module inside of the wrapper where one rank alone calls it, or let all ranks call the model",
+    diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
+)
 
 
 @on_timeout(Timeout.RANK_ZERO)
@@ -107,7 +112,7 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         f"rank {position.rank} waits in {told.call} at {short(position.site)}{told.does}, under `if {test}`{under}: "
         f"rank {others.rank} has skipped it and {where(others)}",
         (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(site))),
-        told.fix,
+        WITHOUT_WRAPPER if position.operation in FORWARDS else told.fix,
         place(position.site, rank=position.rank),
         table=table(event),
     )
@@ -126,7 +131,7 @@ def _alone(found: Guarded, event: Stalled) -> Finding:
             *seen(event),
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
         ),
-        told.fix,
+        WITHOUT_WRAPPER if found.call in FORWARDS else told.fix,
         place(found.at, rank=position.rank),
         table=table(event),
     )
@@ -178,12 +183,7 @@ def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
             Evidence(shown(found.guard), "no condition on the rank around a collective", str(call.site)),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
-        Fix(
-            "call the module inside of the wrapper where one rank alone calls it, or let all ranks call the model",
-            diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
-        )
-        if call.operation == FORWARD
-        else told.fix,
+        WITHOUT_WRAPPER if call.operation == FORWARD else told.fix,
         place(call.site, rank=found.rank),
     )
 

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Communication, Evidence, Finding, Fix, Position, Severity, Stalled, place
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._pairs import POINT_TO_POINT, named_peer, unsent
+from ..hangs._pairs import POINT_TO_POINT, named_peer, unanswered, unsent
 from ..hangs._told import seen, short, table
 
 AILMENT = Ailment("DDP741", Severity.ERROR)
@@ -131,7 +131,9 @@ def _waiting(position: Position) -> str:
 def one_too_many(event: Stalled) -> Iterator[Finding]:
     """Yield how many messages were sent and how many are waited for."""
     found = unsent(event.ranks)
-    assert found is not None  # noqa: S101 - else it would be another hang
+    if found is None:
+        yield from _unanswered(event)
+        return
     waits, other = found.waits, found.other
     yield Finding(
         f"rank {waits.rank} waits at {short(waits.site)} for message {found.received + 1} of rank {other.rank}, which "
@@ -145,6 +147,26 @@ def one_too_many(event: Stalled) -> Iterator[Finding]:
             "let both sides count alike: send the number of messages first",
             diff="+count = torch.tensor([len(chunks)])\n+dist.send(count, dst)   # dist.recv(count, src) there\n"
             " for chunk in chunks:\n     dist.send(chunk, dst)",
+        ),
+        place(waits.site, rank=waits.rank),
+        table=table(event),
+    )
+
+
+def _unanswered(event: Stalled) -> Iterator[Finding]:
+    """Yield that one rank is in a message, and no other rank is, nor works: each waits in a collective."""
+    waits = unanswered(event.ranks)
+    if waits is None:
+        return
+    others = [each for each in event.ranks if each is not waits]
+    where = "; ".join(f"rank {each.rank} waits in {each.operation} at {short(each.site)}" for each in others[:3])
+    side = "receives it" if waits.operation.endswith("send") else "sends one"
+    yield Finding(
+        f"rank {waits.rank} waits in {waits.operation} at {short(waits.site)}, and no rank {side}: {where}",
+        seen(event),
+        Fix(
+            "let the other side of the message be called before that collective, or leave the message out on both",
+            diff="+if rank == 0:\n+    dist.send(x, dst=1)\n if rank == 1:\n     dist.recv(x, src=0)\n dist.barrier()",
         ),
         place(waits.site, rank=waits.rank),
         table=table(event),

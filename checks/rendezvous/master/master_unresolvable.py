@@ -59,6 +59,7 @@ SEVERAL = re.compile(r"\[?[\w.-]+(?:\[[\d,-]+\])?(?:,[\w.\[\]-]+)+|[\w.-]+\[[\d,
 SHAPES = (
     (SEVERAL, "names several hosts, and is to name that of rank 0 alone"),
     (re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE), "is a URL: the address alone is to stand there"),
+    (re.compile(r"\s[^<>${}\s]+\s*$|[^<>${}\s]+\s+$"), "has blanks around it"),
     (PLACEHOLDER, UNFILLED),
     (re.compile(r"[^:\[\]]+:\d+$"), "holds a port: MASTER_PORT is for that"),
     (re.compile(r"\d+$"), "is a number, which is read as an IPv4 address of its own (inet_aton)"),

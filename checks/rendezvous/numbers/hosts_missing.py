@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, probe
 
+from ..._cluster import waits_at_itself
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
 
@@ -37,7 +39,7 @@ AILMENT = Ailment("DDP365", Severity.ERROR)
 @probe
 def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     """Count who came to the master."""
-    if not cluster.met or len(cluster.hosts) >= cluster.expected:
+    if not cluster.met or len(cluster.hosts) >= cluster.expected or waits_at_itself(cluster):
         return
     if len({each.address for each in cluster.strangers if each.what == WRONG_TOKEN}) >= cluster.expected - len(
         cluster.hosts

@@ -40,7 +40,7 @@ AILMENT = Ailment("DDP366", Severity.ERROR)
 @probe
 def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     """Look for numbers that two hosts have."""
-    yield from _twice(cluster.hosts, cluster.expected)
+    yield from _twice((*cluster.hosts, *cluster.late), cluster.expected)
 
 
 @log_pattern(HOST_LINE)
@@ -59,17 +59,24 @@ def _twice(hosts: tuple[Host, ...], expected: int) -> Iterator[Finding]:
                 by_number.setdefault(number, []).append(host)
         taken = sorted((number, same) for number, same in by_number.items() if len(same) > 1)
         for number, same in taken:
-            free = next((each for each in range(expected) if each not in by_number), len(hosts) - 1)
+            free = next((each for each in range(expected) if each not in by_number), None)
             names = " and ".join(host.name for host in same)
             option = {"node": "NODE_RANK", "rank": "RANK"}[name]
+            odd = f"nobody is {free}" if free is not None else f"all {expected} numbers are taken"
             yield Finding(
-                f"{names} are both {what} {number}, and nobody is {free}",
+                f"{names} are both {what} {number}, and {odd}",
                 tuple(
                     Evidence(f"{host.name} has {what} {number}", "a number of its own", host.launcher) for host in same
                 ),
                 Fix(
                     f"give {same[-1].name} another number",
                     command=f"export {option}={free}   # on {same[-1].name}; with torchrun: --node_rank={free}",
+                )
+                if free is not None
+                else Fix(
+                    f"count one host more on all of them, and give one of these number {expected}; where {names} are "
+                    "of two jobs, give each job a master's port of its own",
+                    command=f"export NNODES={expected + 1}   # on all hosts; or export MASTER_PORT=...   # of one job",
                 ),
                 Place(variable=option, host=same[-1].name),
             )

@@ -38,20 +38,44 @@ AILMENT = Ailment("DDP367", Severity.ERROR)
 @probe
 def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     """Compare the sizes, and count."""
+    hosts = (*cluster.hosts, *cluster.late)
     found = list(_differ(cluster.hosts))
     yield from found
-    beyond = [host for host in cluster.hosts if host.node is not None and host.node >= cluster.expected]
-    if not found and (beyond or len(cluster.hosts) > cluster.expected):
-        host = (beyond or cluster.hosts)[-1]
+    beyond = [host for host in hosts if host.node is not None and host.node >= cluster.expected]
+    numbers = {host.node for host in hosts if host.node is not None}
+    twice = len(numbers) <= cluster.expected < len(hosts) and bool(numbers)  # that is another check's
+    if not found and beyond and len(hosts) <= cluster.expected:
+        yield _shifted(beyond[-1], hosts, cluster.expected)
+    elif not found and (beyond or (len(hosts) > cluster.expected and not twice)):
+        host = (beyond or hosts)[-1]
         yield Finding(
-            f"{len(cluster.hosts)} hosts came, and the launch has {cluster.expected}: {host.place} is one too many",
-            (Evidence(f"{host.name} has node rank {host.node}", f"0 to {cluster.expected - 1}", cluster.hosts[0].by),),
+            f"{len(hosts)} hosts came, and the launch has {cluster.expected}: {host.place} is one too many",
+            (Evidence(f"{host.name} has node rank {host.node}", f"0 to {cluster.expected - 1}", hosts[0].by),),
             Fix(
                 "count all hosts, on all of them; or start nothing on this one",
-                command=f"export NNODES={len(cluster.hosts)}   # on all hosts; with torchrun: --nnodes",
+                command=f"export NNODES={len(hosts)}   # on all hosts; with torchrun: --nnodes",
             ),
             Place(host=host.name),
         )
+
+
+def _shifted(host: Host, hosts: tuple[Host, ...], expected: int) -> Finding:
+    """Return that a number is beyond the last one, though no host is too many."""
+    numbers = {each.node for each in hosts}
+    free = next(each for each in range(expected) if each not in numbers)
+    return Finding(
+        f"{host.name} has node rank {host.node}, and {expected} hosts count from 0 to {expected - 1}: nobody is {free}",
+        tuple(
+            Evidence(f"{each.name} has node rank {each.node}", f"0 to {expected - 1}", each.by) for each in hosts[:8]
+        ),
+        Fix(
+            "count the hosts from 0",
+            command=f"export NODE_RANK={free}   # on {host.name}; with torchrun: --node_rank={free}"
+            if 0 in numbers
+            else "export NODE_RANK=$((NODE_RANK - 1))   # on all hosts; with torchrun: --node_rank",
+        ),
+        Place(variable="NODE_RANK", host=host.name),
+    )
 
 
 @log_pattern(HOST_LINE)

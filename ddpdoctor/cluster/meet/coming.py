@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cluster.cluster import Cluster
 from ddpdoctor.cluster.folders import marks_seen
-from ddpdoctor.cluster.host import ProtocolError, as_data, host_from
+from ddpdoctor.cluster.host import Host, ProtocolError, as_data, host_from
 from ddpdoctor.cluster.launch import DEFAULT_PORT
 from ddpdoctor.cluster.matrix import row, row_data
 from ddpdoctor.cluster.meet.meeting import ROW, Meeting
 from ddpdoctor.cluster.wire.client import (
     CONNECT,
+    FULL,
     LOST_AGAIN,
     OTHER_JOB,
     PAUSE,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 EVERY = 10.0  # seconds between two lines that say what is waited for
 HOPELESS = 20.0  # seconds of the same answer that only a fault gives
+RESTARTED = "the hosts have met, and this one was among them: start the check again on all of them"
 OTHER_PORTS = (1, DEFAULT_PORT)  # a host that is up, and lets them through, refuses or answers
 
 STATES = {"open": "", "refused": REFUSED, "filtered": SILENT, "unreachable": UNREACHABLE}
@@ -68,11 +71,22 @@ def come(invitation: Invitation, stack: ExitStack, patience: float, ports: tuple
 def _take_part(invitation: Invitation, client: Client) -> Meeting:
     client.tell("hello", host=as_data(invitation.host), skew=client.skew)
     roster = client.hear(time.monotonic() + invitation.wait + ROW)
+    if "full" in roster:
+        return _too_late(invitation, tuple(host_from(each) for each in roster["full"]))
     hosts = tuple(host_from(each) for each in roster["roster"])
     came, seat = tuple(map(str, roster["came"])), int(roster["seat"])
     links = row(seat, hosts, came)
     client.tell("row", links=row_data(links), sees=[target for _, target in marks_seen(seat, hosts)])
     return Meeting(Cluster(hosts, invitation.expected, links=links), seat, None, client)
+
+
+def _too_late(invitation: Invitation, there: tuple[Host, ...]) -> Meeting:
+    host = invitation.host
+    if host.name in {each.name for each in there}:
+        return unmet(invitation, (Try(host.master, host.port, LOST_AGAIN, RESTARTED),))
+    meeting = unmet(invitation, (Try(host.master, host.port, FULL),))
+    meeting.cluster = replace(meeting.cluster, late=there)
+    return meeting
 
 
 def closed(invitation: Invitation, started: float) -> tuple[Try, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,7 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
     roster = Roster.of(tuple(map(_essence, listed)), came_in_order)
     for seat, guest in seats.items():
         server.tell(guest, roster.letter(seat))
+    server.full = roster.full()
     links, sees = list(row(here, listed, came_in_order)), list(marks_seen(here, listed))
     server.collect("row", lambda have: len(have) >= still(present, "row"), time.monotonic() + ROW)
     for seat, guest in seats.items():
@@ -64,7 +66,8 @@ def serve(invitation: Invitation, server: Server) -> Meeting:
             links += row_from(guest.said.get("row", {}).get("links"), seat, len(listed))
             sees += marks_from(guest.said.get("row", {}).get("sees"), seat, len(listed))
     in_order = sorted(links, key=lambda link: (link.source, link.target, link.use))
-    meeting.cluster = replace(cluster, links=tuple(in_order), sees=tuple(sees))
+    late = tuple(_late(server, present, listed))
+    meeting.cluster = replace(cluster, links=tuple(in_order), sees=tuple(sees), late=late)
     return meeting
 
 
@@ -92,6 +95,20 @@ class Roster:
         for each in (seat, *targets(seat, len(roster))):
             roster[each], came[each] = self.whole[each], self.came[each]
         return f'{{"roster": [{", ".join(roster)}], "came": [{", ".join(came)}], "seat": {seat}}}'
+
+    def full(self) -> str:
+        """Return what a host is told that comes when all of these are there."""
+        return f'{{"full": [{", ".join(self.brief)}]}}'
+
+
+def _late(server: Server, present: list[Guest], listed: tuple[Host, ...]) -> Iterator[Host]:
+    """Yield the hosts that came after these; one that was there before was started again."""
+    for guest in server.guests:
+        if guest not in present and "hello" in guest.said:
+            with contextlib.suppress(ProtocolError):
+                host = host_from(guest.said["hello"].get("host"))
+                if host.name not in {each.name for each in listed}:
+                    yield _essence(host)
 
 
 def _by_number(host: Host, *, ours: bool) -> tuple[bool, int, bool, str]:

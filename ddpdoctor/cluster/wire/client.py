@@ -28,7 +28,7 @@ LATER = 3.0  # seconds after which the master is looked for at other ports, too
 CHUNK = 1 << 16
 
 REFUSED, SILENT, UNREACHABLE, STRANGER = "refused", "silent", "unreachable", "another program"
-OTHER_JOB, LOST_AGAIN, NO_STORE = "another token", "lost again", "no store"
+OTHER_JOB, LOST_AGAIN, NO_STORE, FULL = "another token", "lost again", "no store", "all are there"
 """How a try ends, where it is not a meeting."""
 
 

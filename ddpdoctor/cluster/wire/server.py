@@ -65,6 +65,8 @@ class Server:
         self.port: int = self._listener.getsockname()[1]
         self.guests: list[Guest] = []
         self.strangers: list[Stranger] = []
+        self.full = ""
+        """What is told to a host that comes when all are there that are waited for."""
 
     def __enter__(self) -> Server:  # noqa: PYI034 - typing.Self is of Python 3.11
         """Return the server."""
@@ -172,6 +174,8 @@ class Server:
             raise ProtocolError("a line of no stage")
         said["heard"] = time.time()
         guest.said.setdefault(said["stage"], said)
+        if self.full and said["stage"] == "hello":
+            self.tell(guest, self.full)
 
     def _leave(self, guest: Guest, why: str) -> None:
         guest.gone = why

@@ -134,6 +134,38 @@ def are_alternatives(file: str, one: int, other: int) -> bool:
 
 
 @functools.cache
+def both_in_other_order(file: str, one: tuple[int, str], other: tuple[int, str]) -> str:
+    """Return the test of an ``if`` in whose two branches two lines stand, where each branch has the calls of both.
+
+    A line comes with the name of what is called there: others stand beside it.
+    """
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, ast.If) and node.orelse:
+            sides = [_calls_by_line(block) for block in (node.body, node.orelse)]
+            for here, there in (sides, sides[::-1]):
+                first, second = _of_name(here, *one), _of_name(there, *other)
+                in_both = {text for calls in here.values() for text in calls}
+                in_both &= {text for calls in there.values() for text in calls}
+                if first & in_both and second & in_both and not first & second:
+                    return ast.unparse(node.test)
+    return ""
+
+
+def _of_name(calls: dict[int, set[str]], line: int, name: str) -> set[str]:
+    return {text for text in calls.get(line, ()) if text.partition("(")[0].rpartition(".")[2] == name}
+
+
+def _calls_by_line(block: list[ast.stmt]) -> dict[int, set[str]]:
+    """Return the text of the calls of a block, by their line."""
+    found: dict[int, set[str]] = {}
+    for statement in block:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call):
+                found.setdefault(node.lineno, set()).add(ast.unparse(node))
+    return found
+
+
+@functools.cache
 def _rank_names(file: str) -> frozenset[str]:
     """Return the variables of a file that are assigned from something about the rank."""
     return frozenset(

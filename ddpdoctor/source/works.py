@@ -1,0 +1,86 @@
+"""Which communications a line waits for that were begun before: by ``async_op=True``, ``isend`` or ``irecv``."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+
+from ddpdoctor.source.lines import calls_at, tree_of
+from ddpdoctor.source.names import resolve
+from ddpdoctor.source.tree import FUNCTIONS, Tree
+
+TORCH = "torch.distributed."
+MESSAGES = {"isend": "send", "irecv": "recv"}
+BATCH = "batch_isend_irecv"
+DEPTH = 4  # names that lead from one to another
+LISTS = ("append", "extend")
+
+
+@functools.cache
+def waited_work(file: str, line: int) -> str:
+    """Return the operation that ``work.wait()`` on a line waits for; empty where it waits for none, or it is not sure.
+
+    Of several in one list, messages both ways are a batch.
+    """
+    tree = tree_of(file)
+    waits = [call.func for call in calls_at(file, line) if isinstance(call.func, ast.Attribute)]
+    found = {name for each in waits if each.attr == "wait" for name in _begun(tree, each.value, DEPTH)}
+    if len(found) > 1 and found <= {*MESSAGES.values(), BATCH}:
+        return BATCH
+    return found.pop() if len(found) == 1 else ""
+
+
+def _begun(tree: Tree, node: ast.expr, depth: int) -> Iterator[str]:
+    """Yield the operations whose works an expression can be, or hold."""
+    if isinstance(node, ast.Call):
+        yield from _called(tree, node)
+    elif isinstance(node, ast.Subscript):
+        yield from _begun(tree, node.value, depth)
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        for each in node.elts:
+            yield from _begun(tree, each, depth)
+    elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        yield from _begun(tree, node.elt, depth)
+    elif isinstance(node, (ast.Name, ast.Attribute)) and depth:
+        given = sorted(_values(tree, node), key=lambda each: each.lineno)
+        latest = [each for each in given if each.lineno <= node.lineno][-1:]
+        found = [name for each in latest for name in _begun(tree, each, depth - 1)]
+        yield from found or (name for each in given for name in _begun(tree, each, depth - 1))
+
+
+def _called(tree: Tree, call: ast.Call) -> Iterator[str]:
+    name = resolve(tree, call.func) or ""
+    operation = name.rpartition(".")[2]
+    begins = operation in {*MESSAGES, BATCH} or any(
+        each.arg == "async_op" and isinstance(each.value, ast.Constant) and each.value.value is True
+        for each in call.keywords
+    )
+    if name.startswith(TORCH) and begins:
+        yield MESSAGES.get(operation, operation)
+
+
+def _values(tree: Tree, node: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
+    """Yield what a name is given: in its function, where it has one; an attribute anywhere in the file."""
+    text = ast.unparse(node)
+    scope = None if isinstance(node, ast.Attribute) else _function(tree, node)
+    for each in tree.nodes:
+        if scope is not None and _function(tree, each) is not scope:
+            continue
+        if isinstance(each, (ast.Assign, ast.AnnAssign)) and each.value is not None:
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            if any(ast.unparse(target) == text for target in targets):
+                yield each.value
+        elif isinstance(each, (ast.For, ast.comprehension)) and ast.unparse(each.target) == text:
+            yield each.iter
+        elif isinstance(each, ast.Call) and _adds_to(each.func, text):
+            yield from each.args
+
+
+def _adds_to(called: ast.expr, text: str) -> bool:
+    return isinstance(called, ast.Attribute) and called.attr in LISTS and ast.unparse(called.value) == text
+
+
+def _function(tree: Tree, node: ast.AST) -> ast.AST:
+    """Return the function that a node stands in, or the module."""
+    return next((each for each in tree.above(node) if isinstance(each, FUNCTIONS)), tree.module)
