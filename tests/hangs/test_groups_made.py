@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._hangs import Hang, first_mismatch, hang_of
+from ddpdoctor.checks.collectives.hangs._compared import first_mismatch
+from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
 from ddpdoctor.watch.events import Communication, Doing, Position, Site, Stalled
 from ddpdoctor.watch.training import Training
 

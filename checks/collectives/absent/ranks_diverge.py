@@ -50,8 +50,9 @@ from ddpdoctor.check import (
 
 from ..._few import few
 from ..hangs._apart import gone_on
+from ..hangs._compared import iterations
 from ..hangs._exits import loop_left_by
-from ..hangs._hangs import Hang, iterations, on_hang
+from ..hangs._hangs import Hang, on_hang
 from ..hangs._members import passed_over
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import CROSSED, LATE, proofs

@@ -11,7 +11,7 @@ from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Sit
 
 from ._alone import called_alone
 from ._batches import behind_a_batch
-from ._hangs import first_mismatch
+from ._compared import first_mismatch
 from ._joins import met_in_join
 from ._one_rank import DEFAULT
 from ._pairs import POINT_TO_POINT

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Iterable
 
 from ddpdoctor.check import (
     Claim,
     Communication,
     Doing,
-    EpochEnded,
-    EpochStarted,
     Joining,
     Marker,
-    Position,
-    Progress,
     Stalled,
     Training,
     watch,
@@ -24,20 +18,20 @@ from ddpdoctor.check import (
 from ..._store import meets_nowhere, misses_the_store
 from ._batches import behind_a_batch
 from ._callbacks import in_callback, of_thread
+from ._compared import NEW_GROUP, at_odds, first_mismatch, iterations, uneven
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
 from ._handlers import handling
 from ._joins import met_in_join
 from ._members import passed_over
 from ._one_rank import DEFAULT, alone
-from ._pairs import MESSAGES, POINT_TO_POINT, in_branches, root_of, unsent
+from ._pairs import MESSAGES, in_branches, root_of, unsent
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._synced import synced_by_some
 from ._threads import ended_thread
 
 JOINING = "init_process_group"
-NEW_GROUP = "new_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)
 
 
@@ -205,77 +199,3 @@ def _unlike(event: Stalled, training: Training) -> Hang:
         return Hang.BATCH
     left = loop_left_by(event, training)
     return Hang.EXITED if left is not None and left.loop.exits else Hang.DIVERGED
-
-
-def first_mismatch(
-    ranks: Iterable[Position | Progress],
-) -> tuple[tuple[int, Communication], tuple[int, Communication]] | None:
-    """Return the first two communications, with their ranks, that should match and do not: the n-th of one group.
-
-    Only those count that Python begins; send and recv match no one of the same number.
-    """
-    calls: dict[tuple[str, int], list[tuple[int, Communication]]] = {}
-    for position in ranks:
-        for each in position.recent:
-            if each.group and each.operation not in POINT_TO_POINT:
-                calls.setdefault((each.group, each.number), []).append((position.rank, each))
-    for _, alike in sorted(calls.items(), key=lambda item: item[1][0][1].time):
-        (rank, ours), *others = alike
-        for other, theirs in others:
-            if ours.operation == theirs.operation == NEW_GROUP and not _share_ranks(ours, theirs):
-                continue  # each makes its own group alone, which the newer versions of torch let pass
-            unequal = ours.operation in UNEQUAL and root_of(ours) == root_of(theirs)
-            same_shapes = ours.shapes == theirs.shapes or unequal
-            if ours.operation != theirs.operation or not same_shapes:
-                return (rank, ours), (other, theirs)
-    return None
-
-
-def _share_ranks(one: Communication, other: Communication) -> bool:
-    """Whether two groups, by the ranks that they are made of, have a rank in common."""
-    ranks = [set(re.findall(r"\d+", each.shapes)) for each in (one, other)]
-    return not all(ranks) or not ranks[0].isdisjoint(ranks[1])
-
-
-def at_odds(event: Stalled) -> tuple[Position, Position] | None:
-    """Return two ranks in different operations at one line, or in the two branches of one ``if``.
-
-    Of ranks that were watched it is known what they called, which is better.
-    """
-    if not event.outside:
-        return None
-    first = event.ranks[0]
-    for other in event.ranks[1:]:
-        if first.operation == other.operation or "backward" in {first.operation, other.operation}:
-            continue
-        if first.stack == other.stack or in_branches(first.site, other.site):
-            return first, other
-    return None
-
-
-def iterations(event: Stalled) -> dict[int, dict[str, int]]:
-    """Return by rank the counters of the loops around the line where all ranks wait, if these differ; or nothing."""
-    first = event.ranks[0]
-    if any(each.stack != first.stack for each in event.ranks):
-        return {}
-    found = {each.rank: dict(each.counters) for each in event.ranks}
-    names = [name for name, _ in first.counters]
-    apart = [name for name in names if len({values.get(name) for values in found.values()}) > 1]
-    known = [name for name in apart if all(name in values for values in found.values())]
-    return {rank: {name: values[name] for name in known} for rank, values in found.items()} if known else {}
-
-
-UNEQUAL = frozenset({"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"})
-"""Operations to which ranks rightly give different shapes."""
-
-
-def uneven(event: Stalled, training: Training) -> dict[int, int]:
-    """Return the batches of the latest pass of a loader by rank, if one rank has left it and another goes on in it."""
-    passes = {rank: each for rank, each in training.by_rank(EpochStarted).items() if each.training}
-    if len({(each.loader, each.number) for each in passes.values()}) != 1 or len(passes) < len(event.ranks):
-        return {}
-    loader, number = next((each.loader, each.number) for each in passes.values())
-    ended = training.by_rank(EpochEnded, loader=loader, number=number)
-    counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
-    going_on = [rank for rank in passes if rank not in counts]
-    return counts if counts and going_on else {}

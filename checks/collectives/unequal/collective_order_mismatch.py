@@ -46,7 +46,8 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._apart import Pair, mismatch
-from ..hangs._hangs import NEW_GROUP, Hang, at_odds, first_mismatch, on_hang
+from ..hangs._compared import NEW_GROUP, at_odds, first_mismatch
+from ..hangs._hangs import Hang, on_hang
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named

@@ -48,7 +48,8 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._apart import mismatch
-from ..hangs._hangs import NEW_GROUP, Hang, first_mismatch, on_hang
+from ..hangs._compared import NEW_GROUP, first_mismatch
+from ..hangs._hangs import Hang, on_hang
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import OTHER_TENSORS, proofs
 from ..timeouts._watchdog import named

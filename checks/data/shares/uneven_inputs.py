@@ -60,7 +60,8 @@ from ddpdoctor.check import (
 )
 
 from ...collectives.hangs._apart import gone_on
-from ...collectives.hangs._hangs import Hang, on_hang, uneven
+from ...collectives.hangs._compared import uneven
+from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._told import seen, short, table
 from .._passes import reducer, same_pass
 from .._words import SHOWN, at, counted, unless_a_framework_splits
