@@ -45,6 +45,7 @@ from ddpdoctor.check import (
     Training,
     log_pattern,
     place,
+    tests_around,
     watch,
 )
 
@@ -69,6 +70,12 @@ FIX = Fix(
 UNEVEN = Fix(
     "give every rank the same number of iterations, and leave the loop on all ranks together",
     diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
+)
+SKIPPED = Fix(
+    "let all ranks make this call: what decides there (a test, an early return, a cached result) answers alike on all, "
+    "and a rank that has nothing gives zeros",
+    diff="-if len(values) == 0:\n-    return 0.0\n-total = sum(values)\n+total = torch.tensor(float(sum(values)))\n"
+    " dist.all_reduce(total)",
 )
 ELSEWHERE = "a branch or a loop differs between the ranks (rank == 0, number of batches, kind of batch)"
 
@@ -227,18 +234,35 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     if found is None or found.batches is not None:
         return  # of different numbers of batches another check speaks
     call = found.call
+    tests = tests_around(call.site.file, call.site.line) if call.site and found.skipped is not False else []
     yield Finding(
-        f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} forwards; "
-        f"rank {found.other} was in forward {found.others}" + (f", at {short(found.site)}" if found.site else ""),
+        (
+            f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards; rank "
+            f"{found.other} has left that out, and was in forward {found.others}"
+            if found.skipped
+            else f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} "
+            f"forwards; rank {found.other} was in forward {found.others}"
+        )
+        + (f", at {short(found.site)}" if found.site else ""),
         (
             Evidence(
                 f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
             ),
             Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            *(Evidence(f"it is reached where {each}", "the same on all ranks", str(call.site)) for each in tests[:2]),
             *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
         ),
-        UNEVEN,
+        SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
         place(call.site, rank=found.rank),
+        ambiguity=None
+        if found.skipped is not None
+        else Ambiguity(
+            (
+                f"rank {found.other} left {call.operation} out (a test, an early return, a cached result)",
+                f"rank {found.rank} left the loop earlier (break, other number of batches)",
+            ),
+            f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",
+        ),
     )
 
 

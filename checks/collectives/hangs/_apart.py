@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site
+from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site, in_one_loop
 
 from ._alone import called_alone
 from ._batches import behind_a_batch
@@ -25,7 +25,10 @@ Pair = tuple[tuple[int, Communication], tuple[int, Communication]]
 
 
 class GoneOn(NamedTuple):
-    """A rank that went on to a call while another one was in a later forward; ``batches`` of it where that is why."""
+    """A rank that went on to a call while another one was in a later forward; ``batches`` of it where that is why.
+
+    ``skipped``: whether the other rank has left the call out; None where the first may as well have left a loop early.
+    """
 
     rank: int
     call: Communication
@@ -34,6 +37,7 @@ class GoneOn(NamedTuple):
     others: int
     site: Site | None
     batches: int | None
+    skipped: bool | None
 
 
 def mismatch(event: PeerLost, training: Training) -> Pair | None:
@@ -51,9 +55,10 @@ def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
             continue
         for other in event.progress:
             if other.forwards > one.forwards and call.number > _last(other, call.group):
+                alike = _passes(one.rank, training) == _passes(other.rank, training) != []
                 return GoneOn(
                     one.rank, call, one.forwards, other.rank, other.forwards, _place(event, other),
-                    _batches(one.rank, other.rank, training),
+                    _batches(one.rank, other.rank, training), _skipped(call.site, _place(event, other), alike=alike),
                 )  # fmt: skip
     return None
 
@@ -97,6 +102,20 @@ def _last(other: Progress, group: str) -> int:
 
 def _place(event: PeerLost, other: Progress) -> Site | None:
     return next((each.site for each in event.others if each.rank == other.rank), None)
+
+
+def _passes(rank: int, training: Training) -> list[tuple[int, int, int]]:
+    """List the passes that a rank has come to the end of: the loader, its number, the batches."""
+    return [(each.loader, each.number, each.batches) for each in training.of(EpochEnded, rank=rank, complete=True)]
+
+
+def _skipped(call: Site, going: Site | None, *, alike: bool) -> bool | None:
+    """Decide whether a rank in a later forward left a call out: after as many batches, or in the loop of the call."""
+    if alike:
+        return True
+    if going is None or (going.file, going.function) != (call.file, call.function):
+        return None
+    return in_one_loop(call.file, call.line, going.line)
 
 
 def _batches(done: int, going: int, training: Training) -> int | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Position, Progress, Stalled, Training
+from ddpdoctor.check import Communication, Doing, EpochEnded, EpochStarted, Position, Progress, Stalled, Training
 
+from ._one_rank import DEFAULT
 from ._pairs import POINT_TO_POINT, in_branches, root_of
 
 NEW_GROUP = "new_group"
+SPLITS = re.compile(r", takes \[(?P<takes>[\d, ]+)\], gives \[(?P<gives>[\d, ]+)\]")
 UNEQUAL = frozenset({"all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"})
 """Operations to which ranks rightly give different shapes."""
 
@@ -33,9 +36,63 @@ def first_mismatch(
                 continue  # each makes its own group alone, which the newer versions of torch let pass
             unequal = ours.operation in UNEQUAL and root_of(ours) == root_of(theirs)
             same_shapes = ours.shapes == theirs.shapes or unequal
-            if ours.operation != theirs.operation or not same_shapes:
+            if ours.operation != theirs.operation or not same_shapes or unlike_splits(rank, ours, other, theirs):
                 return (rank, ours), (other, theirs)
     return None
+
+
+def unlike_splits(
+    rank: int, ours: Communication, other: int, theirs: Communication
+) -> tuple[int, int, int, int] | None:
+    """Return who gives how many rows to whom, who expects another number; None where they agree, or it is not known.
+
+    A rank of the default group alone is known by its number.
+    """
+    for giver, gives, taker, takes in ((rank, ours, other, theirs), (other, theirs, rank, ours)):
+        given, taken = SPLITS.search(gives.shapes), SPLITS.search(takes.shapes)
+        if given is None or taken is None or gives.group not in DEFAULT:
+            continue
+        rows, room = (_numbers(each) for each in (given["gives"], taken["takes"]))
+        if max(giver, taker) < min(len(rows), len(room)) and rows[taker] != room[giver]:
+            return giver, rows[taker], taker, room[giver]
+    return None
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
+class TwoGroups(NamedTuple):
+    """Two ranks, each in a collective of another group than the other one, and the calls."""
+
+    one: Position
+    call: Communication
+    other: Position
+    theirs: Communication
+
+
+def in_two_groups(event: Stalled) -> TwoGroups | None:
+    """Find two ranks in the two branches of one ``if`` that wait for each other in two groups, in which both are.
+
+    Of two ranks both are in each group, else none would wait; among several a call of either tells so.
+    """
+    waiting = [each for each in event.doing(Doing.WAITING) if each.recent]
+    for one in waiting:
+        for other in waiting:
+            call, theirs = one.recent[-1], other.recent[-1]
+            if one is other or call.group == theirs.group or not in_branches(call.site, theirs.site):
+                continue
+            are_there = (one.site, other.site) == (call.site, theirs.site)
+            is_known = event.world_size == 2 or (_last(other, call.group) and _last(one, theirs.group))  # noqa: PLR2004
+            if {call.operation, theirs.operation} & {*POINT_TO_POINT, NEW_GROUP} or not (are_there and is_known):
+                continue
+            if _last(other, call.group) < call.number and _last(one, theirs.group) < theirs.number:
+                return TwoGroups(one, call, other, theirs)
+    return None
+
+
+def _last(rank: Position, group: str) -> int:
+    return max((each.number for each in rank.recent if each.group == group), default=0)
 
 
 def _share_ranks(one: Communication, other: Communication) -> bool:

@@ -18,7 +18,7 @@ from ddpdoctor.check import (
 from ..._store import meets_nowhere, misses_the_store
 from ._batches import behind_a_batch
 from ._callbacks import in_callback, of_thread
-from ._compared import NEW_GROUP, at_odds, first_mismatch, iterations, uneven
+from ._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
 from ._handlers import handling
@@ -159,6 +159,8 @@ def _of_some(event: Stalled, training: Training) -> Hang | None:
         return Hang.CALLED_BACK
     if of_thread(event):
         return Hang.THREADS
+    if in_two_groups(event):
+        return Hang.ORDER
     if synced_by_some(event.ranks, training):
         return Hang.METRICS
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:

@@ -46,6 +46,9 @@ OPERATIONS = {
 # What point-to-point functions give is waited for by the other side; a barrier has no result.
 NO_RESULT = {"send", "recv", "barrier", "monitored_barrier"}
 MOST = 20  # lines that are told
+MOST_SPLITS = 64  # ranks whose rows are told
+TOLD = {"": "", "float32": "", **dict.fromkeys(("bool", "int8", "uint8"), " bytes")}
+"""How dtypes are told: what nearly all have is left out, those of one byte are sent alike."""
 ASKS = ("is_completed", "is_success", "get_future", "get_future_result", "result", "synchronize",
         "block_current_stream", "exception", "boxed")  # fmt: skip
 
@@ -155,6 +158,8 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
         shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
         if len(args) > 2 and isinstance(args[2], int) and args[2]:  # noqa: PLR2004 - tensors, the other rank, the tag
             shapes += f", tag {args[2]}"
+    if operation == "all_to_all_single" and not recorder.writer.is_full:
+        shapes += _splits(args)
     roots = [each.rootRank for each in args[1:] if hasattr(each, "rootRank")]
     shapes += f", root {roots[0]}" if roots else ""
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
@@ -165,9 +170,18 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
     recorder.sums.communicated(operation, group, args)
 
 
+def _splits(args: tuple[Any, ...]) -> str:
+    """Return how many rows a rank takes from each other rank, and gives each; nothing where all are as many."""
+    given = [each for each in args[2:4] if isinstance(each, (list, tuple)) and len(each) <= MOST_SPLITS]
+    return f", takes {list(given[0])}, gives {list(given[1])}" if len(given) == 2 and all(given) else ""  # noqa: PLR2004
+
+
 def _shapes(given: Any) -> str:
-    """Return what a rank gives: ``[3, 4]``, or several; a long list by its first and its length."""
+    """Return what a rank gives: ``[3, 4]``, ``[3, 4] int64``, or several; a long list by its first and its length."""
     if isinstance(given, (list, tuple)):
         said = [_shapes(each) for each in given[:3]]
         return ", ".join(said) + (f" and {len(given) - 3} more" if len(given) > 3 else "")  # noqa: PLR2004 - as above
-    return str(list(given.shape)) if hasattr(given, "shape") else ""
+    if not hasattr(given, "shape"):
+        return ""
+    dtype = str(getattr(given, "dtype", "")).rpartition(".")[2]
+    return f"{list(given.shape)}{TOLD.get(dtype, f' {dtype}')}"

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
+from ddpdoctor.watch.events import GroupMade
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.errors import SPAWNED, stay_outermost
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.rehearsal.in_ranks import without_gpu
-from ddpdoctor.watch.user_frames import user_site
+from ddpdoctor.watch.user_frames import calling_package, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.recorder import Recorder
+
+MOST = 200  # groups that are told
 
 
 def hook(recorder: Recorder) -> list[Patch]:
@@ -37,10 +41,12 @@ def hook(recorder: Recorder) -> list[Patch]:
 
 
 def _new_group(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    calls = count()
+
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank and not kwargs.get("use_local_synchronization"):
-                recorder.safely(_record_group, recorder, ranks)
+                recorder.safely(_record_group, recorder, ranks, calls)
             return original(ranks, *args, **kwargs)
 
         return new_group
@@ -48,11 +54,13 @@ def _new_group(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..
     return wrap
 
 
-def _record_group(recorder: Recorder, ranks: Any) -> None:
+def _record_group(recorder: Recorder, ranks: Any, calls: Iterator[int]) -> None:
     """Record which ranks a group is made of: all ranks make all groups in one order, as they call collectives."""
     if ranks is None or (isinstance(ranks, (list, tuple)) and all(isinstance(each, int) for each in ranks)):
         said = "all ranks" if ranks is None else str(sorted(ranks))
-        recorder.writer.communication(time.time(), "new_group", "new groups", said, user_site())
+        recorder.writer.communication(time.time(), "new_group", "new groups", said, site := user_site())
+        if next(calls) < MOST and not calling_package():
+            recorder.emit(GroupMade, ranks=said, site=site)
 
 
 def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
