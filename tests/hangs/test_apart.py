@@ -123,6 +123,38 @@ def test_a_call_that_one_rank_left_out_is_told_as_that(
     assert ("not len(values) == 0" in seen) is (function == "validate")
 
 
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((21, 19), [("uneven-inputs", "rank 1 had 19 batches in a pass in which others had up to 21")]),
+        ((20, 20), [("rank-left-early", "rank 1 has come to the end of the script")]),
+    ],
+)
+def test_a_rank_that_ended_first_is_told_with_the_batches_that_it_had(
+    counts: tuple[int, int], said: list[tuple[str, str]]
+) -> None:
+    """It has called nothing that the other rank would have been behind; loaders of evaluations are none of it."""
+    found = Training()
+    for rank, batches in enumerate(counts):
+        found.add(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo"))
+        passes = ((0, batches, True), (1, 3 + rank, False))
+        for loader, number, trained in passes[: 1 + rank]:
+            found.add(
+                EpochEnded(
+                    pid=rank + 1, time=1.0, rank=rank, loader=loader, number=0, batches=number, complete=True,
+                    trained=trained,
+                )
+            )  # fmt: skip
+    lost = Failed(
+        pid=1, time=2.0, rank=0, error="RuntimeError", text="Connection closed", site=Site("/home/user/t.py", 9, "main")
+    )
+    ranks = (Progress(rank=0, forwards=28, recent=()), Progress(rank=1, forwards=26, recent=(), ended=True))
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(), ended=(1,), progress=ranks)
+    told = [(each.check.slug, each.finding.message) for each in Dispatcher(CHECKS).see_of(found, event)]
+
+    assert [(slug, message[: len(start)]) for (slug, message), (_, start) in zip(told, said, strict=True)] == said
+
+
 KEYS = """\
 if rank == 0:
     store.set("dataset_ready", "1")

@@ -129,6 +129,15 @@ def iterations(event: Stalled) -> dict[int, dict[str, int]]:
     return {rank: {name: values[name] for name in known} for rank, values in found.items()} if known else {}
 
 
+def unlike_passes(training: Training) -> dict[int, int]:
+    """Return by rank the batches of the first pass of a training of which ranks had different numbers; or nothing."""
+    passes: dict[tuple[int, int], dict[int, int]] = {}
+    for each in training.of(EpochEnded, complete=True, trained=True):
+        if each.rank is not None:
+            passes.setdefault((each.loader, each.number), {})[each.rank] = each.batches
+    return next((counts for _, counts in sorted(passes.items()) if len(set(counts.values())) > 1), {})
+
+
 def uneven(event: Stalled, training: Training) -> dict[int, int]:
     """Return the batches of the latest pass of a loader by rank, if one rank has left it and another goes on in it."""
     passes = {rank: each for rank, each in training.by_rank(EpochStarted).items() if each.training}

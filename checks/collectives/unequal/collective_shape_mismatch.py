@@ -33,6 +33,7 @@ from linecache import getline
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
+    Communication,
     Evidence,
     Finding,
     Fix,
@@ -42,6 +43,7 @@ from ddpdoctor.check import (
     Severity,
     Stalled,
     Training,
+    called_at,
     log_pattern,
     place,
     watch,
@@ -65,6 +67,16 @@ FIX = Fix(
     " dist.all_gather(out, x)",
 )
 
+PADDED = frozenset({"gather", "gather_for_metrics"})
+PAD = Fix(
+    "pad to the largest size before the call",
+    diff="+tensor = accelerator.pad_across_processes(tensor, dim=0)   # that which differs\n"
+    " tensor = accelerator.gather(tensor)",
+)
+DTYPE = Fix(
+    "give the tensor one dtype on all ranks: of an empty list, or of an int, torch makes another one",
+    diff="-total = torch.tensor(sum(losses))\n+total = torch.tensor(float(sum(losses)))\n dist.all_reduce(total)",
+)
 OBJECTS = Fix(
     "give lists of one length on all ranks",
     diff="-objects = [None]\n+objects = [None] * number_of_objects_on_src\n dist.broadcast_object_list(objects, src=0)",
@@ -120,10 +132,7 @@ def in_logs_of_accelerate(record: Record, match: re.Match[str], log: Log) -> Ite
         + (": " if shapes else "")
         + "; ".join(f"process {rank} gives {shape}" for rank, shape in sorted(shapes.items())),
         (record.proof(match, "the same shape on all processes"),),
-        Fix(
-            "pad to the largest size before the call",
-            diff="+tensor = accelerator.pad_across_processes(tensor, dim=1)\n tensor = accelerator.gather(tensor)",
-        ),
+        PAD,
         record.place,
     )
 
@@ -163,10 +172,20 @@ def while_training(event: Stalled) -> Iterator[Finding]:
                 Evidence(theirs.shapes, "", f"rank {other}, {theirs.operation} {theirs.number} of its group"),
                 *seen(event),
             ),
-            FIX,
+            _fix(ours, theirs),
             place(ours.site),
             table=table(event),
         )
+
+
+def _fix(ours: Communication, theirs: Communication) -> Fix:
+    """Return what the line calls for: a framework's own padding, lists of one length, one dtype."""
+    site = ours.site
+    if site and called_at(site.file, site.line, PADDED):
+        return PAD
+    if site and "object_list" in getline(site.file, site.line):
+        return OBJECTS
+    return DTYPE if re.findall(r"\[.*?\]", ours.shapes) == re.findall(r"\[.*?\]", theirs.shapes) else FIX
 
 
 @watch(PeerLost)
@@ -190,7 +209,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
             Evidence(theirs.shapes, "", f"rank {other}, {theirs.operation} {theirs.number} of its group"),
             *lost,
         ),
-        OBJECTS if ours.site and "object_list" in getline(ours.site.file, ours.site.line) else FIX,
+        _fix(ours, theirs),
         place(ours.site),
     )
 
