@@ -39,7 +39,7 @@ SHARE = "torch.utils.data.Subset(self.train, range(self.trainer.global_rank, 64,
 CHECKPOINT = 'ModelCheckpoint(monitor="val_loss")'
 UNFREEZES = (
     "        inputs, targets = batch\n        return",
-    "        self.body[0].requires_grad_(index + self.current_epoch > 0)\n        inputs, targets = batch\n        return",
+    "        self.body[0].requires_grad_(self.global_step > 0)\n        inputs, targets = batch\n        return",
 )
 FROZEN = "nn.Linear(16, 2))\n        self.body[0].requires_grad_(False)"
 LEARNING = "[each for each in self.parameters() if each.requires_grad]"

@@ -19,6 +19,7 @@ from ddpdoctor.watch.monitor.failures import Failures
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
+from ddpdoctor.watch.monitor.positions import port_of_the_store
 from ddpdoctor.watch.monitor.rank import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.monitor.timeouts import timed_out
 from ddpdoctor.watch.settings import ENDED
@@ -141,7 +142,7 @@ class Monitor:
 
     def deaf(self) -> list[Rank]:
         """List all ranks that are left, if none of them can hear Ctrl-C."""
-        return deaf(self._ranks.values())
+        return deaf(self._ranks.values(), port_of_the_store(self.training))
 
     def pids(self) -> list[int]:
         """List the processes of all ranks that were seen."""
