@@ -11,7 +11,7 @@ from ddpdoctor.checks.collectives.hangs._compared import first_mismatch
 from ddpdoctor.checks.collectives.hangs._keys import of_key
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.dispatcher import Dispatcher
-from ddpdoctor.watch.events import Communication, EpochEnded, Failed, Joined, PeerLost, Progress, Site
+from ddpdoctor.watch.events import Communication, EpochEnded, EpochStarted, Failed, Joined, PeerLost, Progress, Site
 from ddpdoctor.watch.rank.hooks import communications
 from ddpdoctor.watch.training import Training
 
@@ -76,25 +76,30 @@ def validate(model, values):
     dist.all_reduce(total)
 
 def train():
-    for batch in loader:
-        loss = model(batch)
-        if enough():
-            log(loss)
-            dist.all_reduce(loss)
+    for epoch in range(epochs):
+        for batch in loader:
+            loss = model(batch)
+            if enough():
+                log(loss)
+                dist.all_reduce(loss)
+        if better():
+            dist.all_reduce(best)
     dist.all_reduce(count)
 """
-VALIDATED, FORWARD, LOGGED, COUNTED = 4, 8, 11, 12  # lines
+VALIDATED, FORWARD, LOGGED, EPOCH, COUNTED = 4, 9, 12, 14, 15  # lines
 
 
 @pytest.mark.parametrize(
     ("line", "function", "alike", "said"),
     [
-        (VALIDATED, "validate", True, "has left that out"),
         (LOGGED, "train", False, "has left that out"),
+        (EPOCH, "train", True, "has left that out"),
+        (EPOCH, "train", False, "had gone on to"),  # it has broken the loop of its batches off
+        (COUNTED, "train", True, "had gone on to"),  # it has made fewer epochs
         (COUNTED, "train", False, "had gone on to"),
-        (VALIDATED, "validate", False, "had gone on to"),
+        (VALIDATED, "validate", True, "had gone on to"),
     ],
-    ids=["after as many batches", "in the loop", "behind the loop", "who knows"],
+    ids=["in the loop", "after as many batches", "after fewer", "fewer epochs", "behind the loop", "who knows"],
 )
 def test_a_call_that_one_rank_left_out_is_told_as_that(
     script: Script, line: int, function: str, said: str, *, alike: bool
@@ -112,13 +117,19 @@ def test_a_call_that_one_rank_left_out_is_told_as_that(
     found = Training()
     for rank in (0, 1):
         found.add(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo"))
-        if alike:
-            found.add(EpochEnded(pid=rank + 1, time=1.0, rank=rank, loader=0, number=0, batches=16, complete=True))
+        found.add(
+            EpochStarted(
+                pid=rank + 1, time=0.5, rank=rank, loader=0, number=0, training=True, dataset="", length=32, batches=16,
+                batch_size=2, sampler=None, workers=0, drop_last=False, iterable=False, given=0, owning_library="",
+                subgroups=False,
+            )
+        )  # fmt: skip
+        found.add(EpochEnded(pid=rank + 1, time=1.0, rank=rank, loader=0, number=0, batches=16, complete=alike))
     event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(0,), progress=ranks)
     [told] = [each.finding for each in Dispatcher(CHECKS).see_of(found, event) if each.check.slug == "ranks-diverge"]
 
     assert said in told.message
-    assert (told.ambiguity is not None) is (function == "validate" and not alike)
+    assert (told.ambiguity is not None) is (function == "validate")
     seen = " ".join(each.seen for each in told.evidence)
     assert ("not len(values) == 0" in seen) is (function == "validate")
 

@@ -207,6 +207,8 @@ def where_one_has_ended(event: PeerLost, training: Training) -> Iterator[Finding
     done = [rank for rank in event.ended if rank in counts]
     if event.first is not None or not event.others or not done or swallowed(event.progress, training):
         return
+    if any(each.joins for each in training.of(OrderSeen)):
+        return  # Join lets ranks have fewer
     if not gone_on(event, training) and counts[done[0]] < max(counts.values()):
         yield ended_first(event, done[0], counts)
 
