@@ -211,6 +211,7 @@ from ddpdoctor.watch.events import (
     FileRead as FileRead,
     FileWritten as FileWritten,
     FrameworkSeen as FrameworkSeen,
+    GroupMade as GroupMade,
     HeldAtEnd as HeldAtEnd,
     Joined as Joined,
     Joining as Joining,

@@ -95,8 +95,9 @@ def torchrun(python: str) -> Command:
     return (python, str(TORCHRUN), "--standalone", "--nproc_per_node=2")
 
 
-ENDING = 30
-"""Seconds that processes have which were killed or told to end: three hand that on, one after another."""
+ENDING = 60
+"""Seconds that processes have which were killed or told to end: three hand that on, one after another, and the one of
+them that is torchrun gives its ranks 30 before it kills them."""
 
 
 def left_behind(mark: str) -> list[str]:

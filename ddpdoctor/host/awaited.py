@@ -39,6 +39,7 @@ class Awaited(NamedTuple):
 
 
 STREAMS = {1: "standard output", 2: "standard error"}
+THE_STORE = "the ranks' store"
 SHARED = "/multiprocessing/synchronize.py"
 OF_PROCESSES = Awaited(
     "a lock or a queue that it shares with other processes",
@@ -60,6 +61,12 @@ def awaited(pid: int, frames: Sequence[Frame] = (), store: int = 0) -> Awaited |
         found = _of(pid, store)
         return OF_PROCESSES if found and found.thread and frames and frames[0].file.endswith(SHARED) else found
     return None
+
+
+def asks_the_store(pid: int, store: int) -> bool:
+    """Whether a process waits for an answer of the ranks' store, at this port of it; 0 is none."""
+    found = awaited(pid, store=store) if store else None
+    return found is not None and THE_STORE in found.what
 
 
 def _of(pid: int, store: int) -> Awaited | None:
@@ -160,7 +167,7 @@ def _socket(pid: int, connection, store: int) -> Awaited:  # type: ignore[no-unt
         )
     if store and connection.raddr and connection.raddr.port == store:
         return Awaited(
-            f"an answer of the ranks' store ({peer}), which comes when a rank sets the key",
+            f"an answer of {THE_STORE} ({peer}), which comes when a rank sets the key",
             "set the key on a rank before another one waits for it",
         )
     return Awaited(

@@ -25,6 +25,7 @@ ASK, STACK, FLIGHT, DUMP, CRASH = ".ask", ".stack", ".flight", ".dump", ".crash"
 ANSWERER = "ddpdoctor"
 """The name of the thread that answers, as the kernel knows it too."""
 RING = 64  # communications that are kept
+MOST_DESCRIPTIONS = 4000  # of communications: with more of them split sizes are left out
 SLOT = struct.Struct("<QQQd")  # number in the process and in the group, both from 1, description, time
 COUNTERS = 16
 HEADER = COUNTERS * 8
@@ -73,6 +74,11 @@ class Writer:
         in_group = self._in_group[group] = self._in_group.get(group, 0) + 1
         SLOT.pack_into(self._map, HEADER + number % RING * SLOT.size, number, in_group, description, time)
         self.counters[COMMUNICATIONS] = number
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many different communications were told that what differs in each call is left out."""
+        return len(self._descriptions) >= MOST_DESCRIPTIONS
 
     def block(self, block: Block) -> None:
         """Put the sums of a few steps into their ring."""

@@ -20,7 +20,7 @@ from ddpdoctor.watch.events import Doing, Position, Site, Stalled
 from ddpdoctor.watch.monitor.activity import Activity, follow
 from ddpdoctor.watch.monitor.operation import inner_function, operation_of
 from ddpdoctor.watch.monitor.usage import Thread, Usage
-from ddpdoctor.watch.rank.hooks import groups
+from ddpdoctor.watch.rank.hooks import communications
 from ddpdoctor.watch.training import Training
 
 SPIN = "while True: pass"
@@ -109,7 +109,7 @@ REDISTRIBUTES = (
 def test_a_rank_that_computes_within_ddps_forward_is_in_no_communication() -> None:
     """What counts is the innermost frame; the library's function is told with its module."""
     assert operation_of(WAITS) == "all_reduce"
-    own = Frame(f"{groups.__file__} (importlib._bootstrap)", 1, "wait")
+    own = Frame(f"{communications.__file__} (importlib._bootstrap)", 1, "wait")
     assert operation_of((own, *WAITS)) == "all_reduce"
     assert operation_of((own, *WAITS[-1:])) == "Work.wait", "the script's own call"
     assert operation_of(REDISTRIBUTES) == "redistribute"

@@ -46,6 +46,16 @@ except KeyboardInterrupt:
     os.write(1, b"saved\\n")
     os._exit(0)
 """
+KEY = """
+import os
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+os.write(1, b"up\\n")
+if dist.get_rank() == 0:
+    dist.distributed_c10d._get_default_store().wait(["ready"])
+dist.barrier()
+"""
 WAITS = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as one that waits in native code
@@ -56,7 +66,9 @@ SOON = 22  # seconds: torchrun waits for its ranks for 30
 
 
 @pytest.mark.usefixtures("no_process_left")
-@pytest.mark.parametrize(("text", "printed"), [(HANGS, ""), (SAVES, "saved\n")], ids=["hangs", "saves"])
+@pytest.mark.parametrize(
+    ("text", "printed"), [(HANGS, ""), (KEY, ""), (SAVES, "saved\n")], ids=["hangs", "waits for a key", "saves"]
+)
 def test_ctrl_c(torchrun: Command, script: Script, text: str, printed: str) -> None:
     """As a terminal sends it: to the whole process group."""
     command = [sys.executable, "-m", "ddpdoctor", "run", "--", *torchrun, script(text)]

@@ -37,6 +37,13 @@ MANUAL = (
 )
 SHARE = "torch.utils.data.Subset(self.train, range(self.trainer.global_rank, 64, 2))"
 CHECKPOINT = 'ModelCheckpoint(monitor="val_loss")'
+UNFREEZES = (
+    "        inputs, targets = batch\n        return",
+    "        self.body[0].requires_grad_(self.global_step > 0)\n        inputs, targets = batch\n        return",
+)
+FROZEN = "nn.Linear(16, 2))\n        self.body[0].requires_grad_(False)"
+LEARNING = "[each for each in self.parameters() if each.requires_grad]"
+FREEZES = "    def on_train_start(self):\n        self.body[0].requires_grad_(False)\n\n    def training_step"
 GATHERED = "self.all_gather(torch.ones(1))"
 OF_FABRIC = "        fabric.all_gather(loss.detach())\n"
 
@@ -86,6 +93,12 @@ BROKEN: dict[str, tuple[str, str, str, Edits]] = {
         "same-samples-on-ranks",
         "use_distributed_sampler=False",
         (('strategy="ddp"', 'strategy="ddp", use_distributed_sampler=False'),),
+    ),
+    "a layer unfrozen that no optimizer holds": (
+        LIGHTNING,
+        "optimizer-holds-other-parameters",
+        "+torch.optim.SGD(self.parameters(), lr=lr)",
+        (("nn.Linear(16, 2))", FROZEN), UNFREEZES, ("self.parameters()", LEARNING)),
     ),
     "data read in prepare_data": (
         LIGHTNING,
@@ -140,6 +153,14 @@ HEALTHY: dict[str, tuple[str, Edits]] = {
                 "batch_size=4, shuffle=True",
                 "batch_size=4, sampler=torch.utils.data.DistributedSampler(self.train)",
             ),
+        ),
+    ),
+    "a layer unfrozen that is in the optimizer": (
+        LIGHTNING,
+        (
+            ("    def training_step", FREEZES),
+            UNFREEZES,
+            ('strategy="ddp"', 'strategy="ddp_find_unused_parameters_true"'),
         ),
     ),
     "one rank prints": (LIGHTNING, ((GATHERED, "self.trainer.is_global_zero and self.print(1)"),)),

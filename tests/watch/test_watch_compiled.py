@@ -66,3 +66,46 @@ def test_a_compiled_module_is_compiled_once(tmp_path: Path, jobs: Jobs, way: str
 
     assert all(isinstance(each, Returned) for each in outcomes), outcomes
     assert [each.finding.message for each in found] == []
+
+
+WRAPPED = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.aux = nn.Linear(8, 8), nn.Linear(8, 1)
+    def forward(self, inputs):
+        hidden = self.body(inputs).relu()
+        return hidden.sum() + ({test}self.aux(hidden).sum())
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.compile(DDP(Net()), backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+for step in range(24):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).backward()
+    optimizer.step()
+    if step == 12:
+        model.eval()
+        with torch.no_grad():
+            model(torch.randn(2, 8))
+        model.train()
+"""
+TESTS: list[tuple[str, set[str]]] = [("", set()), ("0 * ", set()), ("0 if self.training else ", {"unused-parameters"})]
+
+
+@pytest.mark.parametrize(("test", "slugs"), TESTS)
+def test_a_compiled_wrapper_is_watched_as_any_other(tmp_path: Path, jobs: Jobs, test: str, slugs: set[str]) -> None:
+    """Of torch.compile(DDP(model)) a healthy training gets no finding, and a fault is named by its cause."""
+    script = tmp_path / "train.py"
+    script.write_text(WRAPPED.format(test=test))
+
+    outcomes, found = watch_in_pool(Launch(script=script, hang_after=100), load_checks(), jobs, lambda _: False)
+
+    assert {each.check.slug for each in found} == slugs, [each.finding.message for each in found]
+    assert all(isinstance(each, Returned) for each in outcomes) is not bool(slugs), outcomes

@@ -42,7 +42,6 @@ from ddpdoctor.check import (
     Fix,
     Log,
     PeerLost,
-    Place,
     Record,
     Role,
     Severity,
@@ -62,9 +61,10 @@ from ..hangs._joins import met_in_join
 from ..hangs._lost import KERNEL, REVIVE, lines, what_keeps, who_waits
 from ..hangs._swallowed import swallowed
 from ..hangs._synced import synced_by_some
-from ..hangs._told import seen, short, table, where
+from ..hangs._told import seen, table, where
 from ..timeouts._flight import SILENT, proofs
-from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+from ..timeouts._watchdog import Timeout, on_timeout, story_of
+from ._gone import gone_or_stuck, last_call, lost_by
 
 AILMENT = Ailment("DDP720", Severity.ERROR)
 READY = r"\[ready ranks: ([\d, ]+)"
@@ -78,7 +78,7 @@ MISSING = r"\[missing ranks: ?([\d, ]+)"
 def by_its_silence(log: Log) -> Iterator[Finding]:
     """All ranks of the group but a few wait."""
     story = story_of(log)
-    yield _finding(list(story.ranks), f"{story.waiting}, and all others came", story.evidence)
+    yield gone_or_stuck(list(story.ranks), f"{story.waiting}, and all others came", story.evidence)
 
 
 @log_pattern(
@@ -96,7 +96,7 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
     for _, found in log.find(READY):
         ready = {int(rank) for rank in re.findall(r"\d+", found[1])}
         gone |= set(range(max(ready) + 1)) - ready
-    yield _finding(
+    yield gone_or_stuck(
         sorted(gone),
         "Horovod waits for its tensors",
         (record.proof(match, "all ranks submit them"),),
@@ -107,7 +107,7 @@ def by_horovods_list(record: Record, match: re.Match[str], log: Log) -> Iterator
 def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Rank 0 says who did not come."""
     ranks = [int(rank) for rank in re.findall(r"\d+", match[1])]
-    yield _finding(ranks, "it is missing at the barrier", (record.proof(match, "all ranks come to the barrier"),))
+    yield gone_or_stuck(ranks, "it is missing at the barrier", (record.proof(match, "all ranks come to the barrier"),))
 
 
 @log_pattern(
@@ -116,7 +116,7 @@ def by_the_monitored_barrier(record: Record, match: re.Match[str]) -> Iterator[F
 )
 def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """TORCH_NCCL_DESYNC_DEBUG=1 names the lagging ranks."""
-    yield _finding(
+    yield gone_or_stuck(
         [int(match[1])], "it did not join the others' collective", (record.proof(match, "all ranks join it"),)
     )
 
@@ -124,7 +124,9 @@ def by_the_desync_report(record: Record, match: re.Match[str]) -> Iterator[Findi
 @log_pattern(r"wait timeout after \d+ms, keys: /(?!default_pg/\d+//cpu//)\S*//cpu//", waits=True)
 def by_an_address_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Gloo leaves the address of each rank in the store when a group is made; one did not come (a later group)."""
-    yield _finding([], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),))
+    yield gone_or_stuck(
+        [], "it did not come to the making of a group", (record.proof(match, "all ranks call new_group"),)
+    )
 
 
 @log_pattern(
@@ -140,14 +142,14 @@ def by_a_key_that_is_not_there(record: Record, match: re.Match[str]) -> Iterator
         )
     else:
         said, expected = "it did not leave in the store what this rank waits for", "a value in the store"
-    yield _finding([], said, (record.proof(match, expected),))
+    yield gone_or_stuck([], said, (record.proof(match, expected),))
 
 
 @log_pattern(r"but received errors while waiting for send/recv from rank 0", context=(NOT_PASSED,), waits=True)
 def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The others came; rank 0 alone, where it came itself, knows who did not."""
     if not log.first(NOT_PASSED):
-        yield _finding(
+        yield gone_or_stuck(
             [],
             "this rank came to the barrier, and rank 0, whose log names who did not, gave no answer",
             (record.proof(match, "rank 0 answers when all ranks have come"),),
@@ -160,7 +162,7 @@ def by_those_at_the_monitored_barrier(record: Record, match: re.Match[str], log:
 def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Rank 0 has said who did not come."""
     if log.first(NOT_PASSED):
-        yield _finding(
+        yield gone_or_stuck(
             [],
             "this rank came to the barrier; rank 0 says who did not",
             (record.proof(match, "all ranks come to the barrier"),),
@@ -170,7 +172,9 @@ def by_those_who_came(record: Record, match: re.Match[str], log: Log) -> Iterato
 @log_pattern(r"NCCL communicator was aborted|Horovod has been shut down\. This", role=Role.CONSEQUENCE)
 def by_the_survivors(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The group was torn down under this rank."""
-    yield _finding([], "the group was torn down", (record.proof(match, "the group lives until the training ends"),))
+    yield gone_or_stuck(
+        [], "the group was torn down", (record.proof(match, "the group lives until the training ends"),)
+    )
 
 
 @log_pattern(SILENT)
@@ -184,28 +188,6 @@ def by_the_dump_that_is_not_there(record: Record, match: re.Match[str]) -> Itera
         ambiguity=Ambiguity(
             (f"{who} died (memory, signal, GPU)", "the dump lies on another host, or was not named"),
             "ddpdoctor explain DUMPS_OF_ALL_HOSTS LOGS_OF_ALL_RANKS",
-        ),
-    )
-
-
-def _finding(ranks: list[int], waits: str, evidence: tuple[Evidence, ...]) -> Finding:
-    """Return the name of the ranks as far as they are known."""
-    who = named(ranks[:8]) if ranks else "a rank"
-    plural = "are" if len(ranks) > 1 else "is"
-    return Finding(
-        f"{who} {plural} gone or stuck: {waits}",
-        evidence,
-        Fix(
-            f"read the log of {who}, and the kernel's on its host",
-            command=f"{KERNEL}; py-spy dump --pid PID",
-        ),
-        Place(rank=ranks[0]) if len(ranks) == 1 else Place(),
-        ambiguity=Ambiguity(
-            (
-                "it was killed or crashed (memory, signal, GPU)",
-                "it hangs or works elsewhere (data loading, I/O, a branch)",
-            ),
-            "py-spy dump --pid PID   # of that rank: a process that is gone answers nothing",
         ),
     )
 
@@ -242,24 +224,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     told = by_source or by_framework or mismatch(event, training) or gone_on(event, training)
     crashed = {each.rank for each in training.of(Crashed)}
     if event.first is None and event.gone and event.others and not told and crashed.isdisjoint(event.gone):
-        lost = event.others[0]
-        who, one = named(list(event.gone)[:8]), len(event.gone) == 1
-        yield Finding(
-            f"{who} {'is' if one else 'are'} gone without an exception{'' if one else ', one of them first'}; "
-            f"rank {lost.rank} lost its connection",
-            tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others),
-            Fix(f"find out what ended {who}: the kernel's log and the rank's own", command=REVIVE[Doing.DIED]),
-            place(lost.site, rank=lost.rank),
-            ambiguity=Ambiguity(
-                (
-                    "the kernel killed it, for want of memory",
-                    "it crashed in native code (signal 11 or 6)",
-                    "somebody sent it a signal (kill, a scheduler)",
-                    "a library called os._exit",
-                ),
-                REVIVE[Doing.DIED] + "   # and the exit code in the launcher's summary: -9, -11, -6",
-            ),
-        )
+        yield lost_by(event)
 
 
 @watch(PeerLost)
@@ -272,22 +237,5 @@ def by_its_last_call(event: PeerLost, training: Training) -> Iterator[Finding]:
         return
     for each in event.progress:
         if each.rank in event.gone and each.recent:
-            last = each.recent[-1]
-            yield Finding(
-                f"rank {each.rank} is gone without an exception; {last.operation} at {short(last.site)} was the last "
-                "communication that it began",
-                (Evidence(f"{last.operation} at {short(last.site)}", "", f"rank {each.rank}"),),
-                Fix("read what the rank printed last, and its exit code", command=REVIVE[Doing.DIED]),
-                place(last.site, rank=each.rank),
-                severity=Severity.NOTE,
-                ambiguity=Ambiguity(
-                    (
-                        "exit code -6: gloo ended it, since a rank of another host is in another collective",
-                        "exit code -15: torchrun ended it, since a rank of another host has failed",
-                        "exit code -9: the kernel killed it for want of memory, or somebody did",
-                        "exit code -11: it crashed in native code",
-                    ),
-                    "ddpdoctor explain LOGS_OF_ALL_HOSTS",
-                ),
-            )
+            yield last_call(each)
             return

@@ -48,7 +48,9 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._alone import called_alone
+from ..hangs._apart import gone_on
 from ..hangs._batches import behind_a_batch
+from ..hangs._compared import unlike_passes
 from ..hangs._exits import loop_left_before_the_end
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._joins import met_in_join
@@ -88,8 +90,10 @@ def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield who came to the end of the script while another rank was still at work."""
     batches = {each.batches for each in training.by_rank(EpochEnded).values()}
-    if event.first is not None or not event.ended or not event.others or len(batches) > 1:
+    if event.first is not None or not event.ended or not event.others or unlike_passes(training):
         return  # a rank of its own error, loaders of different lengths: told by others
+    if len(batches) > 1 and gone_on(event, training):
+        return
     if called_alone(event) or swallowed(event.progress, training) or loop_left_before_the_end(event, training):
         return
     if behind_a_batch(event.progress):

@@ -50,25 +50,18 @@ from ddpdoctor.check import (
 
 from ..._few import few
 from ..hangs._apart import gone_on
+from ..hangs._compared import iterations
 from ..hangs._exits import loop_left_by
-from ..hangs._hangs import Hang, iterations, on_hang
+from ..hangs._hangs import Hang, on_hang
 from ..hangs._members import passed_over
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
+from ._went_on import FIX, UNEVEN, went_on
 
 AILMENT = Ailment("DDP712", Severity.ERROR)
 QUEUE = r"Heartbeat monitor timed out![^\n]{0,999}workMetaList_\.size\(\)=(\d+)"
-FIX = Fix(
-    "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",
-    diff="+flag = torch.tensor([int(condition)], device=device)\n+torch.distributed.broadcast(flag, src=0)\n"
-    "-if condition:\n+if flag.item():",
-)
-UNEVEN = Fix(
-    "give every rank the same number of iterations, and leave the loop on all ranks together",
-    diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
-)
 ELSEWHERE = "a branch or a loop differs between the ranks (rank == 0, number of batches, kind of batch)"
 
 
@@ -225,20 +218,7 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     found = gone_on(event, training)
     if found is None or found.batches is not None:
         return  # of different numbers of batches another check speaks
-    call = found.call
-    yield Finding(
-        f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} forwards; "
-        f"rank {found.other} was in forward {found.others}" + (f", at {short(found.site)}" if found.site else ""),
-        (
-            Evidence(
-                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
-            ),
-            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
-        ),
-        UNEVEN,
-        place(call.site, rank=found.rank),
-    )
+    yield went_on(found, event)
 
 
 @on_hang(Hang.OUTSIDE)

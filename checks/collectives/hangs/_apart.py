@@ -5,15 +5,16 @@ gloo ends a process that is sent more bytes than it made room for: it is gone wi
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site
+from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site, in_one_loop, tree_of
 
 from ._alone import called_alone
 from ._batches import behind_a_batch
+from ._compared import first_mismatch
 from ._joins import met_in_join
 from ._one_rank import DEFAULT
-from ._orders import first_mismatch
 from ._pairs import POINT_TO_POINT
 from ._swallowed import swallowed
 from ._synced import synced_by_some
@@ -25,7 +26,10 @@ Pair = tuple[tuple[int, Communication], tuple[int, Communication]]
 
 
 class GoneOn(NamedTuple):
-    """A rank that went on to a call while another one was in a later forward; ``batches`` of it where that is why."""
+    """A rank that went on to a call while another one was in a later forward; ``batches`` of it where that is why.
+
+    ``skipped``: whether the other rank has left the call out; None where the first may as well have left a loop early.
+    """
 
     rank: int
     call: Communication
@@ -34,6 +38,7 @@ class GoneOn(NamedTuple):
     others: int
     site: Site | None
     batches: int | None
+    skipped: bool | None
 
 
 def mismatch(event: PeerLost, training: Training) -> Pair | None:
@@ -51,9 +56,10 @@ def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
             continue
         for other in event.progress:
             if other.forwards > one.forwards and call.number > _last(other, call.group):
+                alike = _is_between(one.rank, training) and _passes(one.rank, training) == _passes(other.rank, training)
                 return GoneOn(
                     one.rank, call, one.forwards, other.rank, other.forwards, _place(event, other),
-                    _batches(one.rank, other.rank, training),
+                    _batches(one.rank, other.rank, training), _skipped(call.site, _place(event, other), alike=alike),
                 )  # fmt: skip
     return None
 
@@ -97,6 +103,34 @@ def _last(other: Progress, group: str) -> int:
 
 def _place(event: PeerLost, other: Progress) -> Site | None:
     return next((each.site for each in event.others if each.rank == other.rank), None)
+
+
+def _passes(rank: int, training: Training) -> list[tuple[int, int, int]]:
+    """List the passes that a rank has come to the end of: the loader, its number, the batches."""
+    return [(each.loader, each.number, each.batches) for each in training.of(EpochEnded, rank=rank, complete=True)]
+
+
+def _is_between(rank: int, training: Training) -> bool:
+    """Whether a rank has come to the end of its last pass over a loader, and has begun none since."""
+    started, ended = training.of(EpochStarted, rank=rank), training.of(EpochEnded, rank=rank, complete=True)
+    return bool(started and ended) and (started[-1].loader, started[-1].number) == (ended[-1].loader, ended[-1].number)
+
+
+def _skipped(call: Site, going: Site | None, *, alike: bool) -> bool | None:
+    """Decide whether a rank in a later forward left a call out, as far as the two lines tell it.
+
+    It did in the innermost loop of the call, and in an outer one where both have been through as many batches: else the
+    other rank has left the loop earlier.
+    """
+    if going is None or (going.file, going.function) != (call.file, call.function):
+        return None
+    lines = call.line, going.line
+    tree = tree_of(call.file)
+    share = any(
+        each.lineno <= min(lines) and max(lines) <= (each.end_lineno or 0)
+        for each in (*tree.of(ast.For), *tree.of(ast.While))
+    )
+    return in_one_loop(call.file, *lines) or (share and alike)
 
 
 def _batches(done: int, going: int, training: Training) -> int | None:

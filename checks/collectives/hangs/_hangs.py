@@ -8,8 +8,6 @@ from ddpdoctor.check import (
     Claim,
     Communication,
     Doing,
-    EpochEnded,
-    EpochStarted,
     Joining,
     Marker,
     Stalled,
@@ -20,13 +18,14 @@ from ddpdoctor.check import (
 from ..._store import meets_nowhere, misses_the_store
 from ._batches import behind_a_batch
 from ._callbacks import in_callback, of_thread
+from ._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
 from ._exits import loop_left_by
 from ._guards import crossed, guarded
 from ._handlers import handling
 from ._joins import met_in_join
 from ._members import passed_over
 from ._one_rank import DEFAULT, alone
-from ._orders import NEW_GROUP, at_odds, first_mismatch, turned
+from ._orders import turned
 from ._pairs import MESSAGES, in_branches, root_of, unanswered, unsent
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
@@ -161,6 +160,8 @@ def _of_some(event: Stalled, training: Training) -> Hang | None:
         return Hang.CALLED_BACK
     if of_thread(event):
         return Hang.THREADS
+    if in_two_groups(event):
+        return Hang.ORDER
     if synced_by_some(event.ranks, training):
         return Hang.METRICS
     if len({position.site for position in event.ranks}) > 1 and (apart := _skipped(event, training)) is not None:
@@ -201,27 +202,3 @@ def _unlike(event: Stalled, training: Training) -> Hang:
         return Hang.BATCH
     left = loop_left_by(event, training)
     return Hang.EXITED if left is not None and left.loop.exits else Hang.DIVERGED
-
-
-def iterations(event: Stalled) -> dict[int, dict[str, int]]:
-    """Return by rank the counters of the loops around the line where all ranks wait, if these differ; or nothing."""
-    first = event.ranks[0]
-    if any(each.stack != first.stack for each in event.ranks):
-        return {}
-    found = {each.rank: dict(each.counters) for each in event.ranks}
-    names = [name for name, _ in first.counters]
-    apart = [name for name in names if len({values.get(name) for values in found.values()}) > 1]
-    known = [name for name in apart if all(name in values for values in found.values())]
-    return {rank: {name: values[name] for name in known} for rank, values in found.items()} if known else {}
-
-
-def uneven(event: Stalled, training: Training) -> dict[int, int]:
-    """Return the batches of the latest pass of a loader by rank, if one rank has left it and another goes on in it."""
-    passes = {rank: each for rank, each in training.by_rank(EpochStarted).items() if each.training}
-    if len({(each.loader, each.number) for each in passes.values()}) != 1 or len(passes) < len(event.ranks):
-        return {}
-    loader, number = next((each.loader, each.number) for each in passes.values())
-    ended = training.by_rank(EpochEnded, loader=loader, number=number)
-    counts = {each.rank: each.batches for each in ended.values() if each.rank is not None}
-    going_on = [rank for rank in passes if rank not in counts]
-    return counts if counts and going_on else {}

@@ -12,6 +12,7 @@ from ddpdoctor.check import (
     Stalled,
 )
 
+from ._keys import of_key
 from ._told import short
 
 KERNEL = 'dmesg -T | grep -iE "killed process|out of memory|xid|segfault"'
@@ -39,8 +40,9 @@ def what_keeps(lost: Position, event: Stalled) -> str:
     awaited = (stands or lost).awaited
     if awaited is None:
         return at
+    key = of_key((stands or lost).site) if "ranks' store" in awaited.what else ""
     whom = next((f" (rank {each.rank})" for each in event.ranks if awaited.process == each.pid != 0), "")
-    return f"{at}, and waits for {awaited.what}{whom}"
+    return f"{at}, and waits for {awaited.what}{whom}{key}"
 
 
 def lines(lost: Position) -> Iterator[Evidence]:

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
+    Ended,
     Evidence,
     Finding,
     Fix,
@@ -46,11 +47,13 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._apart import Pair, mismatch
+from ..hangs._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._orders import NEW_GROUP, Turned, at_odds, first_mismatch, turned
+from ..hangs._orders import Turned, turned
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
+from ._made import made_by_some, not_made_by_all
 from ._mismatch import Mismatch, on_mismatch, sides
 
 AILMENT = Ailment("DDP717", Severity.ERROR)
@@ -140,7 +143,9 @@ def in_dumps(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @on_hang(Hang.ORDER)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the name of the first collectives of two ranks that do not match."""
-    if pair := first_mismatch(event.ranks):
+    if groups := in_two_groups(event):
+        yield _in_two_groups(groups, event)
+    elif pair := first_mismatch(event.ranks):
         (rank, ours), (other, theirs) = pair
         if ours.operation == theirs.operation == NEW_GROUP:
             yield _groups(pair, seen(event), table(event))
@@ -190,6 +195,31 @@ def _turned(found: Turned, event: Stalled) -> Finding:
     )
 
 
+def _in_two_groups(found: TwoGroups, event: Stalled) -> Finding:
+    """Return which ranks wait for each other, each in the group that the other one has not come to."""
+    one, call, other, theirs = found
+    return Finding(
+        f"rank {one.rank} waits in {call.operation} at {short(call.site)}, in one process group, rank {other.rank} in "
+        f"{theirs.operation} at {short(theirs.site)}, in another one: each for the other, which has not come there",
+        (
+            Evidence(f"{call.operation}, number {call.number} of group {call.group}", "", f"rank {one.rank}"),
+            Evidence(
+                f"{theirs.operation}, number {theirs.number} of group {theirs.group}",
+                "the groups in one order on all ranks",
+                f"rank {other.rank}",
+            ),
+            *seen(event),
+        ),
+        Fix(
+            "call the collectives of several groups in one order on all ranks, outside of the branches",
+            diff="+dist.all_reduce(loss, group=first)\n+dist.all_reduce(count, group=second)\n"
+            "-if rank == 0: ...   # first, then second\n-else: ...           # second, then first",
+        ),
+        place(call.site, rank=one.rank),
+        table=table(event),
+    )
+
+
 def _groups(pair: Pair, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
     (rank, ours), (other, theirs) = pair
     return Finding(
@@ -233,3 +263,10 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         FIX,
         place(ours.site),
     )
+
+
+@watch(Ended)
+def of_groups_that_some_ranks_made(event: Ended, training: Training) -> Iterator[Finding]:
+    """Yield a group that some ranks made by new_group, and others did not, in a training that came to its end."""
+    if event.status == 0 and (found := made_by_some(training)):
+        yield not_made_by_all(found)

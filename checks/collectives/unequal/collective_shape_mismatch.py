@@ -33,6 +33,7 @@ from linecache import getline
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
+    Communication,
     Evidence,
     Finding,
     Fix,
@@ -42,18 +43,20 @@ from ddpdoctor.check import (
     Severity,
     Stalled,
     Training,
+    called_at,
     log_pattern,
     place,
     watch,
 )
 
 from ..hangs._apart import mismatch
+from ..hangs._compared import NEW_GROUP, first_mismatch, unlike_splits
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._orders import NEW_GROUP, first_mismatch
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import OTHER_TENSORS, proofs
 from ..timeouts._watchdog import named
 from ._mismatch import Mismatch, on_mismatch, sides
+from ._splits import ROWS, splits_differ
 
 AILMENT = Ailment("DDP716", Severity.ERROR)
 FIX = Fix(
@@ -64,6 +67,16 @@ FIX = Fix(
     " dist.all_gather(out, x)",
 )
 
+PADDED = frozenset({"gather", "gather_for_metrics"})
+PAD = Fix(
+    "pad to the largest size before the call",
+    diff="+tensor = accelerator.pad_across_processes(tensor, dim=0)   # that which differs\n"
+    " tensor = accelerator.gather(tensor)",
+)
+DTYPE = Fix(
+    "give the tensor one dtype on all ranks: of an empty list, or of an int, torch makes another one",
+    diff="-total = torch.tensor(sum(losses))\n+total = torch.tensor(float(sum(losses)))\n dist.all_reduce(total)",
+)
 OBJECTS = Fix(
     "give lists of one length on all ranks",
     diff="-objects = [None]\n+objects = [None] * number_of_objects_on_src\n dist.broadcast_object_list(objects, src=0)",
@@ -119,10 +132,7 @@ def in_logs_of_accelerate(record: Record, match: re.Match[str], log: Log) -> Ite
         + (": " if shapes else "")
         + "; ".join(f"process {rank} gives {shape}" for rank, shape in sorted(shapes.items())),
         (record.proof(match, "the same shape on all processes"),),
-        Fix(
-            "pad to the largest size before the call",
-            diff="+tensor = accelerator.pad_across_processes(tensor, dim=1)\n tensor = accelerator.gather(tensor)",
-        ),
+        PAD,
         record.place,
     )
 
@@ -149,6 +159,9 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the name of the first collective to which two ranks gave different shapes."""
     if pair := first_mismatch(event.ranks):
         (rank, ours), (other, theirs) = pair
+        if splits := unlike_splits(rank, ours, other, theirs):
+            yield splits_differ(pair, splits, seen(event), table(event))
+            return
         yield Finding(
             f"{ours.operation} at {short(ours.site)}: rank {rank} gives shape {ours.shapes}, "
             f"rank {other} {theirs.shapes}",
@@ -159,10 +172,20 @@ def while_training(event: Stalled) -> Iterator[Finding]:
                 Evidence(theirs.shapes, "", f"rank {other}, {theirs.operation} {theirs.number} of its group"),
                 *seen(event),
             ),
-            FIX,
+            _fix(ours, theirs),
             place(ours.site),
             table=table(event),
         )
+
+
+def _fix(ours: Communication, theirs: Communication) -> Fix:
+    """Return what the line calls for: a framework's own padding, lists of one length, one dtype."""
+    site = ours.site
+    if site and called_at(site.file, site.line, PADDED):
+        return PAD
+    if site and "object_list" in getline(site.file, site.line):
+        return OBJECTS
+    return DTYPE if re.findall(r"\[.*?\]", ours.shapes) == re.findall(r"\[.*?\]", theirs.shapes) else FIX
 
 
 @watch(PeerLost)
@@ -172,6 +195,10 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     if pair is None or pair[0][1].operation != pair[1][1].operation or pair[0][1].operation == NEW_GROUP:
         return
     (rank, ours), (other, theirs) = pair
+    lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+    if splits := unlike_splits(rank, ours, other, theirs):
+        yield splits_differ(pair, splits, lost, None)
+        return
     yield Finding(
         f"{ours.operation} at {short(ours.site)}: rank {rank} gives shape {ours.shapes}, rank {other} {theirs.shapes}; "
         f"{named(list(event.gone))} ended there without an exception",
@@ -180,9 +207,9 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
                 ours.shapes, "one shape on all ranks", f"rank {rank}, {ours.operation} {ours.number} of its group"
             ),
             Evidence(theirs.shapes, "", f"rank {other}, {theirs.operation} {theirs.number} of its group"),
-            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+            *lost,
         ),
-        OBJECTS if ours.site and "object_list" in getline(ours.site.file, ours.site.line) else FIX,
+        _fix(ours, theirs),
         place(ours.site),
     )
 
@@ -194,12 +221,7 @@ def of_the_split_sizes(record: Record, match: re.Match[str]) -> Iterator[Finding
         "the split sizes of all_to_all_single do not match: this rank sends itself another number of rows than it "
         "expects of itself",
         (record.proof(match, "input_split_sizes[rank] == output_split_sizes[rank]"),),
-        Fix(
-            "exchange the numbers of rows first: what rank i sends to rank j is what rank j expects of rank i",
-            diff="+dist.all_to_all_single(output_splits, input_splits)   # tensors of one number for each rank\n"
-            "+output = input.new_empty(int(output_splits.sum()), *input.shape[1:])\n"
-            " dist.all_to_all_single(output, input, output_splits.tolist(), input_splits.tolist())",
-        ),
+        ROWS,
         record.place,
     )
 

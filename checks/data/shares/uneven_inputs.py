@@ -60,10 +60,13 @@ from ddpdoctor.check import (
 )
 
 from ...collectives.hangs._apart import gone_on
-from ...collectives.hangs._hangs import Hang, on_hang, uneven
+from ...collectives.hangs._compared import uneven, unlike_passes
+from ...collectives.hangs._hangs import Hang, on_hang
+from ...collectives.hangs._swallowed import swallowed
 from ...collectives.hangs._told import seen, short, table
 from .._passes import reducer, same_pass
 from .._words import SHOWN, at, counted, unless_a_framework_splits
+from ._ended_first import TOGETHER, ended_first
 from ._loops import runs_to_the_end
 
 if TYPE_CHECKING:
@@ -197,10 +200,17 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     )
 
 
-TOGETHER = Fix(
-    "give every rank the same number of batches, and leave the loop on all ranks together",
-    diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
-)
+@watch(PeerLost)
+def where_one_has_ended(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """One rank had fewer batches in a pass that all came to the end of, and so its script ended first."""
+    counts = unlike_passes(training)
+    done = [rank for rank in event.ended if rank in counts]
+    if event.first is not None or not event.others or not done or swallowed(event.progress, training):
+        return
+    if any(each.joins for each in training.of(OrderSeen)):
+        return  # Join lets ranks have fewer
+    if not gone_on(event, training) and counts[done[0]] < max(counts.values()):
+        yield ended_first(event, done[0], counts)
 
 
 @watch(OrderSeen)

@@ -9,7 +9,9 @@ gradients for never changes, or not in that layer. Nothing fails, the loss does 
 ## How to be sure
 
 In two steps after one another the optimizer's own parameters have no gradient, and parameters of the
-wrapped model have one that no optimizer of the process holds.
+wrapped model have one that no optimizer of the process holds. Or parameters that were frozen when DDP wrapped
+the model are not any more, have a gradient, and are in no optimizer: an optimizer built from what
+required a gradient then has not heard of them, nor has DDP.
 
 ## How to mend it
 
@@ -28,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    LIGHTNING,
     Ailment,
     Evidence,
     Finding,
@@ -51,7 +54,12 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     """Look at two steps after one another for parameters without a gradient here, with one there."""
     last = next(training.before(event, optimizer=event.optimizer, model=event.model), None)
     seen = training.of(OptimizerSeen, pid=event.pid, optimizer=event.optimizer, model=event.model)
-    if event.number < SURE or last is None or not seen or event.closure or not (event.unheld and last.unheld):
+    if event.number < SURE or last is None or not seen:
+        return
+    if event.thawed and last.thawed:
+        yield _thawed(event, training)
+        return
+    if event.closure or not (event.unheld and last.unheld):
         return
     holds = seen[-1]
     model = f"{counted(len(event.unheld), 'parameter')} of the model with a gradient: {listed(event.unheld, 4)}"
@@ -86,6 +94,36 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
             _fix(holds.kind),
             place(event.site),
         )
+
+
+def _thawed(event: StepSampled, training: Training) -> Finding:
+    """Return what was frozen when the model was wrapped, learns now, and is in no optimizer."""
+    many = len(event.thawed) > 1
+    return Finding(
+        f"{counted(len(event.thawed), 'parameter')} that {'were' if many else 'was'} frozen when DDP wrapped the model "
+        f"{'are' if many else 'is'} unfrozen, and in no optimizer: {listed(event.thawed, 4)}",
+        (
+            Evidence(
+                f"with a gradient: {listed(event.thawed, 4)}",
+                "held by an optimizer, and known to DDP",
+                f"rank {event.rank}, right before step {event.number}",
+            ),
+        ),
+        Fix(
+            "give the optimizer all parameters, and freeze when DDP has wrapped the model: what was frozen before is "
+            "never averaged",
+            diff="-torch.optim.SGD([p for p in self.parameters() if p.requires_grad], lr=lr)\n"
+            "+torch.optim.SGD(self.parameters(), lr=lr)   # what has no gradient is left as it is\n"
+            + (
+                " def __init__(self):\n-    self.backbone.requires_grad_(False)\n+def on_train_start(self):\n"
+                "+    self.backbone.requires_grad_(False)"
+                if training.framework is LIGHTNING
+                else "-model.backbone.requires_grad_(False)\n model = DistributedDataParallel(model, "
+                "find_unused_parameters=True)\n+model.module.backbone.requires_grad_(False)"
+            ),
+        ),
+        place(event.site),
+    )
 
 
 def _fix(kind: str) -> Fix:

@@ -35,7 +35,6 @@ from collections.abc import Iterator
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
-    Evidence,
     Finding,
     Fix,
     LauncherWaits,
@@ -51,6 +50,7 @@ from ddpdoctor.check import (
 
 from ..._barrier import BARRIER, barrier
 from ...collectives.hangs._hangs import Hang, on_hang
+from ._launcher import nodes_missing, port_is_held
 from ._never_joined import never_joined
 
 AILMENT = Ailment("DDP363", Severity.ERROR)
@@ -59,16 +59,6 @@ ON_THIS_HOST = (
     r"client socket has (?:timed out after \S+ while trying to connect to|failed to connect to any network address of)"
     r" \(?(?:localhost|127\.[\d.]+|\[?::1\]?)(?:, |:)(\d+)"
 )
-ANSWERS = {
-    "own": "they meet at {at}, which is this host, and one of them did not come yet",
-    "loopback": "they meet at {at}, which is this host itself, on each of them",
-    "unknown name": "they meet at {at}, and this host does not know that name",
-    "open": "{at} answers, and one of them did not come yet, or has another --rdzv_id",
-    "refused": "they meet at {at} ({addresses}), which answers, and nobody listens on that port yet",
-    "filtered": "they meet at {at} ({addresses}), which does not answer",
-    "unreachable": "they meet at {at} ({addresses}), to which this host has no route",
-}
-"""What a host sees of the place where torchrun's nodes meet."""
 NO_RUN_ID = r"config has no run_id, generated a random run_id"
 
 
@@ -209,41 +199,7 @@ def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 @watch(LauncherWaits)
 def while_the_launcher_waits(event: LauncherWaits) -> Iterator[Finding]:
     """Report what is seen of the place where they meet: another node can still come, however late."""
-    at = f"{event.host}:{event.port}"
-    if event.holder:
-        yield _port_is_held(event)
-        return
-    seen = ANSWERS.get(event.answer, "").format(at=at, addresses=", ".join(event.addresses))
-    yield Finding(
-        f"torchrun has waited {event.seconds:.0f} s for {event.nodes} nodes, and has started no rank: "
-        + (seen or "one of them did not come yet"),
-        (
-            Evidence(f"--nnodes={event.nodes}, no process started", "all nodes join", f"pid {event.pid}, this host"),
-            *([Evidence(f"{at}: {event.answer}", "the other nodes", "connect(), from this host")] if seen else ()),
-        ),
-        Fix(
-            "start the same command on the other nodes, or leave --nnodes out where this is the only one; have the "
-            "hosts meet without torchrun to see what keeps them apart",
-            command="torchrun --standalone --nproc_per_node=2 train.py   # one node\n"
-            "ddpdoctor check -- torchrun --nnodes=... train.py   # several: this on each, with its own options",
-        ),
-        severity=Severity.NOTE,
-    )
-
-
-def _port_is_held(event: LauncherWaits) -> Finding:
-    """Return who listens here where torchrun's nodes are to meet; a store of the user's own is a program of Python."""
-    return Finding(
-        f"port {event.port} of this host, where {event.nodes} nodes are to meet, is held by another program: "
-        f"{event.holder}; torchrun has waited {event.seconds:.0f} s",
-        (Evidence(event.holder, f"torchrun (pid {event.pid}), or nobody", f"who listens on port {event.port}"),),
-        Fix(
-            "end that program, or choose another port, the same on all hosts",
-            command=f"ss -ltnp 'sport = :{event.port}'\n"
-            f"torchrun ... --rdzv_endpoint={event.host}:{event.port + 117} train.py   # on all hosts",
-        ),
-        severity=Severity.NOTE if "python" in event.holder else None,
-    )
+    yield port_is_held(event) if event.holder else nodes_missing(event)
 
 
 @on_hang(Hang.NEVER_JOINED)

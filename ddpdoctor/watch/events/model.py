@@ -96,7 +96,8 @@ class StepSampled(Event):
     those that changed their device. ``hook`` names a communication hook. ``sent`` counts the elements that Python gave
     to collectives since the first model was wrapped. ``idle`` and ``active`` count OptimizerSeen.others that
     require a gradient: without one, and with one. ``unheld`` names the model's parameters with a gradient that no
-    optimizer holds. ``left`` counts the gradients that the last backward had left, in the first steps.
+    optimizer holds, ``thawed`` those of them that were frozen when it was wrapped. ``left`` counts the gradients that
+    the last backward had left, in the first steps.
     """
 
     optimizer: int
@@ -117,6 +118,7 @@ class StepSampled(Event):
     left: int
     rates: tuple[float, ...]
     closure: bool
+    thawed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,13 @@ class PassedOver(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMade(Event):
+    """The user's own code has called new_group; ``ranks`` are those it is made of, in words."""
+
+    ranks: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncWorkDropped(Event):
     """A line has dropped the handle of an asynchronous collective so many times, without ever having used it."""
 

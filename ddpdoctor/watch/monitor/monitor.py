@@ -15,20 +15,20 @@ from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Ended, Event, Failed, Joined, PeerLost
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
+from ddpdoctor.watch.monitor.failures import Failures
 from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
+from ddpdoctor.watch.monitor.positions import port_of_the_store
 from ddpdoctor.watch.monitor.rank import Rank, deaf, follow_those_that_rest
 from ddpdoctor.watch.monitor.timeouts import timed_out
 from ddpdoctor.watch.settings import ENDED
 
-SETTLED = 1.0  # seconds after a failure, in which other ranks fail because of it
 LOOK = 3.0  # seconds between two looks at a launcher that has started no rank
-PATIENCE = 10.0  # seconds in which the process that the others lost comes to its end
 
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
-    from ddpdoctor.findings import Result, Severity
+    from ddpdoctor.findings import Result
     from ddpdoctor.watch.events import RankSteps
     from ddpdoctor.watch.monitor.pacing import Pacing
     from ddpdoctor.watch.settings import Settings
@@ -41,17 +41,14 @@ class Monitor:
     def __init__(self, settings: Settings, checks: Iterable[Check], say: Callable[[Found], None]) -> None:
         """Begin with an empty session."""
         self.found: list[Found] = []
-        self.explained: list[Found] = []
-        """Those of them that explain why a rank failed."""
         self.interrupted = False
         """Whether Ctrl-C has come, which ends the ranks one after another."""
         self._settings, self._say = settings, say
         self._dispatcher = Dispatcher(checks := tuple(checks))
-        self._explainer = Explainer(checks)
+        self._failures = Failures(Explainer(checks))
         self._stopped = False
         self._launcher_waits = False
         self._looked_at_launcher = 0.0
-        self._told: set[tuple[str, str | None, int | None]] = set()
         self._ranks: dict[int, Rank] = {}
         self._followed: dict[int, Followed] = {}
 
@@ -70,7 +67,7 @@ class Monitor:
         if any(each.is_explaining for each in self._ranks.values()):
             return  # it will say why the others wait
         for each in list(self._followed.values()):
-            if each.new and self._is_settled(each):
+            if each.new and self._failures.are_settled(each):
                 self._explain(each)
             elif not each.new:
                 self._look(each)
@@ -145,11 +142,16 @@ class Monitor:
 
     def deaf(self) -> list[Rank]:
         """List all ranks that are left, if none of them can hear Ctrl-C."""
-        return deaf(self._ranks.values())
+        return deaf(self._ranks.values(), port_of_the_store(self.training))
 
     def pids(self) -> list[int]:
         """List the processes of all ranks that were seen."""
         return list(self._ranks)
+
+    @property
+    def explained(self) -> list[Found]:
+        """Those of the findings that explain why a rank failed."""
+        return self._failures.explained
 
     @property
     def crashes(self) -> tuple[Result, ...]:
@@ -238,33 +240,10 @@ class Monitor:
         if not event.error.startswith("ddpdoctor.") and not is_end_of_a_hang:
             self._follow(event.pid).fails(event)
 
-    def _is_settled(self, each: Followed) -> bool:
-        """Whether what follows from new failures has come; a process that is lost takes its time to write its core."""
-        if each.failing_for < PATIENCE and not (each.gone() or each.ended()):
-            failed = (*each.failed, *each.new)
-            return each.failing_for > SETTLED and not all(map(self._explainer.tells_of_another, failed))
-        return each.failing_for > SETTLED
-
     def _explain(self, each: Followed) -> None:
-        """Report what the ranks of a training have failed of: the first of them, and what followed; each fault once.
-
-        Of a training that the watch itself has ended nothing more is said.
-        """
-        if not each.new or self._stopped or (self.interrupted and each.was_interrupted()):
-            return
-        each.failed += each.new
-        each.new.clear()
-        for found in self._explainer.explain(
-            each.failed, self._dispatcher, gone=each.gone(), ended=each.ended(), progress=each.progress()
-        ):
-            each.known = True
-            key = _key(found)
-            if key not in self._told:
-                self._told.add(key)
-                self.explained.append(found)
-                # what happened on another rank may have told it already, if not as a mere note
-                if not any(_key(other) == key and _severity(other) >= _severity(found) for other in self.found):
-                    self._tell([found])
+        """Report what the ranks of a training have failed of; of one that the watch has ended nothing more is said."""
+        if each.new and not self._stopped and not (self.interrupted and each.was_interrupted()):
+            self._tell(self._failures.explain(each, self._dispatcher, self.found))
 
     def _explain_silence(self, each: Followed) -> None:
         """Ask what all ranks are gone of that told nothing: one died, and the launcher was quicker than the others."""
@@ -278,15 +257,6 @@ class Monitor:
         for each in found:
             self.found.append(each)
             self._say(each)
-
-
-def _key(found: Found) -> tuple[str, str | None, int | None]:
-    return found.check.code, found.finding.place.file, found.finding.place.line
-
-
-def _severity(found: Found) -> Severity:
-    severity = found.finding.severity
-    return found.check.severity if severity is None else severity
 
 
 def _rank(events: Path) -> Rank:

@@ -26,7 +26,7 @@ WITHIN = (
 JOINING = "init_process_group"
 WAIT = "Work.wait"
 """Waiting for what async_op=True, isend or irecv has begun: the script calls it, and no function of torch is around."""
-HANDLES = "watch/rank/hooks/groups.py"  # whose frame is innermost then
+HANDLES = "watch/rank/hooks/communications.py"  # whose frame is innermost then
 # Functions of frameworks in which a rank waits for the others by other means than torch's, and how users know them.
 RAY = "/ray/train/v2/_internal/execution/"
 OTHER_WAITS = {

@@ -63,7 +63,7 @@ def stalled(ranks: Iterable[Rank], training: Training, after: float) -> Stalled 
         return None
     look = _look([each for each in ranks if each.alive and _gone(each.reader.pid, training) is None], training, after)
     doings = [_gone(each.reader.pid, training) or _doing(each, look, after) for each in ranks]
-    store = _store(training)
+    store = port_of_the_store(training)
     found = [_position(each, look, doing, (now, store)) for each, doing in zip(ranks, doings, strict=True)]
     size = training.world_size or max((event.world_size for event in training.of(Joining)), default=0)
     waits = any(each.doing is Doing.WAITING and each.seconds >= after for each in found)
@@ -105,7 +105,7 @@ def _look(asked: list[Rank], training: Training, after: float) -> Look:
     return Look(first, second, flights, any(event.backend == "gloo" for event in training.of(Joined)))
 
 
-def _store(training: Training) -> int:
+def port_of_the_store(training: Training) -> int:
     """Return the port at which the ranks met; 0 where they did not tell."""
     ports = (each.address.rpartition(":")[2] for each in training.of(Joining))
     return next((int(port) for port in ports if port.isdecimal()), 0)

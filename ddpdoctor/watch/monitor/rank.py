@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from ddpdoctor.host.awaited import asks_the_store
 from ddpdoctor.host.stack import read_stack
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.event_log import STACK
@@ -82,12 +83,17 @@ def follow_those_that_rest(ranks: Iterable[Rank]) -> None:
     follow({each.reader.pid: each.activity for each in due})
 
 
-def deaf(ranks: Iterable[Rank]) -> list[Rank]:
-    """Return the ranks that are there, if all of them rest in native code that no signal of Python's ends; or none."""
+def deaf(ranks: Iterable[Rank], store: int) -> list[Rank]:
+    """Return the ranks that are there, if all of them rest in native code that no signal of Python's ends; or none.
+
+    They are in a communication, or wait for a key of the ranks' store, whose port is given.
+    """
     there = [each for each in ranks if each.rank >= 0 and each.alive]
     follow({each.reader.pid: each.activity for each in there})
     if any(each.activity.still < WINDOW for each in there):
         return []
     told = ask([each.reader.base for each in there], STACK)
-    can_hear = [text for text in told.values() if not operation_of(read_stack(text))]
+    can_hear = [
+        pid for pid, text in told.items() if not operation_of(read_stack(text)) and not asks_the_store(pid, store)
+    ]
     return [] if can_hear else there

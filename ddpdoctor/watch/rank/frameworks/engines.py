@@ -17,6 +17,7 @@ from ddpdoctor.watch.events import (
     SavesInto,
     ScheduleSteppedTwice,
 )
+from ddpdoctor.watch.rank.frameworks.before import before
 from ddpdoctor.watch.rank.model.constants import divisor
 from ddpdoctor.watch.user_frames import calling_package
 
@@ -52,9 +53,9 @@ class Engines:
     def hooks(self) -> list[tuple[str, Wrap]]:
         """Return what is to be hooked, by its full name."""
         return [
-            (f"{ENGINE}.backward", self._before(self._backward)),
+            (f"{ENGINE}.backward", before(self.recorder, self._backward)),
             (f"{ENGINE}.step", self._around_step),
-            (f"{ENGINE}.save_checkpoint", self._before(self._saves)),
+            (f"{ENGINE}.save_checkpoint", before(self.recorder, self._saves)),
         ]
 
     def forget(self) -> None:
@@ -91,17 +92,6 @@ class Engines:
         ours = {id(each) for each in engine.module.parameters()} if engine is not None else set()
         if parameters and ours >= {id(each) for each in parameters} and self.accounts[engine].backwards:
             self._tell("clip", EngineClipped, parameters=len(parameters), stage=stage)
-
-    def _before(self, look: Callable[..., None]) -> Wrap:
-        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-            def method(engine: Any, *args: Any, **kwargs: Any) -> Any:
-                if self.recorder.is_rank:
-                    self.recorder.safely(lambda: look(engine, *args, **kwargs))
-                return original(engine, *args, **kwargs)
-
-            return method
-
-        return wrap
 
     def _around_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def step(engine: Any, *args: Any, **kwargs: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.frameworks import LIGHTNING
 from ddpdoctor.watch.events import Monitored
+from ddpdoctor.watch.rank.frameworks.before import before
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
@@ -37,25 +37,12 @@ class Metrics:
         )
         watched = [f"{package}.callbacks.{each}" for package in LIGHTNING.modules for each in callbacks]
         return [
-            *((name, self._before(self._of_callback)) for name in watched),
-            (f"torch.optim.lr_scheduler.{PLATEAU}.step", self._before(self._of_plateau)),
-            ("transformers.trainer.Trainer.log", self._before(self._of_trainer)),
+            *((name, before(self.recorder, self._of_callback)) for name in watched),
+            (f"torch.optim.lr_scheduler.{PLATEAU}.step", before(self.recorder, self._of_plateau)),
+            ("transformers.trainer.Trainer.log", before(self.recorder, self._of_trainer)),
         ]
 
-    def _before(self, look: Callable[..., None]) -> Wrap:
-        """Return what looks at the arguments of a method before that is called."""
-
-        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-            def method(*args: Any, **kwargs: Any) -> Any:
-                if self.recorder.is_rank:
-                    self.recorder.safely(look, *args)
-                return original(*args, **kwargs)
-
-            return method
-
-        return wrap
-
-    def _of_callback(self, callback: Any, trainer: Any, *_: Any) -> None:
+    def _of_callback(self, callback: Any, trainer: Any, *_: Any, **__: Any) -> None:
         name = getattr(callback, "monitor", None)
         if name and not getattr(trainer, "sanity_checking", False):
             value = trainer.callback_metrics.get(name)
@@ -63,7 +50,7 @@ class Metrics:
                 name, value, by=type(callback).__name__, step=trainer.global_step, module=trainer.lightning_module
             )
 
-    def _of_plateau(self, scheduler: Any, metrics: Any = None, *_: Any) -> None:
+    def _of_plateau(self, scheduler: Any, metrics: Any = None, *_: Any, **__: Any) -> None:
         """Record a metric by which torch's own scheduler decides; the scheduler reads a tensor as well."""
         if metrics is not None:
             number = self.recorder.number("scheduler", scheduler)
@@ -71,7 +58,7 @@ class Metrics:
             step = scheduler.last_epoch + 1
             self._tell(name, metrics, by=PLATEAU, step=step, module=scheduler)
 
-    def _of_trainer(self, trainer: Any, logs: Any = None, *_: Any) -> None:
+    def _of_trainer(self, trainer: Any, logs: Any = None, *_: Any, **__: Any) -> None:
         for name, value in dict(logs or {}).items():
             if name.startswith(EVALUATION) and not name.endswith(OF_THE_CLOCK) and _number(value) is not None:
                 self._tell(name, value, by=TRAINER, step=trainer.state.global_step, module=trainer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.frameworks import IGNITE, LIGHTNING, TRAINER
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import StopAsked
+from ddpdoctor.watch.rank.frameworks.before import before
 from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, site_of
 
 if TYPE_CHECKING:
@@ -35,15 +36,14 @@ class Stops:
     def hooks(self) -> list[tuple[str, Wrap]]:
         """Return what is to be hooked, by its full name."""
         owners = (*(f"{each}.trainer.trainer.Trainer" for each in LIGHTNING.modules), CONTROL)
-        return [*((f"{owner}.__setattr__", self._setting) for owner in owners), (TERMINATE, self._terminating)]
+        return [
+            *((f"{owner}.__setattr__", self._setting) for owner in owners),
+            (TERMINATE, before(self.recorder, self._terminates)),
+        ]
 
-    def _terminating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def terminate(*args: Any, **kwargs: Any) -> Any:
-            if self.recorder.is_rank and self.told < MOST:
-                self.recorder.safely(self._tell, "terminate")
-            return original(*args, **kwargs)
-
-        return terminate
+    def _terminates(self, *_: Any, **__: Any) -> None:
+        if self.told < MOST:
+            self._tell("terminate")
 
     def _setting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __setattr__(owner: Any, name: str, value: Any) -> None:  # noqa: N807 - it stands in for one

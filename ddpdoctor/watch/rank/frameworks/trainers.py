@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.frameworks import TRAINER
 from ddpdoctor.watch.events import SavesInto
+from ddpdoctor.watch.rank.frameworks.before import before
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.patch import Wrap
@@ -26,17 +26,9 @@ class Trainers:
 
     def hooks(self) -> list[tuple[str, Wrap]]:
         """Return what is to be hooked, by its full name."""
-        return [(TRAIN, self._training)]
+        return [(TRAIN, before(self.recorder, self._tell))]
 
-    def _training(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.recorder.is_rank:
-                self.recorder.safely(self._tell, trainer)
-            return original(trainer, *args, **kwargs)
-
-        return train
-
-    def _tell(self, trainer: Any) -> None:
+    def _tell(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Record the folder where each rank is to load the best checkpoint from, which rank 0 has written."""
         if trainer.args.load_best_model_at_end and trainer.args.output_dir:
             folder = os.path.realpath(trainer.args.output_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ddpdoctor.watch.rank.hooks import (
     builds,
     clipping,
+    communications,
     compiling,
     errors,
     exits,
@@ -22,6 +23,7 @@ from ddpdoctor.watch.rank.hooks import (
 EVERY = (
     builds,
     clipping,
+    communications,
     compiling,
     errors,
     exits,

@@ -1,78 +1,35 @@
-"""Process groups: joining and leaving, and every communication that Python begins."""
+"""Process groups: joining and leaving, and the making of groups."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.host.network_context import address, backend, network, rendezvous
-from ddpdoctor.watch.events import PassedOver
+from ddpdoctor.watch.events import GroupMade
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.errors import SPAWNED, stay_outermost
 from ddpdoctor.watch.rank.patch import Patch, patch
 from ddpdoctor.watch.rehearsal.in_ranks import without_gpu
-from ddpdoctor.watch.user_frames import user_site
+from ddpdoctor.watch.user_frames import calling_package, user_site
 
 if TYPE_CHECKING:
-    from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.recorder import Recorder
 
-# The methods of torch's ProcessGroup, as its Python functions call them, and how users know them. The names of
-# several torch versions: those that the installed one does not have are skipped.
-OPERATIONS = {
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce_coalesced",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "allgather": "all_gather",
-    "_allgather_base": "all_gather_into_tensor",
-    "all_gather_single": "all_gather_into_tensor",
-    "allgather_coalesced": "all_gather_coalesced",
-    "allgather_into_tensor_coalesced": "all_gather_into_tensor",
-    "gather": "gather",
-    "scatter": "scatter",
-    "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
-    "reduce_scatter_single": "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
-    "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all_single",
-    "all_to_all_single": "all_to_all_single",
-    "barrier": "barrier",
-    "monitored_barrier": "monitored_barrier",
-    "send": "send",
-    "recv": "recv",
-    "recv_anysource": "recv",
-}
-
-
-# What point-to-point functions give is waited for by the other side; a barrier has no result.
-NO_RESULT = {"send", "recv", "barrier", "monitored_barrier"}
-MOST = 20  # lines that are told
-ASKS = ("is_completed", "is_success", "get_future", "get_future_result", "result", "synchronize",
-        "block_current_stream", "exception", "boxed")  # fmt: skip
+MOST = 200  # groups that are told
 
 
 def hook(recorder: Recorder) -> list[Patch]:
-    """Replace the methods of ProcessGroup and of Work, whatever name a script bound torch's functions to."""
+    """Replace the functions that make and end groups, under each name that torch has for them."""
     import torch.distributed as dist
     import torch.distributed.distributed_c10d as c10d
 
-    patches = [
-        patch(dist.ProcessGroup, method, _communication(recorder, name))
-        for method, name in OPERATIONS.items()
-        if hasattr(dist.ProcessGroup, method)
-    ]
-    patches += [patch(dist.Work, method, _asked(recorder)) for method in ASKS if hasattr(dist.Work, method)]
-    patches.append(patch(dist.Work, "wait", _waited(recorder)))
-    if hasattr(c10d, "_warn_not_in_group"):
-        patches.append(patch(c10d, "_warn_not_in_group", _passed_over(recorder)))
-    if hasattr(c10d, "_object_to_tensor"):  # pickles what the collectives of objects are given, before they begin
-        patches.append(patch(c10d, "_object_to_tensor", _pickled(recorder)))
+    patches = []
     for module in (dist, c10d):  # the package re-exports what the module defines
         patches.append(patch(module, "new_group", _new_group(recorder)))
         patches.append(patch(module, "init_process_group", _joining(recorder)))
@@ -83,34 +40,13 @@ def hook(recorder: Recorder) -> list[Patch]:
     return patches
 
 
-def _communication(recorder: Recorder, operation: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def communicate(group: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.is_rank:
-                if recorder.inherited is not None:
-                    recorder.safely(recorder.inherited.communicates, operation, group)
-                return original(group, *args, **kwargs)
-            site = user_site()
-            recorder.safely(_record, recorder, operation, group, args, site)
-            try:
-                work = original(group, *args, **kwargs)
-            except Exception as exc:
-                recorder.explain(exc, step=True)
-                raise
-            if operation not in NO_RESULT:
-                recorder.safely(recorder.handles.began, work, operation, group, site)
-            return work
-
-        return communicate
-
-    return wrap
-
-
 def _new_group(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    calls = count()
+
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def new_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             if recorder.is_rank and not kwargs.get("use_local_synchronization"):
-                recorder.safely(_record_group, recorder, ranks)
+                recorder.safely(_record_group, recorder, ranks, calls)
             return original(ranks, *args, **kwargs)
 
         return new_group
@@ -118,92 +54,13 @@ def _new_group(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..
     return wrap
 
 
-def _record_group(recorder: Recorder, ranks: Any) -> None:
+def _record_group(recorder: Recorder, ranks: Any, calls: Iterator[int]) -> None:
     """Record which ranks a group is made of: all ranks make all groups in one order, as they call collectives."""
     if ranks is None or (isinstance(ranks, (list, tuple)) and all(isinstance(each, int) for each in ranks)):
         said = "all ranks" if ranks is None else str(sorted(ranks))
-        recorder.writer.communication(time.time(), "new_group", "new groups", said, user_site())
-
-
-def _pickled(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def _object_to_tensor(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(*args, **kwargs)
-            except Exception as exc:
-                if recorder.is_rank:
-                    recorder.explain(exc, step=True)
-                raise
-
-        return _object_to_tensor
-
-    return wrap
-
-
-def _passed_over(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    told: set[Site | None] = set()
-
-    def tell(operation: str) -> None:
-        site = user_site()
-        if recorder.is_rank and site not in told and len(told) < MOST:
-            told.add(site)
-            recorder.emit(PassedOver, operation=operation, site=site)
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def warn(*args: Any, **kwargs: Any) -> Any:
-            recorder.safely(tell, str(args[0]) if args else "")
-            return original(*args, **kwargs)
-
-        return warn
-
-    return wrap
-
-
-def _asked(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(work: Any, *args: Any, **kwargs: Any) -> Any:
-            recorder.handles.touched(work)
-            return original(work, *args, **kwargs)
-
-        return ask
-
-    return wrap
-
-
-def _waited(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def around(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:  # a name that the monitor finds in stacks
-            recorder.handles.touched(work)
-            return original(work, *args, **kwargs)
-
-        return wait
-
-    return around
-
-
-def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...], site: Site | None) -> None:
-    recorder.failures.handles(sys.exc_info()[1])
-    shapes = _shapes(args[0]) if args else ""
-    if operation in {"send", "recv"} and len(args) > 1 and isinstance(args[1], int):
-        shapes = f"{shapes} {'to' if operation == 'send' else 'from'} {args[1]}"
-        if len(args) > 2 and isinstance(args[2], int) and args[2]:  # noqa: PLR2004 - tensors, the other rank, the tag
-            shapes += f", tag {args[2]}"
-    roots = [each.rootRank for each in args[1:] if hasattr(each, "rootRank")]
-    shapes += f", root {roots[0]}" if roots else ""
-    recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
-    recorder.models.communicated(operation, args, early=recorder.early)
-    recorder.exchanges.communicated(operation, args, site)
-    if recorder.evaluations.open:
-        recorder.evaluations.communicated(operation, args, site)
-    recorder.sums.communicated(operation, group, args)
-
-
-def _shapes(given: Any) -> str:
-    """Return what a rank gives: ``[3, 4]``, or several; a long list by its first and its length."""
-    if isinstance(given, (list, tuple)):
-        said = [_shapes(each) for each in given[:3]]
-        return ", ".join(said) + (f" and {len(given) - 3} more" if len(given) > 3 else "")  # noqa: PLR2004 - as above
-    return str(list(given.shape)) if hasattr(given, "shape") else ""
+        recorder.writer.communication(time.time(), "new_group", "new groups", said, site := user_site())
+        if next(calls) < MOST and not calling_package():
+            recorder.emit(GroupMade, ranks=said, site=site)
 
 
 def _joining(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

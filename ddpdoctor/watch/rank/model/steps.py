@@ -132,6 +132,7 @@ class Optimizers:
         model, models = part.model, self.recorder.models
         alone = models.alive()[0] if model is None and len(models.alive()) == 1 else model
         gradients = norms([parameter.grad for parameter in part.parameters])
+        unheld = self._unheld(alone) if alone else ()
         unmanaged = list(model.unmanaged(self._held()))[:MOST] if model else []
         wanting = [parameter.grad for parameter in held.others if parameter.requires_grad]
         active = sum(bool(norm) for norm in norms(wanting))
@@ -152,10 +153,11 @@ class Optimizers:
             sent=models.sent,
             idle=len(wanting) - active,
             active=active,
-            unheld=self._unheld(alone)[:MOST] if alone else (),
+            unheld=unheld[:MOST],
             left=len(model.reduced) if model else 0,
             rates=_rates(held.optimizer()),
             closure=closure,
+            thawed=alone.thawed(unheld)[:MOST] if alone else (),
         )
         if model is not None:
             if model.by_hand is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -53,6 +53,15 @@ class Model:
             known = id(parameter) in self.trainable or name in ignored
             if parameter.requires_grad and not known and id(parameter) in held:
                 yield Stray(name, "was frozen" if name in self.names else "was not there", parameter)
+
+    def thawed(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return which of these parameters were frozen when DDP wrapped the model."""
+        parameters, ignored = self.parameters(), set(getattr(self.wrapper(), "parameters_to_ignore", ()))
+        return tuple(
+            name
+            for name in names
+            if name in self.names and name not in ignored and id(parameters.get(name)) not in self.trainable
+        )
 
     def moved(self) -> Iterator[str]:
         """Yield which parameters are on another device than when DDP wrapped the model."""

@@ -1,0 +1,63 @@
+"""A rank that went on to a call while another one, which is gone or lost it, was in a later forward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, place, tests_around
+
+from ..hangs._told import short
+
+if TYPE_CHECKING:
+    from ..hangs._apart import GoneOn
+
+FIX = Fix(
+    "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",
+    diff="+flag = torch.tensor([int(condition)], device=device)\n+torch.distributed.broadcast(flag, src=0)\n"
+    "-if condition:\n+if flag.item():",
+)
+UNEVEN = Fix(
+    "give every rank the same number of iterations, and leave the loop on all ranks together",
+    diff="+from torch.distributed.algorithms import Join\n+with Join([model]):\n     for batch in loader:",
+)
+SKIPPED = Fix(
+    "let all ranks make this call: what decides there (a test, an early return, a cached result) answers alike on all, "
+    "and a rank that has nothing gives zeros",
+    diff="-if len(values) == 0:\n-    return 0.0\n-total = sum(values)\n+total = torch.tensor(float(sum(values)))\n"
+    " dist.all_reduce(total)",
+)
+
+
+def went_on(found: GoneOn, event: PeerLost) -> Finding:
+    """Return that a rank left the call out, or that the other one left a loop early, as far as it is known."""
+    call = found.call
+    tests = tests_around(call.site.file, call.site.line) if call.site and found.skipped is not False else []
+    return Finding(
+        (
+            f"rank {found.rank} called {call.operation} at {short(call.site)} after {found.forwards} forwards; rank "
+            f"{found.other} has left that out, and was in forward {found.others}"
+            if found.skipped
+            else f"rank {found.rank} had gone on to {call.operation} at {short(call.site)} after {found.forwards} "
+            f"forwards; rank {found.other} was in forward {found.others}"
+        )
+        + (f", at {short(found.site)}" if found.site else ""),
+        (
+            Evidence(
+                f"{found.forwards} forwards, then {call.operation}", "the same calls on all", f"rank {found.rank}"
+            ),
+            Evidence(f"{found.others} forwards", "", f"rank {found.other}"),
+            *(Evidence(f"it is reached where {each}", "the same on all ranks", str(call.site)) for each in tests[:2]),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        SKIPPED if found.skipped else UNEVEN if found.skipped is False else FIX,
+        place(call.site, rank=found.rank),
+        ambiguity=None
+        if found.skipped is not None
+        else Ambiguity(
+            (
+                f"rank {found.other} left {call.operation} out (a test, an early return, a cached result)",
+                f"rank {found.rank} left the loop earlier (break, other number of batches)",
+            ),
+            f"grep -n {call.operation} {call.site.file if call.site else ''}   # is it in the loop, or behind it",
+        ),
+    )

@@ -1,0 +1,44 @@
+"""A key of the ranks' store that a rank waits for: what the script sets there, as it is written."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import calls_at, tree_of
+
+from ._told import short
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Site
+
+WAITS = frozenset({"get", "wait"})
+SETS = frozenset({"set", "add", "compare_set", "append"})
+
+
+def of_key(site: Site | None) -> str:
+    """Return which key a line waits for, and whether a line of its file sets it; empty where none is written there."""
+    if site is None:
+        return ""
+    keys = [key for call in calls_at(site.file, site.line) if _method(call) in WAITS for key in _words(call)]
+    if not keys:
+        return ""
+    told = {
+        key: node.lineno for node in tree_of(site.file).of(ast.Call) if _method(node) in SETS for key in _words(node)
+    }
+    if known := [key for key in keys if key in told]:
+        return f": the key {known[0]!r}, which line {told[known[0]]} sets, has not been set"
+    others = ", ".join(f"{key!r} (line {line})" for key, line in list(told.items())[:3])
+    name = short(site).partition(":")[0]
+    return f": no line of {name} sets the key {keys[0]!r}" + (f"; it sets {others}" if others else "")
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _words(call: ast.Call) -> list[str]:
+    """Return the keys that are written in a call: its first argument, or what a list has there."""
+    first = call.args[0] if call.args else None
+    parts = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
+    return [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]

@@ -1,0 +1,52 @@
+"""A launcher that waits for other nodes: what this host sees of the place where they meet."""
+
+from __future__ import annotations
+
+from ddpdoctor.check import Evidence, Finding, Fix, LauncherWaits, Severity
+
+ANSWERS = {
+    "own": "they meet at {at}, which is this host, and one of them did not come yet",
+    "loopback": "they meet at {at}, which is this host itself, on each of them",
+    "unknown name": "they meet at {at}, and this host does not know that name",
+    "open": "{at} answers, and one of them did not come yet, or has another --rdzv_id",
+    "refused": "they meet at {at} ({addresses}), which answers, and nobody listens on that port yet",
+    "filtered": "they meet at {at} ({addresses}), which does not answer",
+    "unreachable": "they meet at {at} ({addresses}), to which this host has no route",
+}
+"""What a host sees of the place where torchrun's nodes meet."""
+
+
+def nodes_missing(event: LauncherWaits) -> Finding:
+    """Return what is seen of the place where torchrun's nodes meet, while no rank was started."""
+    at = f"{event.host}:{event.port}"
+    seen = ANSWERS.get(event.answer, "").format(at=at, addresses=", ".join(event.addresses))
+    return Finding(
+        f"torchrun has waited {event.seconds:.0f} s for {event.nodes} nodes, and has started no rank: "
+        + (seen or "one of them did not come yet"),
+        (
+            Evidence(f"--nnodes={event.nodes}, no process started", "all nodes join", f"pid {event.pid}, this host"),
+            *([Evidence(f"{at}: {event.answer}", "the other nodes", "connect(), from this host")] if seen else ()),
+        ),
+        Fix(
+            "start the same command on the other nodes, or leave --nnodes out where this is the only one; have the "
+            "hosts meet without torchrun to see what keeps them apart",
+            command="torchrun --standalone --nproc_per_node=2 train.py   # one node\n"
+            "ddpdoctor check -- torchrun --nnodes=... train.py   # several: this on each, with its own options",
+        ),
+        severity=Severity.NOTE,
+    )
+
+
+def port_is_held(event: LauncherWaits) -> Finding:
+    """Return who listens here where torchrun's nodes are to meet; a store of the user's own is a program of Python."""
+    return Finding(
+        f"port {event.port} of this host, where {event.nodes} nodes are to meet, is held by another program: "
+        f"{event.holder}; torchrun has waited {event.seconds:.0f} s",
+        (Evidence(event.holder, f"torchrun (pid {event.pid}), or nobody", f"who listens on port {event.port}"),),
+        Fix(
+            "end that program, or choose another port, the same on all hosts",
+            command=f"ss -ltnp 'sport = :{event.port}'\n"
+            f"torchrun ... --rdzv_endpoint={event.host}:{event.port + 117} train.py   # on all hosts",
+        ),
+        severity=Severity.NOTE if "python" in event.holder else None,
+    )

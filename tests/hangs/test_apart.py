@@ -1,0 +1,192 @@
+"""Where a rank is gone: calls whose dtypes or splits differ, and calls that one rank has left out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ddpdoctor.checks.collectives.hangs._compared import first_mismatch
+from ddpdoctor.checks.collectives.hangs._keys import of_key
+from ddpdoctor.registry import load_checks
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import Communication, EpochEnded, EpochStarted, Failed, Joined, PeerLost, Progress, Site
+from ddpdoctor.watch.rank.hooks import communications
+from ddpdoctor.watch.training import Training
+
+if TYPE_CHECKING:
+    from helpers import Script
+
+CHECKS = load_checks()
+DEFAULT_GROUP = "0"
+SPLITS = "[4], takes [{}], gives [{}]"
+
+
+def call(shapes: str, number: int = 1, operation: str = "all_reduce", site: Site | None = None) -> Communication:
+    """Return a call in the default group."""
+    return Communication(number, 1.0, operation, DEFAULT_GROUP, shapes, site or Site("/home/user/train.py", 7, "main"))
+
+
+def progress(*recent: tuple[Communication, ...]) -> tuple[Progress, ...]:
+    """Return how far the ranks came that have made these calls."""
+    return tuple(Progress(rank=rank, forwards=9, recent=each) for rank, each in enumerate(recent))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "differ"),
+    [("[]", "[] int64", True), ("[] int64", "[] int64", False), ("[3] bytes", "[3] bytes", False)],
+)
+def test_tensors_of_one_shape_and_two_dtypes_do_not_match(ours: str, theirs: str, *, differ: bool) -> None:
+    """Gloo ends the rank that gets more bytes than it has room for."""
+    assert (first_mismatch(progress((call(ours),), (call(theirs),))) is not None) is differ
+
+
+@pytest.mark.parametrize(
+    ("zero", "one", "said"),
+    [
+        (("1, 3", "1, 3"), ("2, 2", "2, 2"), "rank 0 gives rank 1 3 rows, and rank 1 expects 2 of it"),
+        (("1, 3", "1, 2"), ("2, 2", "3, 2"), ""),  # what each gives the other, it takes
+    ],
+)
+def test_splits_are_compared_by_who_gives_what_to_whom(zero: tuple[str, str], one: tuple[str, str], said: str) -> None:
+    """Ranks rightly give each other different numbers of rows."""
+    calls = [(call(SPLITS.format(*each), operation="all_to_all_single"),) for each in (zero, one)]
+    lost = Failed(pid=1, time=2.0, rank=0, error="RuntimeError", text="RuntimeError: Connection closed by peer")
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(1,), progress=progress(*calls))
+    messages = [each.finding.message for each in Dispatcher(CHECKS).see(event)]
+
+    assert any(said in each for each in messages) if said else all(" rows" not in each for each in messages)
+
+
+def test_what_a_rank_gives_is_told_with_its_dtype() -> None:
+    """What nearly all have is left out; split sizes are told where both sides name them."""
+    given = SimpleNamespace(shape=(2, 3), dtype="torch.float32")
+    other = SimpleNamespace(shape=(2,), dtype="torch.int64")
+
+    assert communications._shapes([given, other]) == "[2, 3], [2] int64"
+    assert communications._splits((given, given, [1, 3], [2, 2])) == ", takes [1, 3], gives [2, 2]"
+    assert communications._splits((given, given, [], [])) == ""
+
+
+SOURCE = """\
+def validate(model, values):
+    if len(values) == 0:
+        return 0.0
+    dist.all_reduce(total)
+
+def train():
+    for epoch in range(epochs):
+        for batch in loader:
+            loss = model(batch)
+            if enough():
+                log(loss)
+                dist.all_reduce(loss)
+        if better():
+            dist.all_reduce(best)
+    dist.all_reduce(count)
+"""
+VALIDATED, FORWARD, LOGGED, EPOCH, COUNTED = 4, 9, 12, 14, 15  # lines
+
+
+@pytest.mark.parametrize(
+    ("line", "function", "alike", "said"),
+    [
+        (LOGGED, "train", False, "has left that out"),
+        (EPOCH, "train", True, "has left that out"),
+        (EPOCH, "train", False, "had gone on to"),  # it has broken the loop of its batches off
+        (COUNTED, "train", True, "had gone on to"),  # it has made fewer epochs
+        (COUNTED, "train", False, "had gone on to"),
+        (VALIDATED, "validate", True, "had gone on to"),
+    ],
+    ids=["in the loop", "after as many batches", "after fewer", "fewer epochs", "behind the loop", "who knows"],
+)
+def test_a_call_that_one_rank_left_out_is_told_as_that(
+    script: Script, line: int, function: str, said: str, *, alike: bool
+) -> None:
+    """Else the other one may have left a loop early; where nothing decides, both are told."""
+    path = script(SOURCE)
+    ours = call("[1]", 5, site=Site(path, line, function))
+    ranks = (
+        Progress(rank=0, forwards=16, recent=(ours,)),
+        Progress(rank=1, forwards=17, recent=(call("[1]", 4),)),
+    )
+    lost = Failed(
+        pid=2, time=2.0, rank=1, error="RuntimeError", text="Connection closed", site=Site(path, FORWARD, "train")
+    )
+    found = Training()
+    for rank in (0, 1):
+        found.add(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo"))
+        found.add(
+            EpochStarted(
+                pid=rank + 1, time=0.5, rank=rank, loader=0, number=0, training=True, dataset="", length=32, batches=16,
+                batch_size=2, sampler=None, workers=0, drop_last=False, iterable=False, given=0, owning_library="",
+                subgroups=False,
+            )
+        )  # fmt: skip
+        found.add(EpochEnded(pid=rank + 1, time=1.0, rank=rank, loader=0, number=0, batches=16, complete=alike))
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(0,), progress=ranks)
+    [told] = [each.finding for each in Dispatcher(CHECKS).see_of(found, event) if each.check.slug == "ranks-diverge"]
+
+    assert said in told.message
+    assert (told.ambiguity is not None) is (function == "validate")
+    seen = " ".join(each.seen for each in told.evidence)
+    assert ("not len(values) == 0" in seen) is (function == "validate")
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((21, 19), [("uneven-inputs", "rank 1 had 19 batches in a pass in which others had up to 21")]),
+        ((20, 20), [("rank-left-early", "rank 1 has come to the end of the script")]),
+    ],
+)
+def test_a_rank_that_ended_first_is_told_with_the_batches_that_it_had(
+    counts: tuple[int, int], said: list[tuple[str, str]]
+) -> None:
+    """It has called nothing that the other rank would have been behind; loaders of evaluations are none of it."""
+    found = Training()
+    for rank, batches in enumerate(counts):
+        found.add(Joined(pid=rank + 1, time=0.0, rank=rank, world_size=2, backend="gloo"))
+        passes = ((0, batches, True), (1, 3 + rank, False))
+        for loader, number, trained in passes[: 1 + rank]:
+            found.add(
+                EpochEnded(
+                    pid=rank + 1, time=1.0, rank=rank, loader=loader, number=0, batches=number, complete=True,
+                    trained=trained,
+                )
+            )  # fmt: skip
+    lost = Failed(
+        pid=1, time=2.0, rank=0, error="RuntimeError", text="Connection closed", site=Site("/home/user/t.py", 9, "main")
+    )
+    ranks = (Progress(rank=0, forwards=28, recent=()), Progress(rank=1, forwards=26, recent=(), ended=True))
+    event = PeerLost(pid=0, time=2.0, first=None, others=(lost,), gone=(), ended=(1,), progress=ranks)
+    told = [(each.check.slug, each.finding.message) for each in Dispatcher(CHECKS).see_of(found, event)]
+
+    assert [(slug, message[: len(start)]) for (slug, message), (_, start) in zip(told, said, strict=True)] == said
+
+
+KEYS = """\
+if rank == 0:
+    store.set("dataset_ready", "1")
+    store.set("done", "1")
+else:
+    store.wait(["data_ready"])
+    store.get("done")
+    store.get(name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (5, ": no line of train.py sets the key 'data_ready'; it sets 'dataset_ready' (line 2), 'done' (line 3)"),
+        (6, ": the key 'done', which line 3 sets, has not been set"),
+        (7, ""),
+    ],
+)
+def test_the_key_that_a_rank_waits_for_is_named(script: Script, line: int, said: str) -> None:
+    """As the script writes it; a name that is computed is not guessed."""
+    path = script(KEYS)
+
+    assert of_key(Site(path, line, "<module>")).replace(path.rpartition("/")[2], "train.py") == said
