@@ -10,6 +10,7 @@ import re
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import EvaluatedWith, Used
@@ -82,7 +83,7 @@ class Calls:
 
     def _take(self, module: Any) -> None:
         self.known.update(map(id, module.modules()))
-        if len(self.roots) < ROOTS and any(True for _ in (*module.parameters(), *module.buffers())):
+        if len(self.roots) < ROOTS and any(True for _ in chain(module.parameters(), module.buffers())):
             self.roots.append((weakref.ref(module), user_site()))
 
     def look(self, held: set[int]) -> list[Outermost]:
