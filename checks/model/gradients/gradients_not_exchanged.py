@@ -97,6 +97,8 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     steps = sheets(event, training)
     if len(steps) < EARLY or _is_wrapped(training) or not all(map(_never, steps)):
         return
+    if _is_within_another(event, training, ended=ended):
+        return
     last = steps[-1]
     misplaced = all(each.exchanged("gradient") for each in steps[1:])
     if last.is_parallel_otherwise or (not misplaced and (not ended or _sends_as_much(steps))):
@@ -117,6 +119,22 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
         BY_HAND if by_hand else _wrap(training),
         _place(last, misplaced=misplaced, by_hand=by_hand),
     )
+
+
+def _is_within_another(event: StepFingerprinted, training: Training, *, ended: bool) -> bool:
+    """Whether a model is trained for a while within the training of another one, as meta-learning does.
+
+    An optimizer that was built before has not stepped yet, or the same line builds one after the other for copies.
+    """
+    held = {each.optimizer: each for each in training.of(ParametersHeld, pid=event.pid)}
+    own = held.get(event.optimizer)
+    if own is None or (own.site is not None and any(_is_again(own, each) for each in held.values())):
+        return own is not None
+    return not ended and any(number not in held for number in range(event.optimizer))
+
+
+def _is_again(own: ParametersHeld, other: ParametersHeld) -> bool:
+    return own.optimizer != other.optimizer and (own.site, own.sizes) == (other.site, other.sizes)
 
 
 def _is_wrapped(training: Training) -> bool:

@@ -83,7 +83,10 @@ class Ledger:
         account.parts.before_step()
         self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
         account.state = remembered(optimizer, account.parameters)
-        account.used = self.calls.look(self._trained())
+        trained = self._trained()
+        if not self.recorder.models.known and (replica := self.calls.replica(trained)) is not None:
+            self.recorder.rows.follow(replica)
+        account.used = self.calls.look(trained)
         account.clock = clock()
 
     def after_step(self, optimizer: Any, *, closure: bool) -> None:

@@ -16,6 +16,7 @@ from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.data.given_rows import GivenRows
     from ddpdoctor.watch.rank.model.exchanges import Exchanges
     from ddpdoctor.watch.rank.stopwatch import Stopwatch
 
@@ -191,6 +192,7 @@ class ProcessWithModels(Process, Protocol):
     models: Models
     exchanges: Exchanges
     stopwatch: Stopwatch
+    rows: GivenRows
 
     def joined_unseen(self) -> None:
         """Record a default process group that was made where nothing is watched."""

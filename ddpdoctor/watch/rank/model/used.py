@@ -86,6 +86,15 @@ class Calls:
         if len(self.roots) < ROOTS and any(True for _ in chain(module.parameters(), module.buffers())):
             self.roots.append((weakref.ref(module), user_site()))
 
+    def replica(self, held: set[int]) -> Any:
+        """Return the first module that was called and that optimizers hold all trained parameters of; None without."""
+        for reference, _ in self.roots:
+            module = reference()
+            trained = [each for each in module.parameters() if each.requires_grad] if module is not None else []
+            if trained and all(id(each) in held for each in trained):
+                return module
+        return None
+
     def look(self, held: set[int]) -> list[Outermost]:
         """Fold what was called; ``held`` are the identities of what optimizers hold, which are compared elsewhere."""
         found = []
