@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.watch.rank.model import folded
+from ddpdoctor.watch.rank.model import fingerprints, folded
 from ddpdoctor.watch.rank.model.folded import Folded
 
 
@@ -16,8 +16,12 @@ def test_a_tensor_is_folded_once_until_all_is_forgotten(monkeypatch: pytest.Monk
     import torch
 
     asked: list[Any] = []
-    real = folded.fold
-    monkeypatch.setattr(folded, "fold", lambda tensor: asked.append(tensor) or real(tensor))
+
+    def counted(tensor: Any) -> Any:
+        asked.append(tensor)
+        return fingerprints.fold(tensor)
+
+    monkeypatch.setattr(folded, "fold", counted)
     tensor, folds = torch.ones(3, 4), Folded()
 
     first, again = folds.all([tensor]), folds.all([tensor])
@@ -34,7 +38,7 @@ def test_the_norm_of_a_small_tensor_is_its_own_and_what_cannot_be_folded_has_no_
     """A sparse gradient is there, though its norm is not known; a gradient that is missing is none."""
     import torch
 
-    sparse = torch.eye(3).to_sparse()
+    sparse: Any = torch.eye(3).to_sparse()
     norm, missing, unknown = Folded().norms([torch.full((4,), 3.0), None, sparse])
 
     assert norm == pytest.approx(6.0)
