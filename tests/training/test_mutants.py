@@ -37,6 +37,10 @@ NAMED = {
     ("permuted", "the order is drawn from one seed"): "own-sampler-repeats-order",
     ("distilled", "the center is of one rank"): "statistics-of-one-rank",
     ("permuted", "the sum is clipped"): "gradients-not-the-mean",
+    ("counted_by_hand", "the order is drawn from one seed"): "own-sampler-repeats-order",
+    ("counted_by_hand", "the counts are not added up"): "sum-divided-by-own-count",
+    ("sharded", "the counts are not added up"): "sum-divided-by-own-count",
+    ("codebook", "the codes are of one rank's samples"): "statistics-of-one-rank",
     ("ppo", "a rank leaves out what it has moved too far in"): "step-left-out-on-some-ranks",
     ("accumulation_by_flag", "cleared before each micro-batch"): "gradients-cleared-between-micro-batches",
 }

@@ -127,14 +127,15 @@ def _is_within_another(event: StepFingerprinted, training: Training, *, ended: b
     An optimizer that was built before has not stepped yet, or the same line builds one after the other for copies.
     """
     held = {each.optimizer: each for each in training.of(ParametersHeld, pid=event.pid)}
-    own = held.get(event.optimizer)
-    if own is None or (own.site is not None and any(_is_again(own, each) for each in held.values())):
-        return own is not None
-    return not ended and any(number not in held for number in range(event.optimizer))
-
-
-def _is_again(own: ParametersHeld, other: ParametersHeld) -> bool:
-    return own.optimizer != other.optimizer and (own.site, own.sizes) == (other.site, other.sizes)
+    if not ended and any(number not in held for number in range(event.optimizer)):
+        return True
+    own = held[event.optimizer]
+    alike = [each for each in held.values() if (each.site, each.sizes) == (own.site, own.sizes)]
+    begins = {each.optimizer: training.of(StepFingerprinted, pid=event.pid, optimizer=each.optimizer) for each in alike}
+    ours = begins.pop(event.optimizer)
+    return own.site is not None and any(
+        told and (told[-1].time < ours[0].time or ours[-1].time < told[0].time) for told in begins.values()
+    )
 
 
 def _is_wrapped(training: Training) -> bool:

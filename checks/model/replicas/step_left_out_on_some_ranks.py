@@ -62,6 +62,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ledger import built, of_all_ranks
+from ..._sheets import EXCLUSIVE
 from .._alike import counts_differ, map_built, of_one_model
 from .._words import listed
 
@@ -133,7 +134,8 @@ def _ranks(event: StepFingerprinted, training: Training) -> dict[int, StepFinger
     ranks = of_one_model(event, training) or of_all_ranks(event, training)
     by_hand = all(any(each.what == "gradient" for each in rank.exchanges) for rank in ranks.values())
     alike = len({each.names for each in map_built(ranks, training)}) == 1
-    plain = by_hand and alike and not any(each.subgroups for each in ranks.values())
+    names = {name for each in ranks.values() for name, *_ in each.sent}
+    plain = by_hand and alike and not names & EXCLUSIVE and not any(each.subgroups for each in ranks.values())
     return ranks if plain or of_one_model(event, training) else {}
 
 

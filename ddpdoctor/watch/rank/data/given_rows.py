@@ -42,10 +42,12 @@ class GivenRows:
     told: int = 0
     followed: weakref.ref[Any] | None = None
     handle: Any = None
+    loaded: bool = False
 
     def follow(self, module: Any) -> None:
         """Look at what a module that nobody has wrapped is given from now on."""
-        if self.followed is None and self.active and not self.over and not has_compiled():
+        wanted = self.active and not (self.over or self.loaded)
+        if self.followed is None and wanted and not has_compiled():
             from torch.nn.modules.module import register_module_forward_pre_hook
 
             self.followed = weakref.ref(module)
@@ -61,6 +63,13 @@ class GivenRows:
 
         if torch.is_grad_enabled():
             self.taken(0, args)
+
+    def loads(self) -> None:
+        """Follow no module: a loader gives rows where gradients are on, and nobody has wrapped a model."""
+        self.loaded = True
+        if self.handle is not None:
+            self.by_loader()
+            self.end()
 
     def end(self) -> None:
         """Take the hook away."""

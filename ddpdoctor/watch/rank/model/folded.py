@@ -12,9 +12,9 @@ from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
 
 @dataclass(slots=True)
 class Folded:
-    """Folds by the identity of their tensors, which somebody else keeps alive until all is forgotten."""
+    """Tensors and their folds by identity; to be forgotten before the step is made, which wants the memory back."""
 
-    known: dict[int, Any] = field(default_factory=dict)
+    known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def all(self, tensors: Iterable[Any]) -> list[Any]:
         """Fold each tensor; None for what is not there, or sparse."""
@@ -46,5 +46,5 @@ class Folded:
             return None
         known = self.known.get(id(tensor))
         if known is None:
-            known = self.known[id(tensor)] = fold(tensor)
-        return known
+            known = self.known[id(tensor)] = tensor, fold(tensor)
+        return known[1]

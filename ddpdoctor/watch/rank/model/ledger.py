@@ -61,17 +61,17 @@ class Ledger:
 
     def before_step(self, optimizer: Any, steps: int) -> None:
         """Look at the step of this number right before it is made, if it is sampled."""
-        account = self._of(optimizer)
-        account.steps = steps
-        account.stepping = True
-        if is_sampled(account.steps) and not is_captured():
-            started = time.perf_counter()
-            account.sampled = True
-            try:
+        try:
+            account = self._of(optimizer)
+            account.steps = steps
+            account.stepping = True
+            if is_sampled(account.steps) and not is_captured():
+                started = time.perf_counter()
+                account.sampled = True
                 self._begin(account, optimizer)
-            finally:
-                self.recorder.models.folded.forget()
-            self._cost(started)
+                self._cost(started)
+        finally:
+            self.recorder.models.folded.forget()
 
     def _begin(self, account: Account, optimizer: Any) -> None:
         folded = self.recorder.models.folded
