@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddpdoctor.check import EpochStarted, Evaluated, Site, Training, Wrapped
+from ddpdoctor.check import EpochStarted, Evaluated, ShardingBegan, Site, StepFingerprinted, Training, Wrapped
 
+from ._ledger import built, of_all_ranks, sheet
 from ._metrics import part_around
+from ._sheets import EXCLUSIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,13 @@ class Share:
 def evaluation(event: Evaluated, training: Training) -> dict[int, Share]:
     """Return the same evaluation of all ranks, once the last of them has told; nothing where a framework has made it.
 
-    All ranks share the gradients of a model that is wrapped, and went through their loaders to the end.
+    All ranks share the gradients of one model, and went through their loaders to the end.
     """
-    groups = {each.group for each in training.of(Wrapped)}
     told = training.complete(Evaluated, loader=event.loader, number=event.number, site=event.site)
-    if len(groups) != 1 or set(told) != set(groups.pop()) or training.framework is not None:
+    groups = {each.group for each in training.of(Wrapped)}
+    if not told or len(groups) > 1 or training.framework is not None:
+        return {}
+    if not all(shares_gradients(each.pid, training) for each in told.values()):
         return {}
     found = {}
     for rank, each in told.items():
@@ -42,9 +46,32 @@ def evaluation(event: Evaluated, training: Training) -> dict[int, Share]:
 
 
 def shares_gradients(pid: int, training: Training) -> bool:
-    """Whether a process has a model whose gradients all ranks share."""
+    """Whether a process has a model whose gradients all ranks share: wrapped, sharded, or exchanged by hand."""
     groups = {each.group for each in training.of(Wrapped, pid=pid)}
-    return len(groups) == 1 and len(groups.pop()) == training.world_size > 1
+    if groups:
+        return len(groups) == 1 and len(groups.pop()) == training.world_size > 1
+    told = reversed(training.of(StepFingerprinted, pid=pid))
+    known = next(filter(None, (_is_shared(each, training) for each in told)), None)
+    return known == YES
+
+
+YES, NO = "yes", "no"
+
+
+def _is_shared(event: StepFingerprinted, training: Training) -> str:
+    """Whether all ranks were given the same gradients in a step, or parts of them; empty where that is not known."""
+    ranks, held = of_all_ranks(event, training), built(event, training)
+    if len(ranks) < training.world_size or held is None:
+        return ""
+    names = {name for each in ranks.values() for name, *_ in each.sent}
+    if any(each.subgroups for each in ranks.values()) or names & EXCLUSIVE:
+        return NO
+    if held.shards:
+        return YES if training.of(ShardingBegan, pid=event.pid) else NO
+    step = sheet(event, training)
+    if step is None or not step.lines_that_tell:
+        return ""
+    return YES if all(line.shared for line in step.lines_that_tell) else NO
 
 
 def sharded(ranks: dict[int, Share]) -> bool:

@@ -8,7 +8,8 @@ written below its training::
     # - model = DDP(model)
     # + model = model
 
-The lines that go stand in the training; where fewer come than go, ``pass`` keeps the numbers of all other lines.
+The lines that go stand in the training; where fewer come than go, ``pass`` keeps the numbers of all other lines. What
+is called ``healthy`` in the place of a ledger is another way to do the same: nothing is to be found in it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 TRAININGS = Path(__file__).parent / "trainings"
 HEAD = (TRAININGS / "head.txt").read_text(encoding="utf-8")
 MARK = "# mutant "
+HEALTHY = "healthy"
 NEVER = 100.0  # seconds that a busy machine can hold a rank up for
 NEAR = 3  # lines between the one that was changed and the one that a finding names
 
@@ -141,6 +143,10 @@ def main(names: list[str]) -> None:
             for mutant in training.mutants:
                 text, line = mutant.of(training.text)
                 mutated = run(text, jobs)
+                if mutant.area == HEALTHY:
+                    if mutated.error or mutated.found:
+                        print(f"| {training.name} | HEALTHY: {mutant.what} | {_slugs(mutated.found)} | |", flush=True)
+                    continue
                 if not is_silent(mutated, original):
                     why = mutated.error.strip().splitlines()[-1][:80] if mutated.error else "no difference"
                     print(f"| {training.name} | {mutant.area}: {mutant.what} | not silent: {why} | |", flush=True)

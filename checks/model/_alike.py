@@ -98,6 +98,8 @@ def gradients_apart(ranks: dict[int, StepFingerprinted]) -> bool:
 def states_alone_differ(event: StepFingerprinted, training: Training, kind: str) -> str:
     """Return what the optimizers remember differently before a step, where gradients and weights were equal so far."""
     ranks = of_one_model(event, training)
+    if not any(each is not None for step in ranks.values() for each in step.given):
+        return ""  # sparse gradients, of which nothing is known
     key = states_differ(ranks, kind) if ranks and not weights_apart(ranks) else ""
     if not key or options_differ(ranks) or counts_differ(ranks) or frozen_differ(ranks):
         return ""

@@ -1,16 +1,19 @@
-"""A sampler of the script's own draws the same order in every epoch.
+"""What the script draws its order with, a sampler of its own or a line, draws the same one in every epoch.
 
 ## What happens
 
 A sampler, or batch sampler, that the script defines seeds its generator with a number that never changes, so that all
 ranks draw one order and each takes its part. Drawn anew in each epoch from the same seed, it is the same order: each
 epoch has the same batches, on the same ranks, in the same places. Nothing fails, and the shuffle has no effect after
-the first epoch.
+the first epoch. Where no loader gives the samples, the same comes of a permutation that is drawn once, before the loop
+over epochs, or in it from one seed.
 
 ## How to be sure
 
 ddpdoctor compares the orders of epochs that train: here two complete ones had the same, which is neither ascending nor
-descending, and `__iter__` of the sampler's class makes or seeds a generator. Print the first indices of each epoch.
+descending, and `__iter__` of the sampler's class makes or seeds a generator. Of rows that no loader gives it compares
+checksums, over two epochs or more, and reads where the script draws a permutation. Print the first indices of each
+epoch.
 
 ## How to mend it
 
@@ -39,6 +42,7 @@ from ddpdoctor.check import (
     Fix,
     OrderSeen,
     Place,
+    RowsGiven,
     Severity,
     Training,
     last_name,
@@ -46,10 +50,14 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._evaluations import shares_gradients
 from .._passes import repeated
 from .._words import shown
+from ._permutations import drawn_once
 
 AILMENT = Ailment("DDP644", Severity.WARNING)
+FEWEST = 32  # rows of an epoch
+FORWARDS = 4  # of an epoch: all samples at once have no order
 SEEDS = {"manual_seed", "Random", "RandomState", "default_rng", "seed", "SeedSequence"}
 
 
@@ -81,6 +89,44 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         ),
         Place(file=event.site.file, line=line),
     )  # fmt: skip
+
+
+@watch(RowsGiven)
+def by_hand(event: RowsGiven, training: Training) -> Iterator[Finding]:
+    """Look for rows that come again in the order in which they came, where a line of the script has permuted them."""
+    ranks = training.complete(RowsGiven, number=event.number)
+    periods = {_period(each) for each in ranks.values()}
+    if event.site is None or len(periods) != 1 or not (period := periods.pop()):
+        return
+    said = any(_period(each) for each in training.before(event) if each.number < event.number)
+    line = None if said else drawn_once(event.site.file, event.site.line)
+    if line is None or not all(shares_gradients(each.pid, training) for each in ranks.values()):
+        return
+    epochs = len(event.rows) // period
+    yield Finding(
+        f"every epoch has the same order: {line.call} is drawn {line.how}",
+        (
+            Evidence(f"the {period} rows of the first epoch came {epochs} times, in one order",
+                     "another order each time", f"all ranks, the first {event.number} steps"),
+            Evidence(line.call, "drawn anew in each epoch", f"{event.site.file}:{line.number}"),
+        ),
+        Fix(
+            "draw the order in the loop over epochs, with a seed that holds the epoch and is the same on all ranks",
+            diff=" for epoch in range(epochs):\n"
+            "+    order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))\n"
+            "+    mine = order[dist.get_rank() :: dist.get_world_size()]",
+        ),
+        Place(file=event.site.file, line=line.number),
+    )  # fmt: skip
+
+
+def _period(event: RowsGiven) -> int:
+    """Return after how many rows, of several forwards, all come again in the same order; 0 where they do not."""
+    rows = event.rows
+    found = next((at for at in range(FEWEST, len(rows) // 2 + 1) if rows[at:] == rows[:-at]), 0)
+    several = found * event.forwards >= FORWARDS * len(rows)
+    differ = 2 * len(set(rows[:found])) > found
+    return found if several and differ else 0
 
 
 def _seeded(file: str, kind: str) -> int | None:

@@ -31,7 +31,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, RowsGiven, Severity, Training, Wrapped, place, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, RowsGiven, Severity, Training, place, watch
+
+from ..._evaluations import shares_gradients
 
 AILMENT = Ailment("DDP643", Severity.WARNING)
 FEWEST = 32  # rows of a rank, before one of them comes again
@@ -43,7 +45,7 @@ SHARE = 0.1  # of a rank's rows
 def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
     """Compare the rows that the ranks were given before any of them came again."""
     ranks = training.complete(RowsGiven, number=event.number)
-    if not ranks or {each.group for each in training.of(Wrapped)} != {tuple(ranks)}:
+    if not ranks or not all(shares_gradients(each.pid, training) for each in ranks.values()):
         return
     said = any(_overlap(training, each.number) for each in training.before(event) if each.number < event.number)
     found = _overlap(training, event.number)

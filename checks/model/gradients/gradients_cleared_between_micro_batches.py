@@ -71,9 +71,10 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     optimizers = {each.optimizer for each in training.of(ParametersHeld, pid=event.pid)}
     site = event.site
     tests = [each for each in tests_around(site.file, site.line) if _counts(site.file, each)] if site else []
-    if len(optimizers) > 1 or site is None or not tests or (before is not None and _clears(before)):
-        return
     count = max(event.added)
+    accumulates = tests or float(count) in event.divisors
+    if len(optimizers) > 1 or site is None or not accumulates or (before is not None and _clears(before)):
+        return
     yield Finding(
         f"gradients are cleared before each of {count} micro-batches: the step is given those of the last one alone",
         (
@@ -83,7 +84,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
                 "none of them",
                 f"rank {event.rank}",
             ),
-            Evidence(f"`{tests[0]}`", "", str(site)),
+            Evidence(f"`{tests[0]}`" if tests else f"each loss is divided by {count}", "", str(site)),
         ),
         FIX,
         _line(site.file) or place(site),

@@ -36,6 +36,7 @@ from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, St
 
 from ..._ledger import data_parallel_sheets, line_of, seen
 from ..._sheets import NEVER, Line, Sheet
+from .._alike import counts_differ
 
 AILMENT = Ailment("DDP572", Severity.ERROR)
 SURE = 2
@@ -54,8 +55,8 @@ ALWAYS = Fix(
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look at steps before which the script has exchanged gradients, after backward."""
     steps = data_parallel_sheets(event, training, SURE)
-    if not steps:
-        return
+    if not steps or any(counts_differ(each.ranks) for each in steps):
+        return  # the ranks' steps of one number are not one step
     last = steps[-1]
     by_hand = [each for each in last.exchanged("gradient") if each.when == "after backward"]
     apart = _apart(last)

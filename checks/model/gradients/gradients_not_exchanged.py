@@ -97,6 +97,8 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     steps = sheets(event, training)
     if len(steps) < EARLY or _is_wrapped(training) or not all(map(_never, steps)):
         return
+    if _is_within_another(event, training, ended=ended):
+        return
     last = steps[-1]
     misplaced = all(each.exchanged("gradient") for each in steps[1:])
     if last.is_parallel_otherwise or (not misplaced and (not ended or _sends_as_much(steps))):
@@ -116,6 +118,23 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
         (*seen(line, last), proof, *_beside(training), *_unreached(last, training, proof)),
         BY_HAND if by_hand else _wrap(training),
         _place(last, misplaced=misplaced, by_hand=by_hand),
+    )
+
+
+def _is_within_another(event: StepFingerprinted, training: Training, *, ended: bool) -> bool:
+    """Whether a model is trained for a while within the training of another one, as meta-learning does.
+
+    An optimizer that was built before has not stepped yet, or the same line builds one after the other for copies.
+    """
+    held = {each.optimizer: each for each in training.of(ParametersHeld, pid=event.pid)}
+    if not ended and any(number not in held for number in range(event.optimizer)):
+        return True
+    own = held[event.optimizer]
+    alike = [each for each in held.values() if (each.site, each.sizes) == (own.site, own.sizes)]
+    begins = {each.optimizer: training.of(StepFingerprinted, pid=event.pid, optimizer=each.optimizer) for each in alike}
+    ours = begins.pop(event.optimizer)
+    return own.site is not None and any(
+        told and (told[-1].time < ours[0].time or ours[-1].time < told[0].time) for told in begins.values()
     )
 
 

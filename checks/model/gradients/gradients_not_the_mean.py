@@ -76,7 +76,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             (
                 Evidence(f"gradient that backward left, {norms(line, line.local)}", "", where),
                 Evidence(
-                    f"the step is given {math.hypot(*(line.given[0] or (0.0,))[:-1]) / mean:.4g} times the ranks' mean",
+                    f"the step is given {math.hypot(*(line.given[0] or (0.0,))[:-1]) / mean:.4g} times the ranks' mean"
+                    + _words(_clipped_to(last)),
                     "1 times",
                     where,
                 ),
@@ -89,7 +90,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 def _said(step: Sheet) -> tuple[str, Fix] | None:
     lines, ranks = step.lines_that_tell, len(step.ranks)
     times = [line.times_mean(0) for line in lines]
-    known = [each for each in times if each is not None]
+    known = [each / _clipped_to(step) for each in times if each is not None]
     if len(known) == len(times):
         if _all_are(known, ranks) and not (_says(step, NORMALISED) or _says(step, SUMMED)):
             return f"the gradients of {ranks} ranks are summed, not averaged: they are {ranks} times too large", FIX
@@ -104,6 +105,18 @@ def _said(step: Sheet) -> tuple[str, Fix] | None:
         if each.reduction in ODD and each.when == "after backward" and _most(step, each.reduction):
             return f"{each.operation} with {each.reduction} is no mean: gradients of {ranks} ranks are mixed up", MEAN
     return None
+
+
+def _words(clipped: float) -> str:
+    return "" if clipped == 1 else f", clipped to {clipped:.4g} of what was exchanged"
+
+
+def _clipped_to(step: Sheet) -> float:
+    """Return by which factor all gradients were clipped after they had been exchanged; 1 where that is not seen."""
+    clips = next(iter(step.ranks.values())).clips
+    if len(clips) != 1 or not clips[0].reduced or clips[0].norm <= clips[0].most:
+        return 1.0
+    return clips[0].most / clips[0].norm
 
 
 def _most(step: Sheet, reduction: str) -> bool:

@@ -70,6 +70,8 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         return
     steps = [_unequal(each) for each in (ranks, *earlier(event, training))]
     counts = steps[0]
+    if counts is not None and _are_weights([each for each in steps if each is not None]):
+        return
     if counts is None or not _are_many(steps) or any(_are_many(steps[at:]) for at in range(1, len(steps))):
         return  # not, or said before
     usual = median(_ratio(each) for each in steps if each is not None)
@@ -90,6 +92,11 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         ),
         Place(file=file or None, line=line or None),
     )  # fmt: skip
+
+
+def _are_weights(steps: list[Counts]) -> bool:
+    """Whether several losses of a step have the same counts on all ranks, in all steps: they are weights of them."""
+    return len(steps[0][0]) > 1 and len({row for each in steps for row in each}) == 1
 
 
 def _are_many(steps: list[Counts | None]) -> bool:

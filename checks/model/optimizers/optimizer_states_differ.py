@@ -52,6 +52,7 @@ from ..._sheets import NEVER
 from .._alike import earlier, of_one_model, states_alone_differ, states_differ
 
 AILMENT = Ailment("DDP1500", Severity.ERROR)
+READ = 16_384  # numbers of a tensor that are looked at
 FIX = Fix(
     "load the optimizer's state on every rank",
     diff="-if rank == 0:\n-    optimizer.load_state_dict(checkpoint['optimizer'])\n"
@@ -79,6 +80,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         for rank, step in ranks.items()
         if (loaded := training.of(OptimizerLoaded, pid=step.pid, optimizer=event.optimizer))
     }
+    part = f" of the first {READ:,} numbers of each" if max(held.sizes, default=0) > READ else ""
     some = bool(loads) and len(loads) < len(ranks)
     first = next(iter(loads.values())) if some else event
     yield Finding(
@@ -86,7 +88,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         (
             *(
                 Evidence(
-                    f"{key} of {each[1]} parameters, norm {each[2]:.6g}" if each else f"no {key}",
+                    f"{key} of {each[1]} parameters, norm {each[2]:.6g}{part}" if each else f"no {key}",
                     "the same on all ranks",
                     f"rank {rank}, before step {event.number}",
                 )

@@ -35,6 +35,11 @@ class Attribute:
             for node in ast.walk(tree)
             if isinstance(node, ast.ClassDef) and node.name == kind.rpartition(".")[2]
         ][:1]
+        self.bases = {"self", self.owner}
+        for file, own in self.classes:
+            if self._is_the_only_one(file, own):
+                outside = [each for each in self.trees[file].body if isinstance(each, Function) and self._reaches(each)]
+                self.bases |= {name for each in outside for name in _given(each)}
 
     def written(self) -> tuple[tuple[str, int] | None, bool]:
         """Return the line where it is updated from what it was, and whether something else is put in its place.
@@ -113,6 +118,7 @@ class Attribute:
     def is_exchanged(self) -> bool:
         """Whether its class communicates, or something is communicated, or kept in step, that bears its name."""
         own = [each for _, kind in self.classes for each in _calls(kind)]
+        own += [each for _, function, node in self._statements() if self._updates(node) for each in _calls(function)]
         for tree in self.trees.values():
             own += [each for each in _calls(tree) if self._is_named(each)]
             through = [node for node in ast.walk(tree) if isinstance(node, ast.For) and self._is_named(node.iter)]
@@ -124,12 +130,26 @@ class Attribute:
         return bool(names & {self.name, self.owner} - {"self", "model", ""})
 
     def _statements(self) -> Iterator[tuple[str, Function, ast.stmt]]:
+        """Yield those of its class, and those of functions that are given the object, or find it by its name."""
         for file, kind in self.classes:
-            for function in kind.body:
-                if isinstance(function, Function):
-                    for node in ast.walk(function):
-                        if isinstance(node, ast.stmt):
-                            yield file, function, node
+            yield from ((file, each, node) for each, node in _of_functions(kind))
+            if self._is_the_only_one(file, kind):
+                yield from ((file, each, node) for each, node in _of_functions(self.trees[file]) if self._reaches(each))
+
+    def _is_the_only_one(self, file: str, kind: ast.ClassDef) -> bool:
+        """Whether no other class of the file has an attribute of this name."""
+        others = [each for each in self.trees[file].body if isinstance(each, ast.ClassDef) and each is not kind]
+        return self.name not in {
+            node.attr for each in others for node in ast.walk(each) if isinstance(node, ast.Attribute)
+        }
+
+    def _reaches(self, function: Function) -> bool:
+        """Whether a function has it, of an object that it is given or that bears the name by which it was reached."""
+        names = {*_given(function), self.owner}
+        return any(
+            isinstance(each, ast.Attribute) and each.attr == self.name and last_name(each.value) in names
+            for each in ast.walk(function)
+        )
 
     def _updates(self, node: ast.stmt) -> bool:
         match node:
@@ -153,7 +173,18 @@ class Attribute:
     def _is_it(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Attribute) or node.attr != self.name:
             return False
-        return last_name(node.value) in {"self", self.owner}
+        return last_name(node.value) in self.bases
+
+
+def _of_functions(tree: ast.ClassDef | ast.Module) -> Iterator[tuple[Function, ast.stmt]]:
+    """Yield the statements of the functions that stand in a class, or in a file."""
+    for function in tree.body:
+        if isinstance(function, Function):
+            yield from ((function, node) for node in ast.walk(function) if isinstance(node, ast.stmt))
+
+
+def _given(function: Function) -> set[str]:
+    return {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
 
 
 def _attributes(node: ast.AST) -> set[str]:
@@ -170,7 +201,7 @@ def _targets_of(node: ast.stmt) -> set[str]:
 
 def _said(node: ast.AST, function: Function) -> bool | None:
     """Whether a statement, or what its names were assigned, reduces; None where a parameter may have done so."""
-    given = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} - {"self"}
+    given = _given(function) - {"self"}
     waiting, seen, unseen = [node], {id(node)}, False
     while waiting:
         for each in ast.walk(waiting.pop()):

@@ -11,7 +11,9 @@ loss, and the weights, which stay equal, are trained for none of them.
 ## How to be sure
 
 ddpdoctor compares what is called between steps and held by no optimizer: parameters and buffers that have not changed
-over three compared steps and are different on the ranks.
+over three compared steps and are different on the ranks. A copy that follows the trained model on all ranks, as a
+moving average does, and was another one on each rank at first, is one too: what lies between two ranks' copies only
+shrinks, in all its numbers alike.
 
 ## How to mend it
 
@@ -29,33 +31,72 @@ internal design: the constructor broadcasts the state of the module that it is g
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, Severity, StepFingerprinted, Training, watch
 
+from ..._sheets import Print, multiple_of
 from .._words import counted, listed
 from ._used import Module, Seen, modules
 
 AILMENT = Ailment("DDP1520", Severity.ERROR)
 SURE = 3  # steps
+FEWEST = 2  # parameters of a copy that follows the trained model
+FEW = 16  # numbers: of so few, any two can be multiples of each other
+ALIKE = 0.02
 
 
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Look for tensors that stay as they are on each rank, and are others on another."""
     for module in modules(event, training, SURE):
-        told = _was_told(module)
-        names = [each for each in module.tensors if _stays(each, SURE) and each.differs]
-        if names and not told:
-            yield _finding(module, names, event)
+        if not _found(_before(module)) and (names := _found(module)):
+            yield _finding(module, names, event, follows=not _stays(names[0], SURE))
 
 
-def _was_told(module: Module) -> bool:
-    """Whether the step before has shown it already."""
-    if len(module.tensors[0].prints) <= SURE:
-        return False
-    before = [Seen(each.name, each.is_parameter, each.prints[:-1]) for each in module.tensors]
-    return any(_stays(each, SURE) and each.differs for each in before)
+def _before(module: Module) -> Module:
+    """Return what was known at the compared step before."""
+    tensors = (Seen(each.name, each.is_parameter, each.prints[:-1]) for each in module.tensors)
+    return Module(module.used, tuple(each for each in tensors if len(each.prints) >= SURE))
+
+
+def _found(module: Module) -> list[Seen]:
+    """Return the tensors that are not the same on all ranks, and stay as they are, or only come nearer."""
+    differ = [each for each in module.tensors if each.differs]
+    return [each for each in differ if _stays(each, SURE)] or _followers(module, differ)
+
+
+def _followers(module: Module, differ: list[Seen]) -> list[Seen]:
+    """Return the parameters that differ, if all of them come nearer by one factor between each two steps."""
+    ours = [each for each in differ if each.is_parameter]
+    sizes = dict(zip(module.used.names, module.used.sizes, strict=True))
+    factors = [known for each in ours if (known := _factors(each))]
+    if len(factors) < max(len(ours), FEWEST) or max(sizes[each.name] for each in ours) <= FEW:
+        return []
+    alike = all(max(column) - min(column) <= ALIKE * max(column) for column in zip(*factors, strict=True))
+    return ours if alike else []
+
+
+def _factors(each: Seen) -> list[float]:
+    """Return by which factors what lies between the ranks has shrunk; none where it did something else."""
+    found = []
+    rows = each.prints[-SURE:]
+    for before, after in itertools.pairwise(rows):
+        for rank in range(1, len(before)):
+            factor = multiple_of(_between(after, rank), _between(before, rank), ALIKE)
+            if factor is None or factor >= 1 or before[rank] == after[rank] or before[0] == after[0]:
+                return []
+            found.append(factor)
+    return found
+
+
+def _between(row: tuple[Print | None, ...], rank: int) -> Print | None:
+    """Return what lies between the first rank's and another's, as a print whose norm is not known."""
+    one, other = row[0], row[rank]
+    if one is None or other is None:
+        return None
+    return (*(b - a for a, b in zip(one[:-1], other[:-1], strict=True)), 0.0)
 
 
 def _stays(each: Seen, steps: int) -> bool:
@@ -63,18 +104,17 @@ def _stays(each: Seen, steps: int) -> bool:
     return all(row == last[0] for row in last)
 
 
-def _finding(module: Module, found: list[Seen], event: StepFingerprinted) -> Finding:
+def _finding(module: Module, found: list[Seen], event: StepFingerprinted, *, follows: bool) -> Finding:
     used, names = module.used, [each.name for each in found]
     values = [each for each in found[0].prints[-1] if each]
     told = ", ".join(f"{each[0]:.4g} on rank {rank}" for rank, each in enumerate(values[:8]))
     what = counted(len(names), "parameter" if found[0].is_parameter else "buffer")
+    how = "come nearer by one factor" if follows else "did not change"
     return Finding(
         f"{used.kind}, which the training calls and does not train, is not the same on all ranks: {listed(names, 4)}",
         (
             Evidence(f"a projection of {names[0]}: {told}", "the same on all ranks", f"before step {event.number}"),
-            Evidence(
-                f"{what} of {used.kind} differ, and did not change since {SURE - 1} compared steps", "", "all ranks"
-            ),
+            Evidence(f"{what} of {used.kind} differ, and {how} since {SURE - 1} compared steps", "", "all ranks"),
         ),
         Fix(
             "give rank 0's to all before the first step; compute statistics from the data of all ranks",

@@ -10,7 +10,7 @@ changed after backward on each rank for itself. Nothing fails; gradients are the
 ## How to be sure
 
 ddpdoctor compares the norms of all parameters between the ranks right before the steps 1, 2, 3, 5, 7, 10, 20, 30, 50,
-70, 100, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
+100, 200, 500, ... and names the first parameter and the first of these steps. What explains it (loads after wrapping,
 gradients that differ) is told with it.
 
 ## How to mend it

@@ -61,8 +61,9 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built
-from .._alike import counts_differ, earlier, of_one_model
+from ..._ledger import built, of_all_ranks
+from ..._sheets import EXCLUSIVE
+from .._alike import counts_differ, map_built, of_one_model
 from .._words import listed
 
 AILMENT = Ailment("DDP1502", Severity.ERROR)
@@ -77,10 +78,11 @@ FIX = Fix(
 @watch(StepFingerprinted)
 def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
     """Compare at which point of the training the ranks have made the same step."""
-    ranks, held = of_one_model(event, training), built(event, training)
+    ranks, held = _ranks(event, training), built(event, training)
     if not ranks or held is None or not counts_differ(ranks) or _joins(training):
         return
-    if any(map(counts_differ, earlier(event, training))):
+    before = [each for each in training.before(event, optimizer=event.optimizer) if each.number < event.number]
+    if any(counts_differ(_ranks(each, training)) for each in before):
         return
     yield Finding(
         f"a step is left out on some ranks: step {event.number} of {held.kind} comes at different points of the "
@@ -125,6 +127,16 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         FIX,
         record.place,
     )
+
+
+def _ranks(event: StepFingerprinted, training: Training) -> dict[int, StepFingerprinted]:
+    """Return a step by rank, where DDP averages, or where each rank exchanges its gradients by hand."""
+    ranks = of_one_model(event, training) or of_all_ranks(event, training)
+    by_hand = all(any(each.what == "gradient" for each in rank.exchanges) for rank in ranks.values())
+    alike = len({each.names for each in map_built(ranks, training)}) == 1
+    names = {name for each in ranks.values() for name, *_ in each.sent}
+    plain = by_hand and alike and not names & EXCLUSIVE and not any(each.subgroups for each in ranks.values())
+    return ranks if plain or of_one_model(event, training) else {}
 
 
 def _joins(training: Training) -> bool:

@@ -179,13 +179,15 @@ class Drew(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven(Event):
-    """A checksum of each row that a wrapped model was given in training, without a loader, up to a step's ``number``.
+    """A checksum of each row that a model was given in training, without a loader, up to a step's ``number``.
 
-    ``site`` is the line of the first forward.
+    The model is a wrapped one, or that whose gradients the script exchanges. ``forwards`` is how many there were, and
+    ``site`` the line of the first one.
     """
 
     number: int
     rows: tuple[float, ...]
+    forwards: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -263,6 +263,7 @@ class Recorder:
         """Write nothing any more."""
         self.active, self.log = False, None
         self.ledger.quiet()
+        self.rows.end()
         self._end_answers()
 
     def _end_answers(self) -> None:
@@ -278,6 +279,7 @@ class Recorder:
         self._writer, self.log, self.rank = None, None, None
         self._numbers, self._counts = {}, Counter()
         self.models, self.feed, self.stopwatch = Models(self), Feed(Draws(self)), Stopwatch()
+        self.rows.end()
         self.rows = GivenRows(self)
         self.ledger.quiet()
         self.exchanges, self.evaluations, self.sums = Exchanges(), Evaluations(self), Sums(self)

@@ -1,14 +1,18 @@
-"""Checksums of the rows that wrapped models train on where no loader gives them: slices by hand, draws, environments.
+"""Checksums of the rows that models train on where no loader gives them: slices by hand, draws, environments.
 
-They are computed where the rows lie, and read when a compared step is told: nothing is waited for before.
+They are computed where the rows lie, and read when a compared step is told: nothing is waited for before. What a
+wrapped model is given its forward tells; of another one, whose gradients the script exchanges, a hook for all modules
+does, which is there until enough rows have come.
 """
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import RowsGiven
+from ddpdoctor.watch.rank.compiled import has_compiled
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
@@ -36,6 +40,42 @@ class GivenRows:
     active: bool = True
     """False where code is compiled: a compiler would look at each number that changes here."""
     told: int = 0
+    followed: weakref.ref[Any] | None = None
+    handle: Any = None
+    loaded: bool = False
+
+    def follow(self, module: Any) -> None:
+        """Look at what a module that nobody has wrapped is given from now on."""
+        wanted = self.active and not (self.over or self.loaded)
+        if self.followed is None and wanted and not has_compiled():
+            from torch.nn.modules.module import register_module_forward_pre_hook
+
+            self.followed = weakref.ref(module)
+            self.handle = register_module_forward_pre_hook(self._called)
+
+    def _called(self, module: Any, args: tuple[Any, ...]) -> None:
+        followed = self.followed() if self.followed is not None else None
+        if followed is not None and followed is module and followed.training:
+            self.recorder.safely(self._look, args)
+
+    def _look(self, args: tuple[Any, ...]) -> None:
+        import torch
+
+        if torch.is_grad_enabled():
+            self.taken(0, args)
+
+    def loads(self) -> None:
+        """Follow no module: a loader gives rows where gradients are on, and nobody has wrapped a model."""
+        self.loaded = True
+        if self.handle is not None:
+            self.by_loader()
+            self.end()
+
+    def end(self) -> None:
+        """Take the hook away."""
+        if self.handle is not None:
+            self.handle.remove()
+            self.handle = None
 
     def taken(self, model: int, args: tuple[Any, ...]) -> None:
         """Take note of what a model that trains is given."""
@@ -56,6 +96,7 @@ class GivenRows:
         """Look at nothing any more: something is compiled, or traced."""
         self.active = False
         self.by_loader()
+        self.end()
 
     def by_loader(self) -> None:
         """Look no further: a loader gives the rows, and is looked at itself."""
@@ -66,6 +107,8 @@ class GivenRows:
         """Tell what was given, after some steps. This reads from the device."""
         import torch
 
+        if self.over:
+            self.end()
         if not self.sums or steps not in TOLD or steps <= self.told:
             return
         self.told = steps
@@ -74,10 +117,12 @@ class GivenRows:
             RowsGiven,
             number=steps,
             rows=tuple(float(f"{value:.{DIGITS}g}") for value in rows),
+            forwards=len(self.sums),
             site=self.site,
         )
         if self.over or steps == TOLD[-1]:
             self.by_loader()
+            self.end()
 
 
 def _sums(given: Any) -> Any:

@@ -115,9 +115,11 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     )
     if training:
         recorder.evaluations.over()
-    elif recorder.models.any() and not torch.is_grad_enabled():
+    elif (recorder.models.any() or recorder.ledger.accounts) and not torch.is_grad_enabled():
         recorder.evaluations.began(this)
         recorder.models.evaluates()
+    elif torch.is_grad_enabled():
+        recorder.rows.loads()
     recorder.frameworks.iterates(loader)
     recorder.over(this.epoch, training=training)
     pending[:] = [this]

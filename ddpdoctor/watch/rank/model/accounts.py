@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Clip, Exchange, Site
-from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense
+from ddpdoctor.watch.rank.model.fingerprints import is_dense
 from ddpdoctor.watch.rank.model.parts import Parts
 from ddpdoctor.watch.user_frames import frames
 
@@ -59,11 +58,6 @@ class Account:
         if self.stepping:
             return "in the step"
         return "after backward" if self.added else "before backward"
-
-
-def folds(tensors: Iterable[Any]) -> list[Any]:
-    """Fold each tensor; None for what is not there, or sparse."""
-    return [fold(each) if each is not None and is_dense(each) else None for each in tensors]
 
 
 def summed(window: Window | None) -> tuple[Exchange, ...]:

@@ -14,25 +14,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import Clip, Factor, ParametersHeld, Site, Statistic, StepFingerprinted
-from ddpdoctor.watch.rank.data.described import has_subgroups
-from ddpdoctor.watch.rank.model.accounts import GROUPS, MOST, Account, constant, folds, options, summed
-from ddpdoctor.watch.rank.model.exchanges import Window, clock, is_captured, summed_losses
-from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared, read
+from ddpdoctor.watch.events import Clip, ParametersHeld, Site
+from ddpdoctor.watch.rank.model.accounts import MOST, Account, constant
+from ddpdoctor.watch.rank.model.exchanges import Window, clock, is_captured
+from ddpdoctor.watch.rank.model.fingerprints import fold, is_dense, is_shared
+from ddpdoctor.watch.rank.model.folded import Folded
 from ddpdoctor.watch.rank.model.held_state import Search, State
 from ddpdoctor.watch.rank.model.left_whole import WholeGradients
 from ddpdoctor.watch.rank.model.parameter_names import names_of
 from ddpdoctor.watch.rank.model.sampled import is_sampled
 from ddpdoctor.watch.rank.model.shards import is_dtensor
 from ddpdoctor.watch.rank.model.states import remembered
+from ddpdoctor.watch.rank.model.told_steps import Seen, tell
 from ddpdoctor.watch.rank.model.used import Calls, EvaluationCalls
 from ddpdoctor.watch.user_frames import frames, is_users, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
     from ddpdoctor.watch.rank.model.operands import Operands
-
-RATES = 50  # of dropout
 
 
 @dataclass(slots=True)
@@ -62,23 +61,33 @@ class Ledger:
 
     def before_step(self, optimizer: Any, steps: int) -> None:
         """Look at the step of this number right before it is made, if it is sampled."""
-        account = self._of(optimizer)
-        account.steps = steps
-        account.stepping = True
-        if is_sampled(account.steps) and not is_captured():
-            started = time.perf_counter()
-            account.sampled = True
-            account.sent = self.recorder.exchanges.elements()
-            self._look(account, optimizer)
-            account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
-            account.values = folds(account.parameters)
-            account.given = folds([each.grad for each in account.parameters])
-            account.parts.before_step()
-            self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
-            account.state = remembered(optimizer, account.parameters)
-            account.used = self.calls.look(self._trained())
-            account.clock = clock()
-            self._cost(started)
+        try:
+            account = self._of(optimizer)
+            account.steps = steps
+            account.stepping = True
+            if is_sampled(account.steps) and not is_captured():
+                started = time.perf_counter()
+                account.sampled = True
+                self._begin(account, optimizer)
+                self._cost(started)
+        finally:
+            self.recorder.models.folded.forget()
+
+    def _begin(self, account: Account, optimizer: Any) -> None:
+        folded = self.recorder.models.folded
+        account.sent = self.recorder.exchanges.elements()
+        self._look(account, optimizer)
+        account.around = next((each.f_code for each in frames() if is_users(each.f_code.co_filename)), None)
+        account.values = folded.all(account.parameters)
+        account.given = folded.all(each.grad for each in account.parameters)
+        account.parts.before_step()
+        self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
+        account.state = remembered(optimizer, account.parameters)
+        trained = self._trained()
+        if not self.recorder.models.known and (replica := self.calls.replica(trained)) is not None:
+            self.recorder.rows.follow(replica)
+        account.used = self.calls.look(trained)
+        account.clock = clock()
 
     def after_step(self, optimizer: Any, *, closure: bool) -> None:
         """Record a sampled step; look again where gradients came, or were exchanged, in the step itself."""
@@ -87,8 +96,10 @@ class Ledger:
         if account.sampled:
             started = time.perf_counter()
             if closure or self.recorder.exchanges.elements() > account.sent:
-                account.given = folds([each.grad for each in account.parameters])
-            self._tell(account, optimizer)
+                account.given = Folded().all(each.grad for each in account.parameters)
+            state, self.state, self.awaits_batch = self.state or State(), None, False
+            parts = tuple(each for group in optimizer.param_groups for each in group["params"] if self._is_part(each))
+            tell(self.recorder, account, optimizer, Seen(state, self.operands, self.rows, parts))
             account.sampled = False
             self._cost(started)
         if account.window is not None:
@@ -256,88 +267,6 @@ class Ledger:
             shards=sum(self._is_part(each) for group in groups for each in group["params"]),
             site=account.site,
         )
-
-    def _tell(self, account: Account, optimizer: Any) -> None:
-        count = len(account.parameters)
-        local = [account.local.get(at) for at in range(count)]
-        folds = [each for used in account.used for each in used.folds]
-        state, self.state, self.awaits_batch = self.state or State(), None, False
-        held = [each.fold for each in state.tensors]
-        prints = read([*local, *account.given[:count], *account.values[:count], *folds, *held])
-        rest = iter(prints[3 * count :])
-        exchanges = self.recorder.exchanges
-        self.recorder.joined_unseen()
-        self.recorder.emit(
-            StepFingerprinted,
-            optimizer=account.number,
-            number=account.steps,
-            local=tuple(prints[:count]),
-            given=tuple(prints[count : 2 * count]),
-            values=tuple(prints[2 * count : 3 * count]),
-            added=tuple(account.added.get(at, 0) for at in range(count)),
-            exchanges=summed(account.window),
-            sent=tuple((operation, *counts) for operation, counts in exchanges.sent.items()),
-            options=tuple(map(options, optimizer.param_groups[:GROUPS])),
-            evaluating=self._evaluating(account),
-            subgroups=has_subgroups(),
-            hooks=tuple(hook for model in self.recorder.models.alive() for hook in model.hook_sites()),
-            frozen=tuple(at for at, each in enumerate(account.parameters) if not each.requires_grad),
-            state=account.state,
-            backwards=exchanges.backwards,
-            clock=account.clock,
-            bare=sum(
-                each.requires_grad and each.grad is None
-                for group in optimizer.param_groups
-                for each in group["params"]
-                if self._is_part(each)
-            ),
-            cleared=account.cleared,
-            clips=tuple(account.clips),
-            divisors=tuple(sorted(account.window.divisors)) if account.window else (),
-            loss=summed_losses(account.window),
-            used=tuple(each.told([next(rest) for _ in each.folds]) for each in account.used),
-            factors=(
-                *(
-                    Factor(each.operation, each.place, each.shape, each.value, state.paths(each.value))
-                    for each in (account.window.constants if account.window else ())
-                ),
-                *(Factor("dropout", 0, 0, value, (path,)) for path, value in [*state.rates.items()][:RATES]),
-            ),
-            statistics=tuple(
-                Statistic(
-                    each.path, each.kind, each.file, each.size, next(rest), each.shape, each.broadcast, each.named
-                )
-                for each in state.tensors
-            ),
-            parts=account.parts.told(),
-            products=tuple(account.window.products) if account.window else (),
-            numbers=tuple(self.operands.found.values()),
-            holdings=tuple(state.named(self.operands.names())),
-            rows=self.rows,
-            **_of_losses(account.window),
-        )
-
-    def _evaluating(self, account: Account) -> tuple[str, ...]:
-        """Name the modules of wrapped models that hold these parameters and are in evaluation mode."""
-        ours = set(map(id, account.parameters))
-        found = []
-        for model in self.recorder.models.alive():
-            wrapper = model.wrapper()
-            for name, module in wrapper.module.named_modules() if wrapper is not None else ():
-                if not module.training and any(id(each) in ours for each in module.parameters(recurse=False)):
-                    found.append(name or type(module).__name__)
-        return tuple(found[:GROUPS])
-
-
-def _of_losses(window: Window | None) -> dict[str, Any]:
-    """Return what the losses of a step were divided by, and where their gradients were asked for. This reads."""
-    if window is None:
-        return {}
-    site = window.backward
-    return {
-        "terms": tuple(tuple(each.told() for each in loss) for loss in window.terms),
-        "backward": (site.file, site.line) if site else ("", 0),
-    }
 
 
 def _forget_hooks(parameter: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EvaluationBegan, SyncSkipped, Wrapped
+from ddpdoctor.watch.rank.model.folded import Folded
 from ddpdoctor.watch.rank.model.gradients import elements_of, norms, tensors_in
 from ddpdoctor.watch.rank.model.shards import Shards
 from ddpdoctor.watch.rank.model.wrapped_model import Model
@@ -15,6 +16,7 @@ from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import calling_package
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.rank.data.given_rows import GivenRows
     from ddpdoctor.watch.rank.model.exchanges import Exchanges
     from ddpdoctor.watch.rank.stopwatch import Stopwatch
 
@@ -28,7 +30,7 @@ class Models:
     """All wrapped models of a process that are still there, by the identity of their wrapper.
 
     ``made`` counts all that there ever were, ``sent`` the elements that Python gave to collectives since the first,
-    ``looks`` the backwards after which gradients were looked at.
+    ``looks`` the backwards after which gradients were looked at, ``folded`` what is known of a step on its way.
     """
 
     recorder: Process
@@ -36,6 +38,7 @@ class Models:
     made: int = 0
     sent: int = 0
     looks: int = 0
+    folded: Folded = field(default_factory=Folded)
     shards: Shards = field(default_factory=Shards)
 
     def wrapped(self, wrapper: Any) -> None:
@@ -128,7 +131,11 @@ class Models:
     def holding(self, parameters: list[Any]) -> dict[int, Model]:
         """Find the models that have some of these parameters since they were wrapped, and do not reduce them."""
         ours = set(map(id, parameters))
-        return {model.number: model for model in self.alive() if any(True for _ in model.unmanaged(ours))}
+        return {
+            model.number: model
+            for model in self.alive()
+            if any(True for _ in model.unmanaged(model.parameters(), ours))
+        }
 
     def numbered(self, wrapper: Any = None) -> tuple[str, ...]:
         """Return the name of the parameters as DDP numbers them: of this model, or of the only one there is."""
@@ -185,6 +192,7 @@ class ProcessWithModels(Process, Protocol):
     models: Models
     exchanges: Exchanges
     stopwatch: Stopwatch
+    rows: GivenRows
 
     def joined_unseen(self) -> None:
         """Record a default process group that was made where nothing is watched."""

@@ -74,8 +74,11 @@ class Optimizers:
         held.steps = steps
         if is_sampled(held.steps):
             started = time.perf_counter()
+            self.recorder.models.folded.forget()
             for part in held.parts:
                 self._sample(held, part, closure=closure)
+            if closure:  # else the ledger looks at the same ones now
+                self.recorder.models.folded.forget()
             self.recorder.writer.counters[event_log.SAMPLING_MICROSECONDS] += int((time.perf_counter() - started) * 1e6)
         for part in held.parts:
             if part.model is not None:
@@ -131,9 +134,11 @@ class Optimizers:
     def _sample(self, held: Held, part: Part, *, closure: bool) -> None:
         model, models = part.model, self.recorder.models
         alone = models.alive()[0] if model is None and len(models.alive()) == 1 else model
+        norms, held_ids = models.folded.norms, self._held()
+        named = alone.parameters() if alone else {}
         gradients = norms([parameter.grad for parameter in part.parameters])
-        unheld = self._unheld(alone) if alone else ()
-        unmanaged = list(model.unmanaged(self._held()))[:MOST] if model else []
+        unheld = _unheld(named, held_ids)
+        unmanaged = list(model.unmanaged(named, held_ids))[:MOST] if model else []
         wanting = [parameter.grad for parameter in held.others if parameter.requires_grad]
         active = sum(bool(norm) for norm in norms(wanting))
         stray_norms = norms([stray.parameter.grad for stray in unmanaged])
@@ -148,7 +153,7 @@ class Optimizers:
             synced=model.synced - part.synced if model else 0,
             last_synced=model.last_synced if model else True,
             unmanaged=tuple((each.name, each.why, norm) for each, norm in zip(unmanaged, stray_norms, strict=True)),
-            moved=tuple(model.moved())[:MOST] if model else (),
+            moved=tuple(model.moved(named))[:MOST] if model else (),
             hook=model.hook() if model else "",
             sent=models.sent,
             idle=len(wanting) - active,
@@ -157,15 +162,16 @@ class Optimizers:
             left=len(model.reduced) if model else 0,
             rates=_rates(held.optimizer()),
             closure=closure,
-            thawed=alone.thawed(unheld)[:MOST] if alone else (),
+            thawed=alone.thawed(named, unheld)[:MOST] if alone else (),
         )
         if model is not None:
             if model.by_hand is not None:
-                self._by_hand(model, part, gradients, model.by_hand)
+                self._by_hand(model, part, model.by_hand)
             if model.forwards == part.forwards and any(gradients):
                 spot(self.recorder, model)
 
-    def _by_hand(self, model: Model, part: Part, gradients: list[float | None], each: ByHand) -> None:
+    def _by_hand(self, model: Model, part: Part, each: ByHand) -> None:
+        gradients = norms([parameter.grad for parameter in part.parameters])
         named = dict(zip(part.names, gradients, strict=True))
         ratios = [(named.get(name) or 0.0) / model.reduced[name] for name in each.names if name in model.reduced]
         self.recorder.emit(
@@ -182,14 +188,14 @@ class Optimizers:
     def _held(self) -> set[int]:
         return {id(each) for one in self.built for group in one.param_groups for each in group["params"]}
 
-    def _unheld(self, model: Model) -> tuple[str, ...]:
-        """Name the parameters of a model that have a gradient and that no optimizer of this process holds."""
-        held = self._held()
-        return tuple(
-            name
-            for name, parameter in model.parameters().items()
-            if parameter.requires_grad and id(parameter) not in held and parameter.grad is not None
-        )
+
+def _unheld(named: dict[str, Any], held: set[int]) -> tuple[str, ...]:
+    """Name the parameters of a model that have a gradient and that no optimizer of this process holds."""
+    return tuple(
+        name
+        for name, parameter in named.items()
+        if parameter.requires_grad and id(parameter) not in held and parameter.grad is not None
+    )
 
 
 def _frozen(parameters: tuple[Any, ...], models: list[Model]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import re
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import EvaluatedWith, Used
@@ -82,8 +83,17 @@ class Calls:
 
     def _take(self, module: Any) -> None:
         self.known.update(map(id, module.modules()))
-        if len(self.roots) < ROOTS and any(True for _ in (*module.parameters(), *module.buffers())):
+        if len(self.roots) < ROOTS and any(True for _ in chain(module.parameters(), module.buffers())):
             self.roots.append((weakref.ref(module), user_site()))
+
+    def replica(self, held: set[int]) -> Any:
+        """Return the first module that was called and that optimizers hold all trained parameters of; None without."""
+        for reference, _ in self.roots:
+            module = reference()
+            trained = [each for each in module.parameters() if each.requires_grad] if module is not None else []
+            if trained and all(id(each) in held for each in trained):
+                return module
+        return None
 
     def look(self, held: set[int]) -> list[Outermost]:
         """Fold what was called; ``held`` are the identities of what optimizers hold, which are compared elsewhere."""

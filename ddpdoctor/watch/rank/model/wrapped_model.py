@@ -46,26 +46,26 @@ class Model:
         wrapper = self.wrapper()
         return {} if wrapper is None else dict(wrapper.module.named_parameters())
 
-    def unmanaged(self, held: set[int]) -> Iterator[Stray]:
-        """Find parameters that an optimizer holds and DDP does not average, for what was done after it wrapped."""
+    def unmanaged(self, named: dict[str, Any], held: set[int]) -> Iterator[Stray]:
+        """Find which of its parameters an optimizer holds and DDP does not average, for what was done since."""
         ignored = set(getattr(self.wrapper(), "parameters_to_ignore", ()))
-        for name, parameter in self.parameters().items():
+        for name, parameter in named.items():
             known = id(parameter) in self.trainable or name in ignored
             if parameter.requires_grad and not known and id(parameter) in held:
                 yield Stray(name, "was frozen" if name in self.names else "was not there", parameter)
 
-    def thawed(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return which of these parameters were frozen when DDP wrapped the model."""
-        parameters, ignored = self.parameters(), set(getattr(self.wrapper(), "parameters_to_ignore", ()))
+    def thawed(self, named: dict[str, Any], names: Iterable[str]) -> tuple[str, ...]:
+        """Return which of its parameters, of these names, were frozen when DDP wrapped the model."""
+        ignored = set(getattr(self.wrapper(), "parameters_to_ignore", ()))
         return tuple(
             name
             for name in names
-            if name in self.names and name not in ignored and id(parameters.get(name)) not in self.trainable
+            if name in self.names and name not in ignored and id(named.get(name)) not in self.trainable
         )
 
-    def moved(self) -> Iterator[str]:
-        """Yield which parameters are on another device than when DDP wrapped the model."""
-        for name, parameter in self.parameters().items():
+    def moved(self, named: dict[str, Any]) -> Iterator[str]:
+        """Yield which of its parameters are on another device than when DDP wrapped the model."""
+        for name, parameter in named.items():
             known = self.trainable.get(id(parameter))
             if known is not None and known[1] != str(parameter.device):
                 yield f"{name} from {known[1]} to {parameter.device}"
