@@ -12,8 +12,8 @@ import click
 
 from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.terminal import USUAL, style
+from ddpdoctor.declaration import LoadError
 from ddpdoctor.facets import BadTarget
-from ddpdoctor.registry import LoadError
 from ddpdoctor.report.text import printable
 from ddpdoctor.suggest import did_you_mean
 

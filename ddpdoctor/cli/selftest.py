@@ -49,9 +49,8 @@ def selftest(checks: tuple[tuple[Check, ...], ...], *, every_case: bool, verbose
     chosen = tuple(check for check in every if not named or check in named)
     started = time.monotonic()
     counts = Counter[str]()
-    long = () if every_case or named else tuple(check for check in chosen if takes_long(check))
-    quick = tuple(check for check in chosen if check not in long)
-    with _in_jobs(quick, every) as tried:  # they run while logs and sources are read
+    long = () if every_case or named else tuple(filter(takes_long, chosen))
+    with _in_jobs(chosen, every, long) as tried:  # they run while logs and sources are read
         for trial in chain(_in_texts(chosen, every), tried, map(left_out, long)):
             counts[trial.verdict] += 1
             if not quiet or trial.verdict == "wrong":
@@ -83,8 +82,10 @@ def _in_texts(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[S
 
 
 @contextmanager
-def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Iterator[SelfTestResult]]:
-    """Try the checks that have a probe or watch, on a few pools at once; without such a check none is started."""
+def _in_jobs(
+    chosen: tuple[Check, ...], every: tuple[Check, ...], long: tuple[Check, ...]
+) -> Iterator[Iterator[SelfTestResult]]:
+    """Try the checks that have a probe or, if it does not take long, watch, on a few pools at once."""
     from ddpdoctor.host.facts import gather
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.selftest.probes import try_check
@@ -94,7 +95,7 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[It
         (check, instrument)
         for instrument in (Instrument.WATCH, Instrument.PROBE)  # what takes longest begins first
         for check in chosen
-        if check.of(instrument)
+        if check.of(instrument) and not (instrument is Instrument.WATCH and check in long)
     ]
     if not trials:
         yield iter(())

@@ -10,8 +10,9 @@ import pytest
 from helpers import ROOT
 
 from ddpdoctor.areas import AREAS
+from ddpdoctor.declaration import LoadError
 from ddpdoctor.facets import Check, Instrument
-from ddpdoctor.registry import LoadError, find, load_checks, load_linting
+from ddpdoctor.registry import find, load_checks, load_linting
 from ddpdoctor.selftest.result import fixture
 
 ALL = load_checks()
