@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 NOTHING_RUN = 2  # the exit status where no case could be run
 IN_RANKS = ("ddpdoctor.watch.rank.script", "ddpdoctor.examine.model.rank", "ddpdoctor.selftest.probes")
-POOLS = 4  # where a job waits, as each that hangs does, others run
+POOLS = 4
+WAITERS = 4  # pools beside them, for cases that hang: until they are told they wait, and compute nothing
 
 
 @click.command()
@@ -110,12 +111,11 @@ def _in_jobs(
             if warm.problem():
                 pools.put(warm)  # each job says what it is
                 return
-            for _ in range(min(POOLS, len(trials))):
+            for _ in range(min(POOLS + WAITERS, len(trials))):
                 pools.put(stack.enter_context(warm.twin(*IN_RANKS)))
 
-        def run(trial: tuple[Check, Instrument]) -> SelfTestResult:
+        def run(check: Check, instrument: Instrument) -> SelfTestResult:
             pool = pools.get()
-            check, instrument = trial
             try:
                 return (
                     try_check(check, facts, pool) if instrument is Instrument.PROBE else try_watch(check, every, pool)
@@ -123,10 +123,19 @@ def _in_jobs(
             finally:
                 pools.put(pool)
 
-        workers = ThreadPoolExecutor(POOLS + 1)
-        stack.callback(workers.shutdown, wait=False, cancel_futures=True)
+        workers, waiters = ThreadPoolExecutor(POOLS + 1), ThreadPoolExecutor(WAITERS)
+        for executor in (workers, waiters):
+            stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         workers.submit(open_pools)  # torch is imported while this process goes on
-        yield workers.map(run, trials)
+        tried = [(waiters if _hangs(*trial) else workers).submit(run, *trial) for trial in trials]
+        yield (each.result() for each in tried)
+
+
+def _hangs(check: Check, instrument: Instrument) -> bool:
+    """Whether the case is one of a hang."""
+    from ddpdoctor.watch.events import Stalled
+
+    return instrument is Instrument.WATCH and any(facet.subject is Stalled for facet in check.of(instrument))
 
 
 def _said(result: Result) -> str:
