@@ -105,18 +105,23 @@ def _in_jobs(
     with ending_on_signals(), ExitStack() as stack:
         facts = gather()
         warm = stack.enter_context(Jobs(2, facts.environ))
-        pools: SimpleQueue[Jobs] = SimpleQueue()
+        pools: SimpleQueue[Jobs | Exception] = SimpleQueue()
 
         def open_pools() -> None:
-            if warm.problem():
-                pools.put(warm)  # each job says what it is
-                return
-            for _ in range(min(POOLS + WAITERS, len(trials))):
-                pools.put(stack.enter_context(warm.twin(*IN_RANKS)))
+            try:
+                if warm.problem():
+                    pools.put(warm)  # each job says what it is
+                    return
+                for _ in range(min(POOLS + WAITERS, len(trials))):
+                    pools.put(stack.enter_context(warm.twin(*IN_RANKS)))
+            except Exception as exc:  # noqa: BLE001 - whatever it is, nobody is to wait for a pool that never comes
+                pools.put(exc)
 
         def run(check: Check, instrument: Instrument) -> SelfTestResult:
             pool = pools.get()
             try:
+                if isinstance(pool, Exception):
+                    raise pool
                 return (
                     try_check(check, facts, pool) if instrument is Instrument.PROBE else try_watch(check, every, pool)
                 )
