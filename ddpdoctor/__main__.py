@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -11,9 +12,17 @@ def main() -> None:
     they close by handlers of their own.
     """
     signal.signal(signal.SIGINT, _leave)
+    _open_what_is_closed()
     from ddpdoctor import cli
 
     cli.main()
+
+
+def _open_what_is_closed() -> None:
+    """Take ``>&-`` for ``> /dev/null``: else a file that is opened later would get the output."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))
 
 
 def _leave(number: int, _: object) -> None:

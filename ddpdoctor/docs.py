@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.areas import AREAS
-from ddpdoctor.registry import BUILT_IN, load_checks
+from ddpdoctor.declaration import BUILT_IN
+from ddpdoctor.registry import load_checks
 from ddpdoctor.report.checks import found_by
 from ddpdoctor.selftest import corpus, probes, sources
 

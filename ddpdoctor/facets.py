@@ -180,6 +180,10 @@ class Check:
     facets: tuple[Facet, ...]
     origin: str
 
+    def __hash__(self) -> int:
+        """Return that of its code: the tuple of all checks is asked for it with each failure."""
+        return hash(self.code)
+
     def of(self, instrument: Instrument) -> tuple[Facet, ...]:
         """Return the facets of one instrument."""
         return tuple(facet for facet in self.facets if facet.instrument is instrument)

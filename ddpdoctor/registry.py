@@ -7,40 +7,21 @@ import functools
 import graphlib
 import importlib
 import importlib.metadata
-import inspect
 import pkgutil
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.areas import AREAS, by_area
-from ddpdoctor.facets import (
-    EVENTS,
-    INPUTS,
-    Ailment,
-    Check,
-    Facet,
-    Instrument,
-    LogPattern,
-    Role,
-    parameters,
-    without_events,
-)
+from ddpdoctor.areas import by_area
+from ddpdoctor.declaration import BUILT_IN, LoadError, declared_check
+from ddpdoctor.facets import EVENTS, Check, Instrument, LogPattern, Role, without_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-BUILT_IN = "ddpdoctor.checks"
 GROUP = "ddpdoctor.checks"
-CODE = re.compile(r"[A-Z]{3,}\d{3,4}")
-SECTIONS = ("What happens", "How to be sure", "How to mend it", "Versions and sources")
-"""The headings of a page, in this order."""
-
-
-class LoadError(Exception):
-    """A check, or a package of checks, cannot be loaded; the text names it and says why."""
 
 
 def load_checks() -> tuple[Check, ...]:
@@ -50,23 +31,26 @@ def load_checks() -> tuple[Check, ...]:
         LoadError: a module fails to import, declares no valid check, claims a code or slug that is taken, or
             supersedes a check that is not there. A check is never left out in silence.
     """
-    every = [_imported(name) for name in packages()]
+    return _checks_of(tuple(_imported(name) for name in packages()))
+
+
+def load_built_in() -> tuple[Check, ...]:
+    """Load the built-in checks alone.
+
+    Raises:
+        LoadError: as above.
+    """
+    return _checks_of((_imported(BUILT_IN),))
+
+
+@functools.cache
+def _checks_of(every: tuple[ModuleType, ...]) -> tuple[Check, ...]:
     checks = sorted((check for package in every for check in _walk(package)), key=lambda check: by_area(check.code))
     _require_unique(checks, lambda check: check.code)
     _require_unique(checks, lambda check: check.slug)
     _require_causality(checks)
     _require_families(checks)
     return tuple(checks)
-
-
-def import_built_in() -> None:
-    """Import the built-in checks, so that processes forked from this one load all checks in no time.
-
-    Raises:
-        LoadError: a module fails to import, or declares no valid check.
-    """
-    for _ in _walk(_imported(BUILT_IN)):
-        pass
 
 
 def load_linting() -> tuple[Check, ...]:
@@ -126,7 +110,7 @@ def load_check(origin: str) -> Check:
     Raises:
         LoadError: the module fails to import, or declares no valid check.
     """
-    return _check(_imported(origin), _package(origin))
+    return declared_check(_imported(origin), _package(origin))
 
 
 def _package(origin: str) -> str:
@@ -198,7 +182,7 @@ def _walk(package: ModuleType, wanted: Callable[[pkgutil.ModuleInfo], bool] | No
     """Yield a check for each module of the package whose name does not begin with an underscore, or each wanted one."""
     for info in _modules(package):
         if wanted is None or wanted(info):
-            yield _check(_imported(info.name), package.__name__)
+            yield declared_check(_imported(info.name), package.__name__)
 
 
 def _modules(package: ModuleType) -> Iterator[pkgutil.ModuleInfo]:
@@ -210,60 +194,3 @@ def _modules(package: ModuleType) -> Iterator[pkgutil.ModuleInfo]:
             yield from _modules(_imported(info.name))
         else:
             yield info
-
-
-def _check(module: ModuleType, package: str) -> Check:
-    declared = [value for value in vars(module).values() if isinstance(value, Ailment)]
-    facets = tuple(value for value in vars(module).values() if isinstance(value, Facet))
-    page = inspect.getdoc(module) or ""
-    name = module.__name__.rpartition(".")[2]
-    for problem in _problems(module, declared, facets, page):
-        raise LoadError(f"{module.__name__} {problem}")
-    return Check(
-        code=declared[0].code,
-        slug=name.replace("_", "-"),
-        area=_area(module.__name__, package),
-        severity=declared[0].severity,
-        title=page.partition("\n")[0].rstrip("."),
-        page=page,
-        facets=facets,
-        origin=module.__name__,
-    )
-
-
-def _area(module: str, package: str) -> str:
-    """Return a check's area: the folder below its package of checks, however deep it lies; else the package itself."""
-    folders = module.removeprefix(f"{package}.").split(".")[:-1]
-    return folders[0] if folders else package.rpartition(".")[2]
-
-
-def _problems(module: ModuleType, declared: list[Ailment], facets: tuple[Facet, ...], page: str) -> Iterator[str]:
-    """Yield what is wrong with a module that is to declare a check."""
-    if len(declared) != 1:
-        yield f"declares {len(declared)} ailments, expected one"
-        return
-    code = declared[0].code
-    if not CODE.fullmatch(code):
-        yield f"has the code {code!r}, which is not letters and three digits"
-    area = next((each for each in AREAS if module.__name__.startswith(f"{BUILT_IN}.{each.name}.")), None)
-    if area is not None and not area.holds(code):
-        yield f"has the code {code}; those of {area.name} are DDP{area.first} to DDP{area.last}"
-    if not facets:
-        yield "has no facet: nothing can recognise it"
-    if not page.partition("\n")[0].endswith("."):
-        yield "needs a docstring whose first line is the title and ends in a full stop"
-    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
-    if tuple(headings) != SECTIONS:
-        yield f"has a page with the sections {headings}, expected {list(SECTIONS)}"
-    yield from (problem for facet in facets for problem in _unknown_inputs(facet))
-
-
-def _unknown_inputs(facet: Facet) -> Iterator[str]:
-    offered = INPUTS[facet.instrument]
-    for function in facet.functions:
-        for name in {*parameters(function)} - {*offered}:
-            code = inspect.unwrap(function).__code__
-            yield (
-                f"has a facet with an unknown parameter {name!r} ({code.co_filename}:{code.co_firstlineno}): "
-                f"{facet.instrument.value} facets can ask for {', '.join(offered)}"
-            )

@@ -12,8 +12,8 @@ import click
 
 from ddpdoctor.cli.interrupt import ending_on_signals
 from ddpdoctor.cli.terminal import USUAL, style
+from ddpdoctor.declaration import LoadError
 from ddpdoctor.facets import BadTarget
-from ddpdoctor.registry import LoadError
 from ddpdoctor.report.text import printable
 from ddpdoctor.suggest import did_you_mean
 
@@ -102,8 +102,8 @@ def cli(ctx: click.Context) -> None:
 
     Begin with: ddpdoctor check
 
-    Exit status: 0 nothing wrong, 1 findings, 2 wrong usage, or nothing that could be looked at, 3 ddpdoctor itself
-    failed.
+    Exit status: 0 nothing wrong, 1 findings, 2 wrong usage, or not all that was asked for could be
+    looked at, 3 ddpdoctor itself failed.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
@@ -117,7 +117,7 @@ def main() -> None:
             sys.exit(cli.main(prog_name="ddpdoctor", standalone_mode=False))
     except click.ClickException as exc:
         command = exc.ctx.command_path if isinstance(exc, click.UsageError) and exc.ctx else "ddpdoctor"
-        click.echo(f"{command}: {printable(exc.format_message())}", err=True)
+        click.echo(f"{command}: {printable(_said(exc))}", err=True)
         sys.exit(exc.exit_code)
     except BadTarget as exc:
         click.echo(f"ddpdoctor: {printable(str(exc))}", err=True)
@@ -131,3 +131,10 @@ def main() -> None:
             sys.exit(3)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone: no complaint at the interpreter's end
         sys.exit(1)
+
+
+def _said(exc: click.ClickException) -> str:
+    """Return click's message on one line; of an argument, which has no name to be told by, what is wrong with it."""
+    if isinstance(exc, click.BadParameter) and isinstance(exc.param, click.Argument) and exc.message:
+        return exc.message
+    return exc.format_message().replace(",\n\t", ", ").replace("\n\t", " ")

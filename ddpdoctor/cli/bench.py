@@ -47,14 +47,16 @@ def _size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     size = int(match[1]) * UNITS[match[2].upper()] if match else 0
     if not 4 <= size <= LARGEST:  # noqa: PLR2004 - bytes of one number
-        raise click.BadParameter(f"{text!r} is no size from 4 bytes to 4G, such as 64K or 16M")
+        raise click.BadParameter(f"{text!r} is not a size from 4 bytes to 4G, such as 64K or 16M")
     return size
 
 
 @click.command()
 @click.option("--nproc", type=click.IntRange(2, 64), default=2, show_default=True, metavar="N", help="Ranks.")
 @click.option("--backend", type=click.Choice(["auto", "gloo", "nccl"]), default="auto", show_default=True)
-@click.option("--sizes", callback=sizes, default="1K:32M", show_default=True, metavar="SIZES", help="1K:64M, or 4K,1M.")
+@click.option(
+    "--sizes", callback=sizes, default="1K:32M", show_default=True, metavar="SIZES", help="A range, or a list: 4K,1M."
+)
 @click.option("--model", type=TARGET, metavar="TARGET:NAME", help="A function that builds your model.")
 @click.option("--batch", type=TARGET, metavar="TARGET:NAME", help="A function that makes a batch of one rank.")
 @click.option("--launched", is_flag=True, help="A launcher has started this on each host: measure pairs of hosts.")

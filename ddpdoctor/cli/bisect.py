@@ -40,9 +40,10 @@ def bisect(*, within: float, timeout: float, form: str, command: tuple[str, ...]
 
     COMMAND (torchrun ..., python train.py) is run again and again on this host, up to its first steps, with variables
     of the environment taken away or set: the interface, IPv4, InfiniBand, peer access, shared memory, threads. Each run
-    ends with all that it started; files are as they were. Where the start works, it is looked whether it can be faster.
+    ends with all that it started; files are as they were. Where the start works, faster settings are looked for.
 
-    Exit status: 0 it works as it is, 1 a change was found, or none that helps, 2 no matter of settings, or out of time.
+    Exit status: 0 it works as it is, 1 a change was found, or none that helps, 2 settings are not the cause, or the
+    time ran out.
     """
     require_torch("bisect")
     require_command(command, "bisect")

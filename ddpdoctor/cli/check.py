@@ -71,7 +71,7 @@ LEVELS = {str(severity): severity for severity in Severity}
 )
 @click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report there.")
 @click.option(
-    "--verbose", is_flag=True, help="Show each check, with the reason why it was not run; all of long tables."
+    "--verbose", is_flag=True, help="Show each check, with the reason why it was not run, and long tables in full."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show only what makes the exit status another than 0.")
 @click.option(

@@ -64,7 +64,7 @@ STANDARD_INPUT = "-"
     help="Write what is found to this file, for --baseline, and show nothing.",
 )
 @click.option("--no-cache", is_flag=True, help="Look at all files anew.")
-@click.option("--stdin-filename", metavar="FILE", default="stdin.py", help="What the text of - is the file of.")
+@click.option("--stdin-filename", metavar="FILE", default="stdin.py", help="The file that the text of - comes from.")
 def lint(  # noqa: PLR0913 - its options
     paths: tuple[str, ...],
     *,

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 NOTHING_RUN = 2  # the exit status where no case could be run
 IN_RANKS = ("ddpdoctor.watch.rank.script", "ddpdoctor.examine.model.rank", "ddpdoctor.selftest.probes")
-POOLS = 4  # where a job waits, as each that hangs does, others run
+POOLS = 4
+WAITERS = 4  # pools beside them, for cases that hang: until they are told they wait, and compute nothing
 
 
 @click.command()
@@ -49,9 +50,8 @@ def selftest(checks: tuple[tuple[Check, ...], ...], *, every_case: bool, verbose
     chosen = tuple(check for check in every if not named or check in named)
     started = time.monotonic()
     counts = Counter[str]()
-    long = () if every_case or named else tuple(check for check in chosen if takes_long(check))
-    quick = tuple(check for check in chosen if check not in long)
-    with _in_jobs(quick, every) as tried:  # they run while logs and sources are read
+    long = () if every_case or named else tuple(filter(takes_long, chosen))
+    with _in_jobs(chosen, every, long) as tried:  # they run while logs and sources are read
         for trial in chain(_in_texts(chosen, every), tried, map(left_out, long)):
             counts[trial.verdict] += 1
             if not quiet or trial.verdict == "wrong":
@@ -83,8 +83,10 @@ def _in_texts(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[S
 
 
 @contextmanager
-def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[Iterator[SelfTestResult]]:
-    """Try the checks that have a probe or watch, on a few pools at once; without such a check none is started."""
+def _in_jobs(
+    chosen: tuple[Check, ...], every: tuple[Check, ...], long: tuple[Check, ...]
+) -> Iterator[Iterator[SelfTestResult]]:
+    """Try the checks that have a probe or, if it does not take long, watch, on a few pools at once."""
     from ddpdoctor.host.facts import gather
     from ddpdoctor.jobs.pool import Jobs
     from ddpdoctor.selftest.probes import try_check
@@ -94,7 +96,7 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[It
         (check, instrument)
         for instrument in (Instrument.WATCH, Instrument.PROBE)  # what takes longest begins first
         for check in chosen
-        if check.of(instrument)
+        if check.of(instrument) and not (instrument is Instrument.WATCH and check in long)
     ]
     if not trials:
         yield iter(())
@@ -103,29 +105,42 @@ def _in_jobs(chosen: tuple[Check, ...], every: tuple[Check, ...]) -> Iterator[It
     with ending_on_signals(), ExitStack() as stack:
         facts = gather()
         warm = stack.enter_context(Jobs(2, facts.environ))
-        pools: SimpleQueue[Jobs] = SimpleQueue()
+        pools: SimpleQueue[Jobs | Exception] = SimpleQueue()
 
         def open_pools() -> None:
-            if warm.problem():
-                pools.put(warm)  # each job says what it is
-                return
-            for _ in range(min(POOLS, len(trials))):
-                pools.put(stack.enter_context(warm.twin(*IN_RANKS)))
-
-        def run(trial: tuple[Check, Instrument]) -> SelfTestResult:
-            pool = pools.get()
-            check, instrument = trial
             try:
+                if warm.problem():
+                    pools.put(warm)  # each job says what it is
+                    return
+                for _ in range(min(POOLS + WAITERS, len(trials))):
+                    pools.put(stack.enter_context(warm.twin(*IN_RANKS)))
+            except Exception as exc:  # noqa: BLE001 - whatever it is, nobody is to wait for a pool that never comes
+                pools.put(exc)
+
+        def run(check: Check, instrument: Instrument) -> SelfTestResult:
+            pool = pools.get()
+            try:
+                if isinstance(pool, Exception):
+                    raise pool
                 return (
                     try_check(check, facts, pool) if instrument is Instrument.PROBE else try_watch(check, every, pool)
                 )
             finally:
                 pools.put(pool)
 
-        workers = ThreadPoolExecutor(POOLS + 1)
-        stack.callback(workers.shutdown, wait=False, cancel_futures=True)
+        workers, waiters = ThreadPoolExecutor(POOLS + 1), ThreadPoolExecutor(WAITERS)
+        for executor in (workers, waiters):
+            stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         workers.submit(open_pools)  # torch is imported while this process goes on
-        yield workers.map(run, trials)
+        tried = [(waiters if _hangs(*trial) else workers).submit(run, *trial) for trial in trials]
+        yield (each.result() for each in tried)
+
+
+def _hangs(check: Check, instrument: Instrument) -> bool:
+    """Whether the case is one of a hang."""
+    from ddpdoctor.watch.events import Stalled
+
+    return instrument is Instrument.WATCH and any(facet.subject is Stalled for facet in check.of(instrument))
 
 
 def _said(result: Result) -> str:

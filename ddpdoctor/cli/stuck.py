@@ -13,6 +13,7 @@ from ddpdoctor.cli.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.findings import Severity
 from ddpdoctor.registry import load_checks
+from ddpdoctor.suggest import why_no_file
 
 if TYPE_CHECKING:
     from ddpdoctor.stuck.jobs import Job
@@ -27,11 +28,11 @@ WINDOW = 5.0
 @click.argument("names", nargs=-1, metavar="[PID|FILE...]")
 @click.option(
     "--seconds", type=click.FloatRange(2, 600), default=WINDOW, show_default=True, metavar="SECONDS",
-    help="How long the ranks are looked at: what stays where it is meanwhile stands.",
+    help="How long the ranks are looked at: one that does not move meanwhile counts as stuck.",
 )  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write a report in JSON there, too.")
-@click.option("--verbose", is_flag=True, help="Show all of long findings.")
+@click.option("--verbose", is_flag=True, help="Show long findings in full.")
 def stuck(names: tuple[str, ...], seconds: float, form: str, report: str | None, *, verbose: bool) -> None:
     """Find where a training that is running now hangs.
 
@@ -113,6 +114,8 @@ def read(names: tuple[str, ...]) -> Sighting:
     for name in names:
         try:
             sighting = read_sighting(name, json.loads(Path(name).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise BadTarget(why_no_file(name)) from None
         except OSError as exc:
             raise BadTarget(f"{name}: {exc.strerror}") from None
         except (ValueError, RecursionError):

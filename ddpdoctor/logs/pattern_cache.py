@@ -23,7 +23,7 @@ from ddpdoctor.logs.candidates import Declared, declared
 from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.registry import load_check, load_checks, packages
 
-MAKERS = ("facets.py", "registry.py", "logs/pattern_cache.py", "logs/search/literals.py")
+MAKERS = ("facets.py", "declaration.py", "registry.py", "logs/pattern_cache.py", "logs/search/literals.py")
 Rows = list[dict[str, Any]]
 
 

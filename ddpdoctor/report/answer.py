@@ -63,8 +63,8 @@ def headline(answer: Answer) -> str:
         return ", ".join(filter(None, (f"first cause: {answer.confidence.value}", seen_at(answer.cause.record))))
     if answer.unknown is not None:
         return ", ".join(filter(None, ("first error, which ddpdoctor does not know", seen_at(answer.unknown.record))))
-    read = f"{answer.lines} lines" if answer.lines or not answer.sources else f"{len(answer.sources)} dumps"
-    return f"no failure in {read}"
+    count, what = (answer.lines, "line") if answer.lines or not answer.sources else (len(answer.sources), "dump")
+    return f"no failure in {count} {what}{'' if count == 1 else 's'}"
 
 
 def _first(answer: Answer, style: Style, *, verbose: bool) -> Iterator[str]:

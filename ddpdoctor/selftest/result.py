@@ -34,7 +34,7 @@ class SelfTestResult:
 
 
 def takes_long(check: Check) -> bool:
-    """Whether the broken case says so, by ``TAKES_LONG = True``."""
+    """Whether the broken case, watched, says so by ``TAKES_LONG = True``."""
     path = fixture(check, "broken.py")
     return path.is_file() and "\nTAKES_LONG = True" in path.read_text(encoding="utf-8")
 

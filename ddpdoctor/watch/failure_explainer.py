@@ -34,6 +34,10 @@ class Explainer:
         """Take the checks; the search is prepared when something has failed."""
         self._checks = tuple(checks)
 
+    def prepare(self) -> None:
+        """Prepare the search now, for all explainers of these checks in this process and in those it forks."""
+        _prepared(self._checks)
+
     def explain(
         self,
         failures: Sequence[Failed],

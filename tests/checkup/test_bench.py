@@ -191,7 +191,7 @@ def test_a_model_that_does_not_train_under_ddp_is_said_to(jobs: Jobs, script: Sc
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--sizes", "big"), "'big' is no size"),
+        (("--sizes", "big"), "'big' is not a size"),
         (("--sizes", "1M:1K"), "the second size is smaller"),
         (("--model", "nowhere.py:build"), "nowhere.py"),
         (("--nproc", "1"), "--nproc"),

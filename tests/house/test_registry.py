@@ -10,8 +10,9 @@ import pytest
 from helpers import ROOT
 
 from ddpdoctor.areas import AREAS
+from ddpdoctor.declaration import LoadError
 from ddpdoctor.facets import Check, Instrument
-from ddpdoctor.registry import LoadError, find, load_checks, load_linting
+from ddpdoctor.registry import find, load_built_in, load_checks, load_linting
 from ddpdoctor.selftest.result import fixture
 
 ALL = load_checks()
@@ -191,6 +192,16 @@ def test_nothing_of_torch_is_imported_by_the_checks() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_checks_are_loaded_once(plugin_path: Path) -> None:
+    """What was prepared for them in a fork server holds in its ranks; a plug-in that was added since is seen."""
+    assert load_checks() is load_checks()
+    assert load_built_in() is load_built_in()
+    before = len(load_checks())
+    _plugin(plugin_path, {"broken_thing": good()})
+
+    assert len(load_checks()) == before + 1
 
 
 def test_the_checks_that_read_source_are_loaded_alone() -> None:

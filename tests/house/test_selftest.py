@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from helpers import CHECKS, PREPARED
 
+from ddpdoctor.cli.selftest import selftest
 from ddpdoctor.facets import Check, Instrument
 from ddpdoctor.findings import Status
+from ddpdoctor.jobs.pool import Jobs, ServerLostError
 from ddpdoctor.selftest.logs import try_logs
 from ddpdoctor.selftest.probes import try_check
 from ddpdoctor.selftest.result import takes_long
@@ -15,7 +18,6 @@ from ddpdoctor.selftest.trainings import ended_and_found, of_healthy, try_watch
 
 if TYPE_CHECKING:
     from ddpdoctor.host.facts import Facts
-    from ddpdoctor.jobs.pool import Jobs
 
 PROBED = [check for check in CHECKS if check.of(Instrument.PROBE)]
 NIGHTLY = pytest.mark.nightly
@@ -66,6 +68,17 @@ def test_a_healthy_case_that_does_not_come_to_its_end_is_wrong(
 
     assert result.status is Status.CRASHED
     assert said in result.reason
+
+
+def test_where_no_pool_can_be_opened_nobody_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-C while they are opened: the self-test ends, and says why."""
+
+    def lost(*_: object) -> Jobs:
+        raise ServerLostError("the fork server is gone")
+
+    monkeypatch.setattr(Jobs, "twin", lost)
+
+    assert isinstance(CliRunner().invoke(selftest, ["rank0-only-collective"]).exception, ServerLostError)
 
 
 @pytest.mark.parametrize("check", SIGNED, ids=lambda check: check.slug)

@@ -10,6 +10,7 @@ import re
 import select
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable
@@ -266,3 +267,13 @@ def test_headings_of_a_page_are_bold_where_there_is_colour(seen: Seen) -> None:
         assert f"\x1b[1m{heading}\x1b[0m\n\n  " in coloured
         assert f"\n{heading}\n\n  " in plain
     assert "##" not in coloured + plain
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_none(closed: str) -> None:
+    """As output to nowhere; the exit status is what it is otherwise."""
+    command = ["sh", "-c", f"{sys.executable} -m ddpdoctor list data {closed}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("DDP604" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))

@@ -42,7 +42,7 @@ WRONG = {
     ("run", "--hangafter", "3", "--", "true"): "--hang-after",
     ("run",): "COMMAND",
     ("repair", "last.pt", "--dry-run", "--model", "tarin.py:build"): "did you mean train.py?",
-    ("list", "dta"): "there is no check or area dta; did you mean data?",
+    ("list", "dta"): "ddpdoctor list: there is no check or area dta; did you mean data?",
     ("selftest", "unused-paramters"): "did you mean unused-parameters",
     ("inspect", "lats.pt"): "there is no file lats.pt; did you mean last.pt?",
     ("inspect", "socket"): "socket is a socket, not a regular file",
@@ -55,7 +55,9 @@ WRONG = {
     ("explain", "DDP501", "zzz"): "there is no log and no check zzz",
     ("explain", "train.log", "DDP501"): "DDP501 is a check, and train.log a log: name one or the other",
     ("explain", ""): "there is no log and no check",
-    ("completion", "tcsh"): "'bash', 'zsh', 'fish'",
+    ("completion", "tcsh"): "ddpdoctor completion: 'tcsh' is not one of 'bash', 'zsh', 'fish'",
+    ("completion",): "Choose from: bash, zsh, fish",
+    ("stuck", "tarin.log"): "there is no file tarin.log; did you mean train.log?",
     ("chekc",): "there is no command chekc; did you mean check?",
 }
 

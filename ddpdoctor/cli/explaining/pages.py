@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ddpdoctor.areas import AREAS
-from ddpdoctor.registry import CODE, find
+from ddpdoctor.declaration import CODE
+from ddpdoctor.registry import find
 from ddpdoctor.report.checks import INDENT, page_text
 from ddpdoctor.suggest import did_you_mean, why_no_file
 

@@ -12,13 +12,14 @@ from contextlib import contextmanager, suppress
 import torch.distributed.elastic.multiprocessing.errors  # noqa: TID253 - ranks import this module alone
 import torch.utils.file_baton  # noqa: TID253 - as above
 
-from ddpdoctor.registry import import_built_in
+from ddpdoctor.registry import load_built_in
+from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.rank.hooks import every  # noqa: F401
 from ddpdoctor.watch.rank.install import attach
 
 with suppress(ImportError):  # not in every torch; where it is, the first step imports it
     import torch.profiler._cupti_monitor  # noqa: F401 - as above
-import_built_in()  # a rank that fails asks them why
+Explainer(load_built_in()).prepare()  # a rank that fails asks them why
 
 
 @contextmanager
