@@ -74,16 +74,22 @@ class Profile:
     def _begin(self) -> None:
         alive = self.recorder.models.alive()
         self.model = alive[0] if len(alive) == 1 else None
-        if self.model is not None and (wrapper := self.model.wrapper()) is not None:
-            wrapper._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - torch's documented way to its statistics
-            self.counts = self.model.forwards, self.model.synced, self.recorder.stopwatch.backwards
+        self._sample_each(1)
+        forwards, synced = (self.model.forwards, self.model.synced) if self.model is not None else (0, 0)
+        self.counts = forwards, synced, self.recorder.stopwatch.backwards
         self.recorder.last_looks.append(self.left)
         self.lines.begin()
+
+    def _sample_each(self, iterations: int) -> None:
+        """Let DDP measure one of so many iterations."""
+        if self.model is not None and (wrapper := self.model.wrapper()) is not None:
+            wrapper._set_ddp_runtime_logging_sample_rate(iterations)  # noqa: SLF001 - torch's way to its statistics
 
     def _told_by_ddp(self) -> dict[str, Any]:
         """Take up what DDP has measured of its last iteration; empty where it is not the only model's."""
         wrapper = self.model.wrapper() if self.model is not None else None
         if wrapper is None or self.model is None or len(self.recorder.models.alive()) > 1:
+            self._sample_each(USUAL)
             self.model = None
             self.hidden, self.exposed = [], []
             return {}
@@ -97,8 +103,7 @@ class Profile:
     def _complete(self, told: dict[str, Any]) -> None:
         """Tell of the steps that were measured, and time the calls of those that follow."""
         wrapper = self.model.wrapper() if self.model is not None else None
-        if wrapper is not None:
-            wrapper._set_ddp_runtime_logging_sample_rate(USUAL)  # noqa: SLF001 - as above
+        self._sample_each(USUAL)
         self.lines.end(self.made - WARM)
         self.cost += self.lines.cost
         self._tell(self.model, wrapper, told)
@@ -112,6 +117,8 @@ class Profile:
 
     def left(self) -> None:
         """Leave nothing behind where the training ends before all steps are measured; tell what was seen of them."""
+        if not self.told:
+            self._sample_each(USUAL)
         self.lines.end(self.made - WARM)
 
     def forget(self) -> None:
