@@ -61,6 +61,12 @@ log.propagate = False
 log.addHandler(OnSlowDisk())
 
 
+class Computes(nn.Sequential):
+    def forward(self, inputs):
+        time.sleep(0.004)
+        return super().forward(inputs)
+
+
 def train():
     options = {}
     if fault == "waiting-for-data" and mended:
@@ -70,7 +76,7 @@ def train():
     data = Samples()
     sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=3 if "start" in fault else 1, sampler=sampler, **options)
-    layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(24 if fault == "bucket-size-unfit" else 1)))
+    layers = Computes(*(nn.Linear(64, 64) for _ in range(24 if fault == "bucket-size-unfit" else 1)))
     model = DistributedDataParallel(layers, **({"bucket_cap_mb": 0.01} if layers[1:] and not mended else {}))
     if layers[1:]:
         model.register_comm_hook(None, link)
@@ -86,7 +92,6 @@ def train():
             for part in range(4 if accumulates else 1):
                 with model.no_sync() if accumulates and mended and part < 3 else contextlib.nullcontext():
                     loss = model(inputs).square().mean()
-                    time.sleep(0.004)
                     if fault == "one-rank-is-slow" and dist.get_rank() == 1 and not mended:
                         time.sleep(0.02)
                     loss.backward()

@@ -140,6 +140,7 @@ from ddpdoctor.source.lines import (
     tree_of as tree_of,
     withs_around as withs_around,
 )
+from ddpdoctor.source.names import resolve as resolve
 from ddpdoctor.source.reach.callbacks import (
     Callback as Callback,
     Caller as Caller,

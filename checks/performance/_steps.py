@@ -11,6 +11,7 @@ from ddpdoctor.check import Block, Evidence, NotRun, Profiled, RankSteps, StepsT
 LARGE = 0.2  # of a step
 LEAST = 0.005  # seconds of a step: what is shorter is a toy, or the noise of one
 STEADY = 0.8  # of the spans
+ALSO = 0.08  # of the time: a rank that waits so much for its workers has none that are ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,14 @@ def behind(event: StepsTimed, part: str) -> Behind | None:
     if not steady or excess < LARGE or excess * total_seconds < LEAST or waited < excess / 2:
         return None
     return Behind(rank, excess * total_seconds, excess, waited * total_seconds)
+
+
+def all_wait_at_times(event: StepsTimed) -> bool:
+    """Whether each rank waits for its workers: all loaders are slow, and that of one rank is behind by chance."""
+    return all(
+        sum(span.data for span in each.spans) >= ALSO * max(1, sum(span.total for span in each.spans))
+        for each in event.ranks
+    )
 
 
 def last_in(event: StepsTimed) -> RankSteps | None:

@@ -51,7 +51,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ._calls import Cost, by_line, cost_of
+from ._calls import ALONE, Cost, by_line, cost_of
+from ._own_code import PARAMETERS, what_at
 from ._seldom import seldom
 from ._steps import on_cpu
 
@@ -70,7 +71,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         return
     total = statistics.median(value / 1e9 for each in measured.values() for value in each.total)
     by_function: dict[str, list[Cost]] = {}
-    for (what, *_), calls in by_line(told).items():
+    for (what, *at), calls in by_line(told).items():
+        if not what.startswith(ALONE) and (what_at(*at) or ("",))[0] == PARAMETERS:
+            continue  # gradients that are sent one by one: told with their loop
         cost = cost_of(event, training, Cost(what, calls, 0.0), total)
         if cost.seconds < max(LEAST, MUCH * total):
             continue

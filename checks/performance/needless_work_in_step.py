@@ -6,15 +6,20 @@
 `next(iter(loader))` begins a pass over the data for one batch: the sampler draws the whole order anew, and workers are
 started for it. `gc.collect()` looks at each object of the program, and `torch.cuda.empty_cache()` gives memory back
 that the next step asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
-`subprocess.run` waits for `nvidia-smi`, and `mlflow.log_metric` for a server.
+`subprocess.run` waits for `nvidia-smi`, and `mlflow.log_metric` for a server. `time.sleep` in a loop that polls waits
+for nothing most of the time; a log that is flushed after each line waits for the disk; a hook that computes statistics
+of each layer's output runs in each forward.
 
 ## How to be sure
 
 `ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is, and prints the
 lines of the loop by their share of the time. ddpdoctor finds one of these calls where it takes a tenth of the time or
 more, and 2 ms of a step, in every tenth step or more often (a new pass over a loader, and a collection of garbage, in
-most of the steps that were measured). Where the rank waits for a core, that wait is left out; of an exchange the share
-of what the thread computes has to be as large: what another process takes from a rank makes no finding.
+most of the steps that were measured). Of your own lines it reads what they call: `time.sleep`, `write`, `flush`,
+`os.fsync`, `savefig` and the like, that a function was registered as a hook of modules, or that it evaluates, by its
+name: that three tenths of the time, and now and then. Where the rank waits for a
+core, that wait is left out; of an exchange the share of what the thread computes has to be as large: what another
+process takes from a rank makes no finding.
 
 ## How to mend it
 
@@ -32,9 +37,22 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpdoctor.check import Ailment, Finding, Fix, Place, Profiled, Severity, StepsTimed, Training, watch
+from ddpdoctor.check import (
+    Ailment,
+    Finding,
+    Fix,
+    LinesSampled,
+    Place,
+    Profiled,
+    SampledLine,
+    Severity,
+    StepsTimed,
+    Training,
+    watch,
+)
 
 from ._lines import of_kind, seen, share
+from ._own_code import ASLEEP, EVALUATED, HOOK, WRITTEN, own_work
 
 AILMENT = Ailment("DDP907", Severity.NOTE)
 LARGE = 0.1  # of the time
@@ -78,7 +96,19 @@ KINDS = {
         "pickles and exchanges objects", "gather tensors (dist.all_gather), or once in many steps, in the same ones on "
         "all ranks",
     ),
+    ASLEEP: Kind("sleeps", "wait for the thing itself (an event, a queue, a collective), or look for it less often"),
+    WRITTEN: Kind(
+        "writes a file", "write once in a hundred steps, without flush() and fsync() after each line, or from a thread",
+    ),
+    EVALUATED: Kind("evaluates", "evaluate less often, once an epoch or in a run of its own"),
+    HOOK: Kind(
+        "runs a hook of modules", "let it return at once but for one step in a hundred, or remove it (handle.remove())",
+    ),
 }  # fmt: skip
+
+
+OF_OWN_CODE = {ASLEEP, EVALUATED, HOOK, WRITTEN}
+AS_USUAL = 0.3  # of the time: who evaluates for less may want that, and in each step it is part of the training
 
 
 @watch(StepsTimed)
@@ -88,7 +118,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     for name, kind in KINDS.items():
         found = [
             (share(told, line, ranks[rank]), rank, told, line)
-            for rank, told, line in of_kind(training, (name,))
+            for rank, told, line in (*of_kind(training, (name,)), *_of_own_code(training, name))
             if rank in ranks and rank in measured and line.steps >= _least(kind, told.steps)
         ]
         if not found:
@@ -96,7 +126,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         part, rank, told, line = max(found, key=lambda each: each[0])
         each_step = line.steps >= MOST_STEPS * told.steps
         total = (statistics.median if each_step else statistics.mean)(measured[rank].total) / 1e9
-        if part < LARGE or part * total < LEAST:
+        if part < (AS_USUAL if name == EVALUATED else LARGE) or part * total < LEAST:
+            continue
+        if name == EVALUATED and each_step:
             continue
         yield Finding(
             f"{line.inner_file}:{line.inner_line} {kind.said} in "
@@ -109,6 +141,14 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             Fix(f"{kind.fix}: about {1e3 * (1 - part) * total:.0f} instead of {1e3 * total:.0f} ms a step, or less"),
             Place(file=line.inner_file, line=line.inner_line, rank=rank if len(found) < len(ranks) else None),
         )
+
+
+def _of_own_code(training: Training, name: str) -> Iterator[tuple[int, LinesSampled, SampledLine]]:
+    """Yield the longest of a rank's own lines that do this, with all that belongs to it."""
+    for rank, told in sorted(training.by_rank(LinesSampled).items()) if name in OF_OWN_CODE else ():
+        lines = [line for (kind, *_), line in own_work(told).items() if kind == name]
+        if lines:
+            yield rank, told, max(lines, key=lambda each: each.nanoseconds)
 
 
 def _least(kind: Kind, steps: int) -> float:

@@ -32,10 +32,9 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
 from ._lines import loads, of_kind, seen as seen_line
-from ._steps import LARGE, Behind, behind, middle, on_cpu, seen, share
+from ._steps import LARGE, Behind, all_wait_at_times, behind, middle, on_cpu, seen
 
 AILMENT = Ailment("DDP903", Severity.NOTE)
-ALSO = 0.1  # of a step: a rank that waits so much for its workers has none that are ahead
 SHOWN = 4  # ranks
 
 
@@ -52,8 +51,8 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     more = loads(training, late.rank.rank) - max(loads(training, each.rank) for each in others)
     if max(late.share - late.rank.starved, 0.0 if has_workers else min(late.share, more)) < LARGE:
         return
-    if has_workers and min(share(each, "data") for each in others) >= ALSO:
-        return  # all loaders are slow
+    if has_workers and all_wait_at_times(event):
+        return
     others = others[: SHOWN - 1]
     yield Finding(
         f"rank {late.rank.rank} waits for its data {1e3 * late.seconds:.0f} ms a step longer than the others, which "

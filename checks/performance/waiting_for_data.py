@@ -39,7 +39,7 @@ from collections.abc import Iterator, Sequence
 from ddpdoctor.check import Ailment, EpochStarted, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
 from ._lines import computed, computes_while_loading, loads, of_kind, seen as seen_line
-from ._steps import LEAST, STEADY, behind, middle, on_cpu, seen, share
+from ._steps import LEAST, STEADY, all_wait_at_times, behind, middle, on_cpu, seen, share
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
 MUCH = 0.3  # of a step
@@ -96,7 +96,8 @@ def _in_turn(event: StepsTimed) -> float | None:
 
     Workers load ahead: while one rank waits for its own, those of the others get ahead.
     """
-    if behind(event, "data") is not None or len({each.per for each in event.ranks}) > 1:
+    one_is_behind = behind(event, "data") is not None and not all_wait_at_times(event)
+    if one_is_behind or len({each.per for each in event.ranks}) > 1:
         return None
     by_rank = [{span.number: span for span in each.spans} for each in event.ranks]
     common = set.intersection(*map(set, by_rank))

@@ -10,7 +10,8 @@ first batch. Where epochs are short, that is a large part of the training.
 
 `ddpdoctor run --profile 50 -- COMMAND` shows "first batch": from the start of the loader to its first batch. ddpdoctor
 finds it where that is more than a fifth of the time on all ranks, over three epochs or more, and a tenth of a second in
-each.
+each; and not where each step begins a pass ([DDP907](needless_work_in_step.md)). On a loaded machine a fifth of what
+the thread computes has to go to the start and the end of workers.
 
 ## How to mend it
 
@@ -28,11 +29,13 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, EpochStarted, Evidence, Finding, Fix, Severity, StepsTimed, Training, place, watch
 
+from ._lines import computed
 from ._steps import LARGE
 
 AILMENT = Ailment("DDP902", Severity.NOTE)
 FEWEST = 3  # epochs
 EACH = 0.1  # seconds of an epoch
+MOST = 0.6  # of the steps: who begins a pass in each of them takes one batch of it, and persistent workers end with it
 SHOWN = 4  # ranks
 
 
@@ -43,10 +46,11 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     for each in event.ranks:
         passes = training.of(EpochStarted, training=True, rank=each.rank)
         begun = len(passes) - 1
-        if begun < FEWEST or any(one.workers == 0 or one.persistent for one in passes):
+        if begun < FEWEST or begun > MOST * each.steps or any(one.workers == 0 or one.persistent for one in passes):
             return
         waited = sum(span.first for span in each.spans) / 1e9
-        if waited / each.seconds - each.starved < LARGE or waited / begun < EACH:
+        by_itself = min(waited / each.seconds, computed(training, each.rank, "loader begun"))
+        if max(waited / each.seconds - each.starved, by_itself) < LARGE or waited / begun < EACH:
             return
         found.append((each, waited, begun, passes[-1]))
     if found:
@@ -65,7 +69,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
                 for number, (each, waited, begun, _) in enumerate(found[:SHOWN])
             ),
             Fix(
-                "keep the workers from epoch to epoch",
+                "make the loader once, before the loop over epochs, and keep its workers"
+                if len({one.loader for one in training.of(EpochStarted, training=True, rank=found[0][0].rank)}) > 1
+                else "keep the workers from epoch to epoch",
                 diff=f"-DataLoader(..., num_workers={workers})\n"
                 f"+DataLoader(..., num_workers={workers}, persistent_workers=True)",
             ),

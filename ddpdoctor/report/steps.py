@@ -27,6 +27,10 @@ MEANING = (
     "Backward holds the wait for the other ranks. First batch: from the start of a loader to its first batch. "
     "The rest: the loss, clipping, logging, evaluation, checkpoints."
 )
+NOT_CLOSELY = (
+    "Nothing was measured closely: the training ended before that, in less than 10 steps more than --profile has."
+)
+NOT_ONE_DDP = "what the backward waits for is counted where one DDP model is trained alone."
 ON_GPU = "On a GPU these are the times of Python: kernels run on while it does something else."
 
 
@@ -82,15 +86,20 @@ def course(spans: Sequence[Sequence[float]]) -> str:
 def closely(profile: Mapping[str, Any]) -> list[str]:
     """Return what part of the communication the backward waits for: that of the rank that waits least."""
     if not profile:
-        return []
-    least = min(profile.values(), key=lambda each: float(each["exposed"][1]))
+        return [NOT_CLOSELY]
+    cost = 1e6 * max(each["cost"] for each in profile.values())
+    measuring = f"Measuring took {cost:.0f} microseconds a step."
+    counted = [each for each in profile.values() if each.get("exposed")]
+    if len(counted) < len(profile):
+        steps, total = next((each["steps"], 1e3 * each["total"][1]) for each in profile.values())
+        said = f"Measured closely, {steps} steps of {total:.1f} ms; {NOT_ONE_DDP} {measuring}"
+        return [said, *_calls(profile), *lines_told(profile)]
+    least = min(counted, key=lambda each: float(each["exposed"][1]))
     total, exposed, hidden = (1e3 * least[name][1] for name in ("total", "exposed", "hidden"))
-    cost = max(each["cost"] for each in profile.values())
     said = (
         f"Measured closely, {least['steps']} steps: after the backward has computed it waits {exposed:.1f} ms for "
         f"communication, {exposed / max(total, 1e-9):.0%} of a step of {total:.1f} ms; {hidden:.1f} ms of it were "
-        "hidden. That is the rank that waits least: what others wait longer, they wait for a rank. Measuring took "
-        f"{1e6 * cost:.0f} microseconds a step."
+        f"hidden. That is the rank that waits least: what others wait longer, they wait for a rank. {measuring}"
     )
     return [said, *_calls(profile), *lines_told(profile)]
 

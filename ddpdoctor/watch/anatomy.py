@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import RankSteps
     from ddpdoctor.watch.training import Training
 
-MEASURED = ("total", "exposed", "hidden")
+MEASURED = ("total", "exposed", "hidden", "worked")
 
 
 def steps_data(ranks: Iterable[RankSteps]) -> dict[str, Any]:
@@ -45,7 +45,11 @@ def profile_data(training: Training) -> dict[str, Any]:
     return {
         str(rank): {
             "steps": len(each.total),
-            **{name: list(spread([value / 1e9 for value in getattr(each, name)])) for name in MEASURED},
+            **{
+                name: list(spread([value / 1e9 for value in getattr(each, name)]))
+                for name in MEASURED
+                if getattr(each, name)
+            },
             "buckets": list(each.buckets),
             "cost": each.cost,
             "calls": _calls(training, rank),

@@ -87,6 +87,8 @@ def test_a_thousand_ranks_are_put_together_and_none_is_left_out_of_the_table() -
     assert len(shown) <= ROWS
     assert [each.name for each in shown if each.name.startswith("rank 777 ")] == ["rank 777 of 768 to 799"]
     assert len(drawn(figures).findall(".//tbody/tr")) == 1024
+    (longest,) = {each.attrib["textLength"] for each in drawn(figures).iter("text") if "textLength" in each.attrib}
+    assert float(longest) < LEFT, "the longest name ends before the bars begin"
 
 
 def test_a_moment_is_marked_and_told() -> None:

@@ -166,6 +166,7 @@ def test_workers_that_start_in_each_epoch_are_found_and_persistent_ones_not() ->
     assert found(*ranks, workers=2, passes=5, persistent=True) == []
     assert found(*ranks, workers=0, passes=5) == []
     assert found(*ranks, workers=2, passes=2) == [], "two epochs are none that repeat"
+    assert found(*ranks, workers=2, passes=150) == [], "a new pass in each step is no epoch"
 
 
 @given(st.lists(st.integers(1, 10**9), max_size=20).map(lambda few: few * MOST))

@@ -14,6 +14,7 @@ from ddpdoctor.report.steps import MEANING, ON_GPU, PARTS, ordered, share
 ROWS = 32  # of a picture; more ranks are put together
 COLUMNS = 120  # of the course of a rank
 LEFT, WIDTH, ROW, GAP = 150, 800, 20, 6  # in units of the picture
+WHOLE = 21  # characters of a name that fit beside the bars
 SMALL = 0.08  # of a bar: no text fits
 SHORT = 4  # seconds of a course whose quarters are told to a hundredth
 
@@ -167,7 +168,8 @@ def _size(count: int) -> tuple[float, float]:
 
 
 def _label(svg: ET.Element, name: str, top: float) -> None:
-    add_text(svg, "text", name, {"x": "0", "y": f"{top + ROW - 6}"})
+    squeezed = {"textLength": f"{LEFT - 8}", "lengthAdjust": "spacingAndGlyphs"} if len(name) > WHOLE else {}
+    add_text(svg, "text", name, {"x": "0", "y": f"{top + ROW - 6}"} | squeezed)
 
 
 def _box(x: float, y: float, width: float, height: float) -> dict[str, str]:

@@ -28,6 +28,9 @@ class Profiled(Event):
     ``largest`` are the bytes of the largest parameter. ``searches``: DDP looks for unused parameters; ``unused`` are
     the bytes of those that it found in the step that had most. ``broadcast`` are the bytes of the buffers that it
     sends before each forward, ``largest_buffer`` the name of the largest one. ``anomalies``: torch looks for anomalies.
+    ``worked`` are the nanoseconds of the processor that the thread which trains took for each step. ``recorded`` counts
+    the steps that torch's profiler recorded. Where several models are wrapped, or none is, ``model`` is -1, and empty
+    what DDP counts.
     """
 
     model: int
@@ -45,6 +48,8 @@ class Profiled(Event):
     broadcast: int = 0
     largest_buffer: str = ""
     anomalies: bool = False
+    worked: tuple[int, ...] = ()
+    recorded: int = 0
 
 
 class TimedCall(NamedTuple):
@@ -75,7 +80,8 @@ class SampledLine(NamedTuple):
 
     ``kind`` is what torch or Python did there for it, empty where that was the user's own code. ``inner`` is the
     innermost line of the user's that it spent most in, for ``most`` nanoseconds. ``waited`` are the nanoseconds in
-    which it had no core.
+    which it had no core. ``inside`` are the innermost lines that it spent most in, longest first: file, line, function,
+    and nanoseconds by the clock, of the processor, and without a core.
     """
 
     kind: str
@@ -90,6 +96,7 @@ class SampledLine(NamedTuple):
     inner_function: str
     most: int
     waited: int = 0
+    inside: tuple[tuple[str, int, str, int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

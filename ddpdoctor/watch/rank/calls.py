@@ -131,7 +131,12 @@ class Calls:
         return wrap
 
     def _counts(self, what: str, line: FrameType, args: tuple[Any, ...]) -> bool:
-        """Whether a call is one that a script makes beside its training: of collectives small ones, and their waits."""
+        """Whether a call is one that a script makes beside its training: of collectives small ones, and their waits.
+
+        What the watch itself reads, of a batch that is new to it, is none of the script's.
+        """
+        if what.startswith("Tensor.") and is_watchs(sys._getframe(2).f_code.co_filename):  # noqa: SLF001 - as below
+            return False
         if what == WAIT:
             return (line.f_code.co_filename, line.f_lineno) in self.names
         return what not in COLLECTIVES.values() or _numbers(args[1:2]) <= SMALL

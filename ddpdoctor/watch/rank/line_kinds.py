@@ -12,6 +12,7 @@ from ddpdoctor.watch.user_frames import file_of, is_users
 DEEPEST = 200  # frames
 MAIN = 0.9  # of the time: a line that has so much is gone into, down to the loop that makes the steps
 SHOWN = 12  # lines that are told
+INSIDE = 8  # lines that are told of what one of them spends its time in
 FIRST = (
     ("/torch/fx/traceback.py", "format_stack", "stack kept"),
     ("/traceback.py", "format_stack", "stack kept"),
@@ -24,6 +25,7 @@ FIRST = (
     ("/torch/utils/data/dataloader.py", "__iter__", "loader begun"),
     ("/torch/utils/data/distributed.py", "__iter__", "loader begun"),
     ("/torch/utils/data/sampler.py", "__iter__", "loader begun"),
+    ("/torch/utils/data/dataloader.py", "_shutdown_workers", "loader begun"),
     ("/torch/utils/data/dataloader.py", "__next__", "data"),
 )
 """What a call is for that holds others: the first of these that is in the stack counts."""
@@ -110,10 +112,12 @@ def by_line(found: dict[tuple[str, tuple[Line, ...]], Sampled]) -> tuple[Sampled
     told = []
     for key in longest:
         kind, line = key
-        deepest, most = max(inner[key].items(), key=lambda item: item[1].clock)
+        inside = sorted(inner[key].items(), key=lambda item: item[1].clock, reverse=True)[:INSIDE]
+        deepest, most = inside[0]
         each = lines[key]
         took = each.clock, each.processor, len(each.steps)
-        told.append(SampledLine(kind, *line, *took, *deepest, most.clock, each.waited))
+        by = tuple((*at, one.clock, one.processor, one.waited) for at, one in inside)
+        told.append(SampledLine(kind, *line, *took, *deepest, most.clock, each.waited, by))
     return tuple(told)
 
 

@@ -47,7 +47,9 @@ class Lines:
         gc.callbacks.append(self._collects)
 
     def end(self, steps: int) -> None:
-        """Stop, and tell the lines that took longest."""
+        """Stop, and tell the lines that took longest; once."""
+        if self.over.is_set():
+            return
         self.over.set()
         if self.thread is None:
             return
@@ -77,7 +79,8 @@ class Lines:
         elif self.collecting:
             took = now() - self.collecting
             self.collecting, self.collected = 0, self.collected + took
-            self._add(("garbage collected", stack_of(sys._getframe(1))[1]), Sampled(took, took, {self.step}))  # noqa: SLF001 - as below
+            caller = sys._getframe().f_back  # noqa: SLF001 - as below; none where the interpreter itself collects, at its end
+            self._add(("garbage collected", stack_of(caller)[1]), Sampled(took, took, {self.step}))
 
     def _add(self, key: tuple[str, tuple[Line, ...]], sampled: Sampled) -> None:
         if key in self.found or len(self.found) < MOST:

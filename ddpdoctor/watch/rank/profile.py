@@ -1,4 +1,4 @@
-"""Steps measured closely: what of the communication the backward hides, as DDP's own logger counts it."""
+"""Steps measured closely: lines and calls by time, and of one wrapped model what its backward hides, as DDP counts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ USUAL = 100  # iterations between two that DDP measures by itself
 
 @dataclass(slots=True)
 class Profile:
-    """So many steps of the only wrapped model of a process: nanoseconds of each; ``cost`` in seconds.
+    """So many steps of a process: nanoseconds of each; ``cost`` in seconds.
 
-    Half as many that follow have their calls timed, which makes them longer.
+    Half as many that follow have their calls timed, which makes them longer. DDP's own figures are those of the only
+    wrapped model; of several, as of none, none are asked for.
     """
 
     recorder: ProcessWithModels
@@ -32,11 +33,15 @@ class Profile:
     told: int = 0
     unused: int = 0
     began: int = 0
+    before: int = 0
+    recorded: int = 0
     cost: float = 0.0
+    model: Model | None = None
     counts: tuple[int, int, int] = (0, 0, 0)
     total: list[int] = field(default_factory=list)
     exposed: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
+    worked: list[int] = field(default_factory=list)
     calls: Calls = field(init=False)
     lines: Lines = field(init=False)
 
@@ -47,69 +52,105 @@ class Profile:
     def stepped(self) -> bool:
         """Take note of the end of an optimizer's step; return whether that was the last to be measured."""
         began = time.perf_counter()
-        alive = self.recorder.models.alive()
-        model, wrapper = alive[0] if alive else None, alive[0].wrapper() if alive else None
-        if model is None or wrapper is None or len(alive) > 1:
-            return False
-        end, self.made = now(), self.made + 1
+        end, worked, self.made = now(), time.thread_time_ns(), self.made + 1
         if self.made == WARM:
-            wrapper._set_ddp_runtime_logging_sample_rate(1)  # noqa: SLF001 - torch's documented way to its statistics
-            self.counts = model.forwards, model.synced, self.recorder.stopwatch.backwards
-            self.lines.begin()
+            self._begin()
         elif self.told:
             if self.made - self.told == max(FEWEST, self.steps // 2):
                 self.ends()
                 return True
         elif self.made > WARM + 1:  # what DDP tells is of the iteration before
-            told = wrapper._get_ddp_logging_data()  # noqa: SLF001 - as above
-            hidden = int(told.get("backward_compute_comm_overlap_time", 0))
             self.total.append(end - self.began)
-            self.hidden.append(hidden)
-            self.unused = max(self.unused, int(told.get("unused_parameter_size", 0)))
-            self.exposed.append(max(0, int(told.get("backward_comm_time", 0)) - hidden))
+            self.worked.append(worked - self.before)
+            self.recorded += _is_recorded()
+            told = self._told_by_ddp()
             if len(self.total) == self.steps:
-                wrapper._set_ddp_runtime_logging_sample_rate(USUAL)  # noqa: SLF001 - as above
-                self.lines.end(self.made - WARM)
-                self.cost += self.lines.cost
-                self._tell(model, wrapper, told)
-                self.told = self.made
-                self.calls.begin()
-                self.recorder.last_looks.append(self.ends)
+                self._complete(told)
         self.calls.step = self.lines.step = self.made
-        self.began = now()
+        self.began, self.before = now(), time.thread_time_ns()
         self.cost += time.perf_counter() - began
         return False
+
+    def _begin(self) -> None:
+        alive = self.recorder.models.alive()
+        self.model = alive[0] if len(alive) == 1 else None
+        self._sample_each(1)
+        forwards, synced = (self.model.forwards, self.model.synced) if self.model is not None else (0, 0)
+        self.counts = forwards, synced, self.recorder.stopwatch.backwards
+        self.recorder.last_looks.append(self.left)
+        self.lines.begin()
+
+    def _sample_each(self, iterations: int) -> None:
+        """Let DDP measure one of so many iterations."""
+        if self.model is not None and (wrapper := self.model.wrapper()) is not None:
+            wrapper._set_ddp_runtime_logging_sample_rate(iterations)  # noqa: SLF001 - torch's way to its statistics
+
+    def _told_by_ddp(self) -> dict[str, Any]:
+        """Take up what DDP has measured of its last iteration; empty where it is not the only model's."""
+        wrapper = self.model.wrapper() if self.model is not None else None
+        if wrapper is None or self.model is None or len(self.recorder.models.alive()) > 1:
+            self._sample_each(USUAL)
+            self.model = None
+            self.hidden, self.exposed = [], []
+            return {}
+        told: dict[str, Any] = wrapper._get_ddp_logging_data()  # noqa: SLF001 - as above
+        hidden = int(told.get("backward_compute_comm_overlap_time", 0))
+        self.hidden.append(hidden)
+        self.unused = max(self.unused, int(told.get("unused_parameter_size", 0)))
+        self.exposed.append(max(0, int(told.get("backward_comm_time", 0)) - hidden))
+        return told
+
+    def _complete(self, told: dict[str, Any]) -> None:
+        """Tell of the steps that were measured, and time the calls of those that follow."""
+        wrapper = self.model.wrapper() if self.model is not None else None
+        self._sample_each(USUAL)
+        self.lines.end(self.made - WARM)
+        self.cost += self.lines.cost
+        self._tell(self.model, wrapper, told)
+        self.told = self.made
+        self.calls.begin()
+        self.recorder.last_looks.append(self.ends)
 
     def ends(self) -> None:
         """Tell the calls of the steps so far, once."""
         self.calls.end(self.made - self.told)
+
+    def left(self) -> None:
+        """Leave nothing behind where the training ends before all steps are measured; tell what was seen of them."""
+        if not self.told:
+            self._sample_each(USUAL)
+        self.lines.end(self.made - WARM)
 
     def forget(self) -> None:
         """Leave nothing behind in a child that was forked."""
         self.calls.forget()
         self.lines.forget()
 
-    def _tell(self, model: Model, wrapper: Any, told: dict[str, Any]) -> None:
+    def _tell(self, model: Model | None, wrapper: Any, told: dict[str, Any]) -> None:
         steps = self.made - WARM
         buffers = _broadcast(wrapper)
         buckets = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
+        forwards, synced, backwards = self.counts
+        parameters = wrapper.parameters() if wrapper is not None else ()
         self.recorder.emit(
             Profiled,
-            model=model.number,
+            model=model.number if model is not None else -1,
             total=tuple(self.total),
             exposed=tuple(self.exposed),
             hidden=tuple(self.hidden),
+            worked=tuple(self.worked),
             buckets=tuple(int(each) for each in buckets.replace(",", " ").split() if each.isdecimal()),
-            forwards=(model.forwards - self.counts[0]) / steps,
-            synced=(model.synced - self.counts[1]) / steps,
-            backwards=(self.recorder.stopwatch.backwards - self.counts[2]) / steps,
+            forwards=(model.forwards - forwards) / steps if model is not None else 0.0,
+            synced=(model.synced - synced) / steps if model is not None else 0.0,
+            backwards=(self.recorder.stopwatch.backwards - backwards) / steps,
             cost=self.cost / steps,
-            largest=max((each.numel() * each.element_size() for each in wrapper.parameters()), default=0),
-            searches=bool(wrapper.find_unused_parameters) and not wrapper.static_graph,
+            largest=max((each.numel() * each.element_size() for each in parameters), default=0),
+            searches=wrapper is not None and bool(wrapper.find_unused_parameters) and not wrapper.static_graph,
             unused=self.unused,
             broadcast=sum(buffers.values()),
             largest_buffer=max(buffers, key=lambda name: buffers[name], default=""),
             anomalies=_looks_for_anomalies(),
+            recorded=self.recorded,
         )
 
 
@@ -127,3 +168,10 @@ def _looks_for_anomalies() -> bool:
     import torch
 
     return bool(torch.is_anomaly_enabled())
+
+
+def _is_recorded() -> bool:
+    """Whether torch's profiler records what this step does."""
+    import torch
+
+    return bool(getattr(torch._C._autograd, "_profiler_enabled", bool)())  # noqa: SLF001 - as torch.autograd.profiler itself asks

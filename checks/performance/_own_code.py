@@ -1,0 +1,161 @@
+"""What lines of the user's own do, by what stands there: sleep, write a file, go through parameters one by one."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+from ddpdoctor.check import LinesSampled, SampledLine, Tree, calls_at, resolve, tree_of
+
+from ._samples import goes_through_samples
+
+OPEN = ("", "module called", "forward", "logging", "collective")
+"""What the sampler itself says of such a line: nothing, that a module is called, something is logged or sent."""
+ASLEEP, WRITTEN, HOOK, EVALUATED = "asleep", "file written", "hook", "evaluated"
+PARAMETERS, NUMBERS, SAMPLES = "parameters one by one", "numbers one by one", "samples one by one"
+WRITES = {"flush", "savefig", "to_csv", "imwrite", "imsave", "save_image"}
+INTO = re.compile(r"\bopen\(|log|file|\bf\b|\bfh\b|std(out|err)", re.IGNORECASE)
+SUMMARIES = {"add_histogram", "add_image", "add_images", "add_figure"}
+DUMPS = {"os.fsync", "json.dump", "pickle.dump", "yaml.dump", "numpy.save", "numpy.savez", "numpy.savetxt"}
+EVALUATES = re.compile(r"_?(run_|do_)?(eval|evaluate|validate|valid|validation|test)(_\w+)?$")
+HOOKS = re.compile(r"register_(module_)?(forward|full_backward)(_pre)?_hook$")
+OF_PARAMETERS = re.compile(r"\.(named_)?(parameters|buffers)\(\)|\.state_dict\(\)|_foreach_|\bparam_groups\b")
+IN_PYTHON = re.compile(r"\.(numpy|tolist|cpu)\(\)|argmax\(|\.topk\(")
+READS = re.compile(r"\.(item|tolist|cpu|numpy)\(\)|\bfloat\(")
+RESOLVED = 3  # names that are followed one after another
+Loop = ast.For | ast.comprehension
+Group = tuple[str, str, int]
+
+
+def own_work(told: LinesSampled) -> dict[Group, SampledLine]:
+    """Return what a rank's own lines do, by kind, file and the first line of it; all lines of a loop are one."""
+    found: dict[Group, list[SampledLine]] = {}
+    for line in told.sampled:
+        if line.kind in {"", "module called", "data"} and _evaluates(line.file, line.line):
+            found.setdefault((EVALUATED, line.file, line.line), []).append(line)
+            continue
+        for part in _parts(line) if line.kind in OPEN else ():
+            what = what_at(part.inner_file, part.inner_line) or what_at(line.file, line.line)
+            if what is not None and _is_apt(what[0], line.kind):
+                found.setdefault((what[0], *what[1:]), []).append(part)
+    return {key: _together(parts) for key, parts in found.items()}
+
+
+def _parts(line: SampledLine) -> list[SampledLine]:
+    """Return a line once for each innermost line that it spends its time in, with the time of that."""
+    return [
+        line._replace(
+            nanoseconds=clock, processor=processor, waited=waited, inner_file=file, inner_line=number,
+            inner_function=function, most=clock, inside=(),
+        )
+        for file, number, function, clock, processor, waited in line.inside
+    ] or [line]  # fmt: skip
+
+
+def _together(parts: list[SampledLine]) -> SampledLine:
+    first = max(parts, key=lambda each: each.nanoseconds)
+    return first._replace(
+        nanoseconds=sum(each.nanoseconds for each in parts),
+        processor=sum(each.processor for each in parts),
+        waited=sum(each.waited for each in parts),
+        steps=max(each.steps for each in parts),
+    )
+
+
+def _is_apt(what: str, kind: str) -> bool:
+    """Whether that can be what the time goes to where the sampler saw this: in forward samples and hooks alone."""
+    if kind == "forward":
+        return what in {SAMPLES, HOOK}
+    return what == PARAMETERS if kind == "collective" else what != SAMPLES or kind == "module called"
+
+
+@functools.cache
+def what_at(file: str, number: int) -> tuple[str, str, int] | None:
+    """Return what a line does, and the file and line of what all of it is: a loop, a hook, or the line itself."""
+    tree = tree_of(file)
+    for call in calls_at(file, number):
+        named = resolve(tree, call.func) or ""
+        last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if named == "time.sleep":
+            return ASLEEP, file, number
+        if (
+            named in DUMPS
+            or last in WRITES | SUMMARIES
+            or (last in {"write", "writelines"} and _into_a_file(tree, call))
+        ):
+            return WRITTEN, file, number
+    if (hook := _hook(tree, number)) is not None:
+        return HOOK, file, hook
+    for node, loop in _loops(tree, number):
+        what = _loop_kind(tree, node, loop)
+        if what:
+            return what, file, node.lineno
+    return None
+
+
+@functools.cache
+def _evaluates(file: str, number: int) -> bool:
+    """Whether a line calls a function that evaluates, as its name says."""
+    names = [ast.unparse(call.func).rpartition(".")[2] for call in calls_at(file, number)]
+    return any(EVALUATES.match(name) for name in names)
+
+
+def _into_a_file(tree: Tree, call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and INTO.search(_resolved(tree, call.func.value)) is not None
+
+
+def loop_text(file: str, number: int) -> str:
+    """Return the source of a loop that begins on a line."""
+    return next((ast.unparse(node) for node, _ in _loops(tree_of(file), number) if node.lineno == number), "")
+
+
+def _loops(tree: Tree, number: int) -> list[tuple[ast.stmt | ast.expr, Loop]]:
+    """Return the loops that a line stands in, innermost first, no further out than its function."""
+    found: list[tuple[ast.stmt | ast.expr, Loop]] = [
+        (node, node) for node in tree.of(ast.For) if node.lineno <= number <= (node.end_lineno or 0)
+    ]
+    made: list[ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp]
+    made = [*tree.of(ast.ListComp), *tree.of(ast.GeneratorExp), *tree.of(ast.SetComp), *tree.of(ast.DictComp)]
+    found += [(node, node.generators[0]) for node in made if node.lineno <= number <= (node.end_lineno or 0)]
+    innermost = max((each.lineno for each in _functions(tree, number)), default=0)
+    inside = [each for each in found if each[0].lineno > innermost]
+    return sorted(inside, key=lambda each: (each[0].lineno, each[0].col_offset), reverse=True)
+
+
+def _functions(tree: Tree, number: int) -> list[ast.FunctionDef]:
+    return [node for node in tree.of(ast.FunctionDef) if node.lineno <= number <= (node.end_lineno or 0)]
+
+
+def _loop_kind(tree: Tree, node: ast.stmt | ast.expr, loop: Loop) -> str:
+    text = ast.unparse(node)
+    if ".backward(" in text or "DataLoader(" in text:  # a loop of steps, or of runs
+        return ""
+    through = _resolved(tree, loop.iter)
+    if OF_PARAMETERS.search(through):
+        return "" if READS.search(text) else PARAMETERS  # who reads each of them is told by its calls
+    if isinstance(loop, ast.For) and goes_through_samples(tree, loop):
+        return SAMPLES
+    return NUMBERS if IN_PYTHON.search(through) else ""
+
+
+def _resolved(tree: Tree, node: ast.expr, depth: int = RESOLVED) -> str:
+    """Return an expression with what the names in it are bound to, a few deep."""
+    text = ast.unparse(node)
+    for name in (each for each in ast.walk(node) if isinstance(each, ast.Name)) if depth else ():
+        for binding in tree.lookup(name.id, name):
+            if binding.value is not None and binding.value is not node:
+                text += " " + _resolved(tree, binding.value, depth - 1)
+    return text
+
+
+def _hook(tree: Tree, number: int) -> int | None:
+    """Return the line of the function that a line stands in, where it is registered as a hook of modules."""
+    functions = {node.name: node for node in _functions(tree, number)}
+    for call in tree.of(ast.Call) if functions else ():
+        if isinstance(call.func, ast.Attribute) and HOOKS.search(call.func.attr) and call.args:
+            given = call.args[0].func if isinstance(call.args[0], ast.Call) else call.args[0]
+            name = given.attr if isinstance(given, ast.Attribute) else given.id if isinstance(given, ast.Name) else ""
+            if name in functions:
+                return functions[name].lineno
+    return None

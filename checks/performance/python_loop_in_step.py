@@ -1,0 +1,119 @@
+"""A Python loop takes a large part of each step: it goes through parameters, samples or numbers one by one.
+
+## What happens
+
+Each pass of a Python loop calls torch for one small tensor, and each call costs some microseconds, whatever the tensor
+holds. An average of the weights that is updated parameter by parameter, a penalty that is added up over
+`model.parameters()`, a `forward` that runs each sample of the batch by itself, a metric that compares predictions one
+by one: thousands of such calls a step. On a GPU they are thousands of kernels, each too small for it.
+
+## How to be sure
+
+`ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is. ddpdoctor finds a
+loop of your own lines that takes a tenth of the time or more, and 2 ms of a step, in every tenth step or more often,
+where the source says what it goes through: parameters, buffers or a state_dict; numbers that were taken out of tensors
+(`.numpy()`, `.tolist()`); or the first dimension of what a `forward` is given, of 8 samples or more, where no pass
+needs the one before. Where the rank waits for a core, that wait is left out. A loop that reads a tensor in each pass is
+[DDP906](blocking_calls_in_step.md).
+
+## How to mend it
+
+One call for all: `torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))` for an average
+of the weights, the optimizer's `weight_decay` for an L2 penalty, `torch._foreach_norm` and the like for lists of
+tensors, the whole batch at once for layers (they take any leading dimension; samples of different lengths are padded,
+`torch.nn.utils.rnn.pad_sequence`), `(predictions == labels).sum()` and `torch.bincount` for metrics. Or less often: a
+slow average is as good with every tenth step.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: PyTorch Tutorials, "Performance Tuning Guide"; PyTorch documentation,
+`torch.optim.swa_utils`.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Finding,
+    Fix,
+    LinesSampled,
+    Place,
+    Profiled,
+    SampledLine,
+    Severity,
+    StepFingerprinted,
+    StepsTimed,
+    Training,
+    watch,
+)
+
+from ._lines import seen, share
+from ._own_code import NUMBERS, PARAMETERS, SAMPLES, Group, loop_text, own_work
+
+AILMENT = Ailment("DDP913", Severity.NOTE)
+LARGE, LEAST = 0.1, 0.002  # of the time; seconds of a step
+SOME_STEPS, FEWEST = 0.1, 5  # of those measured; how many at least
+MANY = 8  # samples of a batch
+SHOWN = 4  # ranks
+SAID = {
+    PARAMETERS: "goes through parameters one by one",
+    NUMBERS: "goes through numbers one by one",
+    SAMPLES: "gives layers the samples of a batch one by one",
+}
+AVERAGE = re.compile(r"ema|avg|average|shadow|teacher|target|momentum|lerp_|decay", re.IGNORECASE)
+PENALTY = re.compile(r"\b(loss|penalty|reg|l1|l2)\w* ?\+?=", re.IGNORECASE)
+Row = tuple[float, int, LinesSampled, SampledLine]
+
+
+@watch(StepsTimed)
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
+    """Look for loops of the user's own lines that take much of the time, on any rank."""
+    measured, ranks = training.by_rank(Profiled), {each.rank: each for each in event.ranks}
+    groups: dict[Group, list[Row]] = {}
+    for rank, told in sorted(training.by_rank(LinesSampled).items()):
+        for key, line in own_work(told).items() if rank in ranks and rank in measured else ():
+            often = line.steps >= max(FEWEST, SOME_STEPS * told.steps)
+            if key[0] in SAID and often and (key[0] != SAMPLES or _rows(training) >= MANY):
+                groups.setdefault(key, []).append((share(told, line, ranks[rank]), rank, told, line))
+    for (kind, file, number), rows in groups.items():
+        part, rank, *_ = max(rows, key=lambda row: row[0])
+        total = statistics.mean(measured[rank].total) / 1e9
+        if part < LARGE or part * total < LEAST:
+            continue
+        yield Finding(
+            f"the loop at {file}:{number} {SAID[kind]}: {1e3 * part * total:.1f} of {1e3 * total:.1f} ms a step, "
+            f"{part:.0%}",
+            tuple(seen(each, told, line, "" if at else "one call for all") for at, (_, each, told, line)
+                  in enumerate(rows[:SHOWN])),
+            Fix(f"{_fix(kind, loop_text(file, number))}: about {1e3 * (1 - part) * total:.0f} instead of "
+                f"{1e3 * total:.0f} ms a step where it then takes next to nothing"),
+            Place(file=file, line=number, rank=rank if len(rows) < len(ranks) else None),
+        )  # fmt: skip
+
+
+def _rows(training: Training) -> int:
+    """Return how many samples the model is given at a time, as far as that was seen."""
+    sizes = [each.batch_size or 0 for each in training.of(EpochStarted, training=True)]
+    return max([*sizes, *(each.rows for each in training.of(StepFingerprinted))], default=0)
+
+
+def _fix(kind: str, text: str) -> str:
+    if kind == SAMPLES:
+        return "give the layers the whole batch: they take any leading dimension; pad samples of different lengths"
+    if kind == NUMBERS:
+        return "compute on whole tensors ((predictions == labels).sum(), torch.bincount), or once in many steps"
+    if "all_reduce" in text:
+        return "let DistributedDataParallel send the gradients, in a few buckets and while the backward computes"
+    if PENALTY.search(text):
+        return "let the optimizer do it (weight_decay=...), or add up one tensor (torch.cat of them, flattened)"
+    if AVERAGE.search(text):
+        return (
+            "update the average with one call (AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999)) of "
+            "torch.optim.swa_utils), or in every tenth step with the decay to the tenth power"
+        )
+    return "do it with one call for the list of them (torch._foreach_...), or once in many steps"

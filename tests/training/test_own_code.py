@@ -1,0 +1,256 @@
+"""What the user's own lines of a loop do: what stands there, and what is said of it where it takes much of a step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from helpers import CHECKS
+
+from ddpdoctor.checks.performance._own_code import what_at
+from ddpdoctor.report.steps import steps_lines
+from ddpdoctor.watch.blocks import STEPS, Block
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import EpochStarted, Joined, LinesSampled, Profiled, RankSteps, SampledLine, StepsTimed
+from ddpdoctor.watch.rank.line_kinds import Sampled, by_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ddpdoctor.watch.rank.line_kinds import Line
+
+MILLISECOND = 1_000_000
+WHOLE = 1000 * MILLISECOND
+
+
+def forward(given: str, *lines: str) -> str:
+    """Return a module whose forward has these lines."""
+    body = "\n".join(f"        {each}" for each in lines)
+    return f"class Net:\n    def forward(self, {given}):\n{body}"
+
+
+LOOK = "def look(module, args, output):\n    seen.append(output.std())  # here\nlayer.register_forward_hook(look)"
+MADE = """
+def of(name):
+    def look(module, args, output):
+        seen[name] = output.std()  # here
+    return look
+layer.register_forward_hook(of("a"))
+"""
+MARKED = {
+    "parameters one by one": [
+        "for p, q in zip(average.parameters(), model.parameters()):\n    p.copy_(0.9 * p + 0.1 * q)  # here",
+        "held = list(model.parameters())\nfor p in held:\n    p.mul_(2)  # here",
+        "total = sum(p.pow(2).sum() for p in model.parameters())  # here",
+        "for name, value in model.state_dict().items():\n    kept[name] = value.clone()  # here",
+        "for group in optimizer.param_groups:\n    for p in group['params']:\n        p.clamp_(-1, 1)  # here",
+    ],
+    "numbers one by one": [
+        "labels = y.cpu().numpy()\nfor label in labels:\n    seen[label] += 1  # here",
+        "for p, t in zip(out.argmax(1).tolist(), y.tolist()):\n    table[p][t] += 1  # here",
+    ],
+    "asleep": ["import time\nwhile not ready():\n    time.sleep(0.1)  # here"],
+    "file written": [
+        "log = open('log')\nlog.write(text)  # here",
+        "import os\nos.fsync(number)  # here",
+        "import json\njson.dump(values, target)  # here",
+        "writer.add_histogram('w', weights, step)  # here",
+    ],
+    "hook": [LOOK, MADE],
+    "samples one by one": [
+        forward("x", "for i in range(x.shape[0]):", "    made.append(self.layer(x[i]))  # here"),
+        forward(
+            "x",
+            "count = x.size(0)",
+            "for i in range(count):",
+            "    hidden = self.layer(x[i, :])",
+            "    made[i] = self.head(hidden)  # here",
+        ),
+        forward("batch", "for each in batch:", "    made.append(self.layer(each))  # here"),
+        forward("x", "rows, width = x.shape", "for i in range(rows):", "    made.append(self.layer(x[i]))  # here"),
+    ],
+}
+PLAIN = [
+    "for batch in loader:\n    model(batch).sum().backward()  # here",
+    "for p in model.parameters():\n    norm += p.grad.norm().item()  # here",
+    "for run in [p.numpy() for p in model.parameters()]:\n    loss = model(run)\n    loss.backward()  # here",
+    forward("x", "for i in range(x.shape[0]):", "    h = self.cell(x[i], h)  # here"),
+    forward("x", "for i in range(x.shape[0]):", "    self.h = self.cell(x[i])  # here"),
+    forward("x", "for i in range(x.shape[1]):", "    made.append(self.layer(x[:, i]))  # here"),
+    forward("x", "for i in range(len(self.experts)):", "    made.append(self.experts[i](x))  # here"),
+    forward("x", "for layer in self.layers:", "    x = layer(x)  # here"),
+    forward("x", "for i in range(2):", "    made.append(self.layer(x[i]))  # here"),
+    "buffer.write(batch)  # here",
+    "asleep.sleep(1)  # here",
+    "def look(grad):\n    return grad * 2  # here\nparameter.register_post_accumulate_grad_hook(look)",
+]
+
+
+def kind_of(tmp_path: Path, source: str) -> str:
+    """Return what the line does that is marked; each source is read once."""
+    file = tmp_path / "train.py"
+    file.write_text(source)
+    number = next(at for at, line in enumerate(source.splitlines(), 1) if line.endswith("# here"))
+    found = what_at(str(file), number)
+    return found[0] if found else ""
+
+
+@pytest.mark.parametrize(("kind", "source"), [(kind, source) for kind, all_of in MARKED.items() for source in all_of])
+def test_what_a_line_does_stands_there(tmp_path: Path, kind: str, source: str) -> None:
+    """A loop by what it goes through, a call by its name, a hook by where it is registered."""
+    assert kind_of(tmp_path, source) == kind
+
+
+@pytest.mark.parametrize("source", PLAIN)
+def test_a_line_that_has_to_be_so_is_none_of_these(tmp_path: Path, source: str) -> None:
+    """A loop of steps, over time or layers, or whose passes need each other; a call that only sounds like one."""
+    assert kind_of(tmp_path, source) == ""
+
+
+def looked(*lines: SampledLine, batch: int = 64, recorded: int = 0, worked: Any = ((), ()), **facts: Any) -> list[str]:
+    """Return what is found where rank 0 and rank 1 spend a second in 50 steps of 20 ms on these lines."""
+    dispatcher = Dispatcher(CHECKS)
+    for number in (0, 1):
+        told: dict[str, Any] = {"pid": 100 + number, "time": 1.0, "rank": number}
+        list(dispatcher.see(Joined(**told, world_size=2, backend="gloo")))
+        passed: dict[str, Any] = {
+            "loader": 0, "number": 0, "training": True, "dataset": "D", "length": 100, "batches": 50, "workers": 0,
+            "batch_size": batch, "drop_last": False, "iterable": True, "sampler": None, "given": 0, "site": None,
+            "owning_library": "", "subgroups": False, "persistent": False,
+        }  # fmt: skip
+        list(dispatcher.see(EpochStarted(**told, **passed)))
+        measured: dict[str, Any] = {
+            "exposed": (), "hidden": (), "buckets": (), "cost": 0.0, "model": -1, "forwards": 0.0, "synced": 0.0,
+            "backwards": 1.0, "recorded": recorded, "worked": worked[number],
+        }  # fmt: skip
+        list(dispatcher.see(Profiled(**told, total=(20 * MILLISECOND,) * 50, **measured)))
+        list(dispatcher.see(LinesSampled(**told, steps=50, nanoseconds=WHOLE, processor=WHOLE, sampled=lines)))
+    parts = {"total": 20 * MILLISECOND * STEPS, "data": 0, "first": 0, "forward": 0, "optimizer": 0}
+    spans = tuple(Block(number=at, end=at, backward=10 * MILLISECOND * STEPS, **parts) for at in range(20))
+    given: dict[str, Any] = {"device": "cpu", "threads": 1, "cpus": 4, **facts}
+    event = StepsTimed(pid=0, time=2.0, ranks=tuple(RankSteps(number, 1, spans, **given) for number in (0, 1)))
+    found = dispatcher.see_of(next(iter(dispatcher.trainings)), event)
+    assert not dispatcher.crashes
+    return [f"{each.check.slug}: {each.finding.message}" for each in found]
+
+
+def line(tmp_path: Path, source: str, part: float, *, kind: str = "", steps: int = 50) -> SampledLine:
+    """Return the marked line of a source, which takes so much of the time."""
+    file = tmp_path / str(len([*tmp_path.iterdir()])) / "train.py"
+    file.parent.mkdir()
+    file.write_text(source)
+    number = next(at for at, text in enumerate(source.splitlines(), 1) if text.endswith("# here"))
+    took = int(part * WHOLE)
+    return SampledLine(kind, str(file), number, "main", took, took, steps, str(file), number, "main", took)
+
+
+def test_a_loop_over_parameters_is_told_with_its_share(tmp_path: Path) -> None:
+    """In each step or now and then; not where it is rare, takes little, or the line does something else there."""
+    source = MARKED["parameters one by one"][0]
+    (said,) = looked(line(tmp_path, source, 0.3))
+    assert said.startswith("python-loop-in-step: the loop at ")
+    assert said.endswith("train.py:1 goes through parameters one by one: 6.0 of 20.0 ms a step, 30%")
+    assert len(looked(line(tmp_path, source, 0.3, steps=6))) == 1
+    assert looked(line(tmp_path, source, 0.3, steps=4)) == looked(line(tmp_path, source, 0.08)) == []
+    assert looked(line(tmp_path, source, 0.3, kind="optimizer")) == [], "an optimizer of the user's own"
+
+
+def test_samples_one_by_one_are_told_of_batches_alone(tmp_path: Path) -> None:
+    """A loop over two views of a sample is no loop over a batch."""
+    one = line(tmp_path, MARKED["samples one by one"][0], 0.4, kind="forward")
+    assert len(looked(one)) == 1
+    assert looked(one, batch=4) == []
+
+
+def test_sleeping_writing_and_hooks_are_told_once_for_all_their_lines(tmp_path: Path) -> None:
+    """Each with its share; on a GPU too, where Python sleeps as well."""
+    for kind in ("asleep", "file written"):
+        (said,) = looked(line(tmp_path, MARKED[kind][0], 0.2))
+        assert said.startswith("needless-work-in-step: ")
+        assert said.endswith("in each step: 4.0 of 20.0 ms, 20%")
+    assert len(looked(line(tmp_path, MARKED["hook"][0], 0.2, kind="forward"))) == 1
+    assert looked(line(tmp_path, MARKED["asleep"][0], 0.2, kind="data")) == [], "the loader waits by itself"
+
+
+def test_evaluations_are_told_where_they_take_much_and_come_often(tmp_path: Path) -> None:
+    """A policy that evaluates its actions in each step trains by that; once after an epoch is as it should be."""
+    source = "score = evaluate(model, held_out)  # here"
+    assert len(looked(line(tmp_path, source, 0.5, steps=10, kind="module called"))) == 1
+    assert looked(line(tmp_path, source, 0.5, steps=50, kind="module called")) == []
+    assert looked(line(tmp_path, source, 0.5, steps=1, kind="module called")) == []
+    assert looked(line(tmp_path, source, 0.2, steps=10, kind="module called")) == []
+
+
+def test_a_profiler_that_records_each_step_is_told() -> None:
+    """A schedule that records a few of them is what it is made for."""
+    assert [each.partition(":")[0] for each in looked(recorded=50)] == ["profiler-left-on"]
+    assert looked(recorded=3) == looked(recorded=49) == []
+
+
+def test_work_that_differs_by_turns_is_told() -> None:
+    """Not where one rank is always the slow one, all have the same work, or it is no matter."""
+    short, long = 4 * MILLISECOND, 20 * MILLISECOND
+    turns = ((short, long) * 25, (long, short) * 25)
+    (said,) = looked(worked=turns)
+    assert said.startswith("work-differs-by-turns: ")
+    assert said.endswith("the busiest computes 20.0 ms a step, 8.0 ms more than they do on average, 40%")
+    assert looked(worked=((short,) * 50, (long,) * 50)) == [], "one rank is slow"
+    assert looked(worked=((short, long) * 25,) * 2) == [], "all at once"
+    assert looked(worked=tuple(tuple(each // 20 for each in rank) for rank in turns)) == [], "microseconds"
+    rare = ((short,) * 50, (short, short, short, short, 30 * long) * 10)
+    assert looked(worked=rare) == [], "now and then"
+    assert looked(worked=turns, threads=4) == [], "other threads compute as well"
+
+
+def test_a_line_has_the_lines_that_it_spends_its_time_in() -> None:
+    """Longest first; a helper of many lines is not judged by one of them."""
+    loop, update = ("/home/me/train.py", 9, "main"), "/home/me/ema.py"
+    inner, other = (update, 3, "update"), (update, 4, "update")
+    stacks: dict[tuple[str, tuple[Line, ...]], Sampled] = {
+        ("", (loop, inner)): Sampled(30, 20, {1}, 5),
+        ("", (loop, other)): Sampled(10, 10, {1}),
+    }
+    (_, one) = by_line({("backward", (("/home/me/train.py", 8, "main"),)): Sampled(50, 50, {1}), **stacks})
+    assert one.inside == ((*inner, 30, 20, 5), (*other, 10, 10, 0))
+
+
+def test_steps_of_several_models_are_told_without_what_ddp_counts() -> None:
+    """The lines are there; what nobody counted is no zero."""
+    inner = {"file": "/home/me/gan.py", "line": 7, "function": "main", "share": 0.4}
+    told = {"kind": "backward", "file": "/home/me/gan.py", "line": 7, "function": "main", "share": 0.4, "inner": inner}
+    rank = {"steps": 50, "total": [0.01, 0.02, 0.03], "buckets": [], "cost": 1e-5, "calls": [], "lines": [told]}
+    spans = [[float(at), 0.16, 0, 0, 0, 0.08, 0, 0.08] for at in range(6)]
+    parts = {part: [0.0, 0.0, 0.0] for part in ("data", "first", "forward", "backward", "optimizer", "rest")}
+    steps = {
+        "steps": 48,
+        "waited_for_a_core": 0.0,
+        "device": "cpu",
+        "spans": spans,
+        "a_step": {"total": [1, 1, 1], **parts},
+    }
+    text = "\n".join(steps_lines({"0": steps}, {"0": rank}))
+    assert "50 steps of 20.0 ms" in text
+    assert "gan.py:7 in main: backward" in text
+    assert "hidden" not in text
+    assert "Nothing was measured closely" in "\n".join(steps_lines({"0": steps}, {}))
+
+
+AT_THE_END = """
+import gc, sys
+from ddpdoctor.watch.rank.lines import Lines
+class Told:
+    log = object()
+    def emit(self, *_, **__): pass
+held = Lines(Told())
+held.begin()
+print(gc.callbacks.count(held._collects), file=sys.stderr)
+"""
+
+
+def test_a_program_that_ends_within_the_window_prints_nothing_of_ours() -> None:
+    """The interpreter collects garbage at its end, where no line of the user's is left."""
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0
+    assert done.stderr.split() == ["1"]
