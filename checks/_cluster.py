@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ddpdoctor.check import Host, Log, Record, host_from
-
-if TYPE_CHECKING:
-    from ddpdoctor.check import Cluster
 
 HOST_LINE = r"ddpdoctor-host: (\{.*\})"
 Value = TypeVar("Value")
@@ -42,17 +39,6 @@ def _host(match: re.Match[str]) -> Host | None:
         return host_from(json.loads(match[1])["host"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def waits_at_itself(cluster: Cluster) -> str:
-    """Return the address of its own at which a host waits in vain, though another one is host 0; empty elsewhere.
-
-    torchrun's hosts can meet at any of them.
-    """
-    host = cluster.hosts[0]
-    if not cluster.met or cluster.hosts[1:] or not host.node or host.launcher != "by hand":
-        return ""
-    return next((each for each in host.master_at.split() if each in host.addresses), "")
 
 
 def comparable(hosts: tuple[Host, ...]) -> bool:

@@ -15,6 +15,7 @@ MESSAGES = {"isend": "send", "irecv": "recv"}
 BATCH = "batch_isend_irecv"
 DEPTH = 4  # names that lead from one to another
 LISTS = ("append", "extend")
+GIVES = (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension, ast.Call)
 
 
 @functools.cache
@@ -65,7 +66,7 @@ def _values(tree: Tree, node: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
     text = ast.unparse(node)
     scope = None if isinstance(node, ast.Attribute) else _function(tree, node)
     for each in tree.nodes:
-        if scope is not None and _function(tree, each) is not scope:
+        if not isinstance(each, GIVES) or (scope is not None and _function(tree, each) is not scope):
             continue
         if isinstance(each, (ast.Assign, ast.AnnAssign)) and each.value is not None:
             targets = each.targets if isinstance(each, ast.Assign) else [each.target]

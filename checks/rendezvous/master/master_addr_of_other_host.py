@@ -47,12 +47,11 @@ from ddpdoctor.check import (
     probe,
 )
 
-from ..._cluster import waits_at_itself
 from ..._hosts import holds_rank_zero, routable_interfaces
 from ..._store import GAVE_UP, is_placeholder
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Cluster, Facts
+    from ddpdoctor.check import Facts
 
 AILMENT = Ailment("DDP356", Severity.ERROR)
 
@@ -90,25 +89,6 @@ def beside_rank_zero(facts: Facts) -> Iterator[Finding]:
             ),
             Place(variable="MASTER_ADDR", host=facts.network.hostname),
         )
-
-
-@probe
-def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
-    """Look for a host that waits at an address of its own, though another one has rank 0."""
-    host = cluster.hosts[0]
-    own = waits_at_itself(cluster)
-    if not own:
-        return
-    yield Finding(
-        f"rank 0 runs on another host, and MASTER_ADDR={host.master} is this one, where no other host came in "
-        f"{cluster.waited:.0f} s",
-        (Evidence(f"{host.master} is {own}, of {host.interface_of(own)}", "the address of host 0", host.name),),
-        Fix(
-            "set the address of host 0, the same on all hosts: a script that takes $(hostname -i) gives each its own",
-            command='export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)   # on all hosts',
-        ),
-        Place(variable="MASTER_ADDR", host=host.name),
-    )
 
 
 @log_pattern(GAVE_UP, supersedes=("master-unresolvable",))

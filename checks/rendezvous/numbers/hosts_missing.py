@@ -27,10 +27,8 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import WRONG_TOKEN, Ailment, Ambiguity, Evidence, Finding, Fix, Place, Severity, probe
 
-from ..._cluster import waits_at_itself
-
 if TYPE_CHECKING:
-    from ddpdoctor.check import Cluster
+    from ddpdoctor.check import Cluster, Host
 
 
 AILMENT = Ailment("DDP365", Severity.ERROR)
@@ -39,7 +37,7 @@ AILMENT = Ailment("DDP365", Severity.ERROR)
 @probe
 def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     """Count who came to the master."""
-    if not cluster.met or len(cluster.hosts) >= cluster.expected or waits_at_itself(cluster):
+    if not cluster.met or len(cluster.hosts) >= cluster.expected:
         return
     if len({each.address for each in cluster.strangers if each.what == WRONG_TOKEN}) >= cluster.expected - len(
         cluster.hosts
@@ -51,6 +49,9 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
     first = cluster.hosts[0]
     came = ", ".join(host.place for host in cluster.hosts[:20])
     number = numbers[0] if numbers else 1
+    if own := _own_address(first):
+        yield _at_itself(first, own, f"{named} of {cluster.expected} did not come", f"{cluster.waited:.0f} s")
+        return
     yield Finding(
         f"{named} of {cluster.expected} did not come to {first.master}:{first.port} within {cluster.waited:.0f} s",
         (Evidence(f"{came} came", f"{cluster.expected} hosts: {first.by}", "the meeting at the master's port"),),
@@ -70,4 +71,23 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
             ),
             f"nc -zv -w 5 {first.master} {first.port}   # on host {number}, while the master waits",
         ),
+    )
+
+
+def _own_address(host: Host) -> str:
+    """Return the address of its own at which a host waits, though another one is host 0; torchrun's can meet there."""
+    if not host.node or host.launcher != "by hand":
+        return ""
+    return next((each for each in host.master_at.split() if each in host.addresses), "")
+
+
+def _at_itself(host: Host, own: str, missing: str, waited: str) -> Finding:
+    return Finding(
+        f"{missing} to {host.master}:{host.port} within {waited}: that is {host.place} itself, and rank 0 is on host 0",
+        (Evidence(f"{host.master} is {own}, of {host.interface_of(own)}", "the address of host 0", host.name),),
+        Fix(
+            "set the address of host 0, the same on all hosts: a script that takes $(hostname -i) gives each its own",
+            command='export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)   # on all hosts',
+        ),
+        Place(variable="MASTER_ADDR", host=host.name),
     )
