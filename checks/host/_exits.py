@@ -12,7 +12,7 @@ def died_by(number: int, name: str) -> str:
     return (
         rf"failed \(exitcode: (?:-{number}|{128 + number})\)|exitcode\s*: (?:-{number}|{128 + number}) "
         rf"|Signal {number} \({name}\) received by PID|terminated with signal {name}|died with <Signals\.{name}:"
-        rf"|crashed with exit code -{number}\b|exited with code -{number}\b"
+        rf"|crashed with exit code -{number}\b"
         rf"|Child process with PID \d+ terminated with code -{number}\b"
         rf"|exits with return code = -{number}\b|exited with (?:exit )?code:? {128 + number}\b"
         rf"|interrupted by signal {number}: ?{name}\b"

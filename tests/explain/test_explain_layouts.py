@@ -230,8 +230,11 @@ def test_an_exception_of_another_pod_comes_before_the_time_outs_of_those_that_wa
 
 
 def test_numbers_in_json_are_no_text() -> None:
-    """Metrics are left as they are, whatever their names."""
+    """Metrics are left as they are, whatever their names; so are samples of a training's text."""
+    sample = {"text": FRAMES + "ValueError: what a model for code is trained on", "rank": "²"}
+
     assert first_word(answered(json.dumps({"step": 3, "loss": 1.2, "time": 9.1}) + "\n")) == "nothing"
+    assert first_word(answered(json.dumps(sample) + "\n")) == "nothing"
 
 
 @pytest.mark.parametrize(

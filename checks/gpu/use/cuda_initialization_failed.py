@@ -65,7 +65,16 @@ def of_the_count(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """The message is the same for several reasons: they are named, with the command for each."""
-    if log.first(MISMATCH):
+    if mismatch := log.first(MISMATCH):
+        yield Finding(
+            "the NVIDIA driver was upgraded, and its old kernel module is still loaded: no process can use the GPUs",
+            (mismatch[0].proof(mismatch[1], "one version of module and libraries"), record.proof(match)),
+            Fix(
+                "load the new module: restart the host, or do it by hand where nothing uses the GPUs",
+                command="cat /proc/driver/nvidia/version; modinfo nvidia | grep ^version\nsudo reboot",
+            ),
+            record.place,
+        )
         return
     yield Finding(
         "CUDA cannot be initialised in this rank",
@@ -84,18 +93,4 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
             ),
             "ls /dev/nvidia-uvm; systemctl is-active nvidia-fabricmanager; sudo dmesg | grep -i xid",
         ),
-    )
-
-
-@log_pattern(MISMATCH)
-def of_the_driver(record: Record, match: re.Match[str]) -> Iterator[Finding]:
-    """The driver's libraries were upgraded under a kernel module that is still the old one."""
-    yield Finding(
-        "the NVIDIA driver was upgraded, and its old kernel module is still loaded: no process can use the GPUs",
-        (record.proof(match, "one version of module and libraries"),),
-        Fix(
-            "load the new module: restart the host, or do it by hand where nothing uses the GPUs",
-            command="cat /proc/driver/nvidia/version; modinfo nvidia | grep ^version\nsudo reboot",
-        ),
-        record.place,
     )

@@ -83,7 +83,8 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
 
 @log_pattern(
     r"cuDNN error: CUDNN_STATUS_EXECUTION_FAILED|CUDA error: CU(?:BLAS|SPARSE|FFT|SOLVER)_STATUS_EXECUTION_FAILED"
-    r"|cu(?:FFT|SPARSE|SOLVER) error: CU\w+_(?:EXEC|EXECUTION)_FAILED|miopenStatus(?:InternalError|UnknownError)\b",
+    r"|cu(?:FFT|SPARSE|SOLVER) error: CU\w+_(?:EXEC|EXECUTION)_FAILED"
+    r"|RuntimeError: miopenStatus(?:InternalError|UnknownError)\b",
     context=(REPORTED, DECIDED, FAULT),
 )
 def in_a_library(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ddpdoctor.logs.read.clock import Moment, find_moment
 
 # The text, as whoever collects logs calls it, and what some add to it; each value can be several lines.
-TEXTS = ("message", "msg", "event", "log", "textPayload", "text", "MESSAGE", "@message", "body", "line")
+TEXTS = ("message", "msg", "event", "log", "textPayload", "MESSAGE", "@message", "body")
 ERRORS = ("exception", "exc_info", "exc_text", "traceback", "stack_trace", "stacktrace", "error.stack_trace")
 INNER = ("jsonPayload", "record", "error", "data", "fields")
 LEVELS = ("level", "levelname", "log.level")  # not "severity": of what is on stderr, GCP says ERROR
@@ -68,6 +68,9 @@ def is_structure(text: str) -> bool:
 def _values(found: object) -> Iterator[str]:
     if not isinstance(found, dict):
         return
+    if isinstance(found.get("record"), dict) and isinstance(found.get("text"), str):
+        yield found["text"]  # loguru's; any other text can be a sample of the training's
+        return
     yield from (found[key] for key in TEXTS if isinstance(found.get(key), str))
     yield from (found[key] for key in ERRORS if isinstance(found.get(key), str))
     for key in INNER:
@@ -77,7 +80,7 @@ def _values(found: object) -> Iterator[str]:
 def _rank(found: dict[str, object]) -> int | None:
     for key in RANKS:
         value = found.get(key)
-        if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+        if isinstance(value, (int, str)) and re.fullmatch(r"[0-9]{1,6}", str(value)):
             return int(value)
     return None
 

@@ -14,7 +14,6 @@ from ddpdoctor.logs.read.json_lines import Said, is_structure, said_in, said_in_
 from ddpdoctor.logs.read.lines import Line, decoded, parsed
 
 HEADER = "Traceback (most recent call last)"
-HEADER_BYTES = HEADER.encode()
 FRAME_BYTES = b' File "'
 FRAME = re.compile(r'  File "[^"]+", line \d')
 CUT_FRAME = re.compile(r'\s*(?:\[rank\d+\]:\s*)?File "[^"]*(?:"(?:, ?(?:l(?:i(?:n(?:e(?: \d*)?)?)?)?)?)?)?$')
