@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpdoctor.source.bindings import dotted
+from ddpdoctor.source.callee import called, is_parameter, parameter_of, renewing
 from ddpdoctor.source.epochs import PASS_ON
 from ddpdoctor.source.libraries import NOT_OURS
 from ddpdoctor.source.loader_kinds import loader_kind
 from ddpdoctor.source.names import resolve
-from ddpdoctor.source.reach.bound import definition, values
+from ddpdoctor.source.reach.bound import values
 from ddpdoctor.source.reach.sites import SPAWN, call_sites, some_sites
 from ddpdoctor.source.tree import Tree
 from ddpdoctor.source.wrapped import possible
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ddpdoctor.source.bindings import Binding
-    from ddpdoctor.source.tree import Function
 
 LOADERS = frozenset(
     {"torch.utils.data.DataLoader", "torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"}
@@ -175,20 +175,20 @@ def _argument(tree: Tree, node: ast.AST, found: Flow) -> list[Place]:  # noqa: P
     if path == "next":
         found.drawn.append((tree, call))
     if path in PASS_ON:
-        found.renewed += [(tree, each) for each in _renewing(tree, call)] if path == "iter" else []
+        found.renewed += [(tree, each) for each in renewing(tree, call)] if path == "iter" else []
         return [(tree, call)] if path not in HARMLESS else []
-    function = _called(tree, call)
+    function = called(tree, call)
     if function is None:
         root = path.partition(".")[0]
         found.escapes |= not (path in HARMLESS or ("." in path and root in NOT_OURS))
         return []
     there, named = function
-    name = _parameter(named, call, node, word, first=1 if path in SPAWN else 0)
+    name = parameter_of(named, call, node, word, first=1 if path in SPAWN else 0)
     if name is None:
         found.escapes = True
         return []
     arguments = next((each for each in ast.walk(named.args) if isinstance(each, ast.arg) and each.arg == name), None)
-    reads = [each for each in there.read.get(name, ()) if _is_parameter(there, each, arguments)]
+    reads = [each for each in there.read.get(name, ()) if is_parameter(there, each, arguments)]
     return [(there, each) for each in reads]
 
 
@@ -202,53 +202,6 @@ def _begun_as_loader(tree: Tree, call: ast.Call) -> list[Place] | None:
                 sites: list[Place] = [(tree, each) for each in some_sites(tree, function)]
                 return [*sites, *(tree.callers(function) if tree.callers is not None else ())]
     return None
-
-
-def _renewing(tree: Tree, call: ast.Call) -> Iterator[ast.For | ast.While]:
-    """Yield the loop in which an iterator is made anew, because the one before is used up."""
-    used_up = False
-    for parent in tree.above(call):
-        if isinstance(parent, ast.ExceptHandler):
-            used_up |= parent.type is not None and resolve(tree, parent.type) == "StopIteration"
-        elif isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            return
-        elif isinstance(parent, (ast.For, ast.While)) and used_up:
-            yield parent
-            return
-
-
-def _is_parameter(tree: Tree, node: ast.Name, parameter: ast.arg | None) -> bool:
-    bindings = tree.lookup(node.id, node)
-    mine = [each for each in bindings if each.node is parameter]
-    return bool(mine) and (len(bindings) == 1 or mine[0] in possible(tree, bindings, node))
-
-
-def _called(tree: Tree, call: ast.Call) -> tuple[Tree, Function] | None:
-    """Return the function that a call runs: a function or method that is seen, or the __init__ of a class."""
-    if (found := definition(tree, call.func)) is not None:
-        return found
-    there: Tree = tree
-    named = [each.node for each in tree.lookup(call.func.id, call)] if isinstance(call.func, ast.Name) else []
-    owner = named[0] if len(named) == 1 else None
-    if not isinstance(owner, ast.ClassDef) and tree.abroad is not None:
-        path = resolve(tree, call.func)
-        away = tree.abroad(path) if path and "." in path else None
-        there, owner = away if away is not None else (tree, None)
-    if not isinstance(owner, ast.ClassDef):
-        return None
-    made = [each.node for each in there.bindings.get(owner, {}).get("__init__", [])]
-    return (there, made[0]) if len(made) == 1 and isinstance(made[0], ast.FunctionDef) else None
-
-
-def _parameter(function: Function, call: ast.Call, node: ast.AST, word: str | None, *, first: int) -> str | None:
-    if any(isinstance(each, ast.Starred) for each in call.args):
-        return None
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    if word is not None:
-        return word if word in {*names, *(each.arg for each in function.args.kwonlyargs)} else None
-    names = names[1:] if names[:1] in (["self"], ["cls"]) else names
-    place = call.args.index(node) + first  # type: ignore[arg-type]
-    return names[place] if place < len(names) else None
 
 
 def _returned(tree: Tree, statement: ast.AST, place: int | None, found: Flow) -> list[Place]:

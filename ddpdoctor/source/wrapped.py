@@ -10,7 +10,6 @@ from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.bound import function_named, returned, values
 from ddpdoctor.source.reach.guards import guards
 from ddpdoctor.source.reach.sites import argument, passed
-from ddpdoctor.source.reach.who import is_alone
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def _passed(tree: Tree, parameter: Binding, depth: int) -> Wrap | None:
 
 def _is_of_one_process(tree: Tree, node: ast.expr) -> bool:
     """Whether a node is reached only where there is one process alone, in its function."""
-    return any(is_alone(tree, each.test, holds=each.holds) for each in guards(tree, node))
+    return any(each.is_alone(tree) for each in guards(tree, node))
 
 
 def possible(tree: Tree, bindings: list[Binding], node: ast.expr) -> list[Binding]:

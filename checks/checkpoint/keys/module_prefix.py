@@ -111,7 +111,8 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             match node:
                 case ast.Call(func=ast.Attribute(value=model, attr="state_dict"), args=[], keywords=[]):
                     wrap = script.wrap(model)
-                    if wrap is not None and not wrap.sure and _is_apart(script, node, wrap):
+                    is_alone = any(each.is_alone(script.tree) for each in script.guards(node))
+                    if wrap is not None and not wrap.sure and (is_alone or _is_apart(script, node, wrap)):
                         continue
                     loaded = into_bare(script, call, key_of(what, node)) if wrap is not None else None
                     if wrap is not None and (loaded is not None or not project.says(LOADED_BACK)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.source.lines import statement_at, tree_of
 from ddpdoctor.source.names import resolve
 from ddpdoctor.source.reach.personal import is_rankish
-from ddpdoctor.source.reach.who import other, who
+from ddpdoctor.source.reach.who import is_alone, other, who
 from ddpdoctor.source.tree import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ class Guard:
         """Return which ranks it lets through."""
         side = who(tree, self.test)
         return side if self.holds else other(side)
+
+    def is_alone(self, tree: Tree) -> bool:
+        """Whether it lets through where there is one process alone, and no rank of several."""
+        return is_alone(tree, self.test, holds=self.holds)
 
     def is_rankish(self, tree: Tree) -> bool:
         """Whether it can depend on the rank."""
