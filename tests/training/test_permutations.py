@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.data.epochs._permutations import drawn_once
+from ddpdoctor.checks.data.epochs._permutations import drawn_once
 
 LOOP = """\
 {before}

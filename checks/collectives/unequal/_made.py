@@ -25,8 +25,9 @@ def made_by_some(training: Training) -> MadeBySome | None:
     """Find it, where all ranks came to their end, in one process each: a rank that failed may have come to make it."""
     ends = {each.pid: each.rank for each in training.of(Left) if each.rank is not None}
     joined = training.of(Joined)
-    world = joined[0].world_size if joined else 0
-    if len(ends) != world or set(ends.values()) != set(range(world)) or {each.pid for each in joined} != set(ends):
+    if not joined or {each.pid for each in joined} != set(ends):
+        return None
+    if sorted(ends.values()) != list(range(joined[0].world_size)):
         return None
     made = {rank: [each for each in training.of(GroupMade) if each.pid == pid] for pid, rank in ends.items()}
     most, fewest = (choose(len(each) for each in made.values()) for choose in (max, min))
