@@ -64,7 +64,9 @@ FIX = Fix(
 
 @log_pattern(EXISTS)
 def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Yield the name of the path, and who failed at it."""
+    """Yield the name of the path, and who failed at it; not where a file stands in the place of a folder."""
+    if "exist_ok=True" in record.text:
+        return
     ranks = sorted(log.ranks(EXISTS))
     yield Finding(
         f"{match[1]} exists already: "
