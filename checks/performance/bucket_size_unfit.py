@@ -29,8 +29,21 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Profiled, Severity, StepsTimed, Training, human_size, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Profiled,
+    Severity,
+    StepsTimed,
+    Training,
+    Wrapped,
+    human_size,
+    watch,
+)
 
+from .._places import line_of_last
 from ._steps import STEADY, exposed
 
 AILMENT = Ailment("DDP909", Severity.NOTE)
@@ -84,4 +97,5 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             f"leave bucket_cap_mb out: {promise}",
             diff="-model = DistributedDataParallel(model, bucket_cap_mb=...)\n+model = DistributedDataParallel(model)",
         ),
+        line_of_last(Wrapped, training),
     )

@@ -30,8 +30,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Profiled, Severity, StepsTimed, Training, human_size, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Profiled,
+    Severity,
+    StepsTimed,
+    Training,
+    Wrapped,
+    human_size,
+    watch,
+)
 
+from .._places import line_of_last
 from ._steps import STEADY, exposed
 
 AILMENT = Ailment("DDP905", Severity.NOTE)
@@ -76,4 +89,5 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             "what other settings give here:",
             command="ddpdoctor bench --model train.py:build_model --batch train.py:example_batch",
         ),
+        line_of_last(Wrapped, training),
     )

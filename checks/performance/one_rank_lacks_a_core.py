@@ -27,9 +27,11 @@ Documentation/scheduler/sched-bwc.rst.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Place, RankSteps, Severity, StepsTimed, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Joined, RankSteps, Severity, StepsTimed, Training, watch
 
+from .._places import line_of_last
 from ._steps import LARGE, last_in, middle
 
 AILMENT = Ailment("DDP908", Severity.NOTE)
@@ -37,7 +39,7 @@ SHOWN = 4  # ranks
 
 
 @watch(StepsTimed)
-def while_training(event: StepsTimed) -> Iterator[Finding]:
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for a rank that something keeps from its cores, and nothing the others."""
     late = last_in(event)
     if late is None:
@@ -64,7 +66,7 @@ def while_training(event: StepsTimed) -> Iterator[Finding]:
         f"rank {late.rank} is kept from its cores {share:.0%} of the time, and the others wait for it: {why}",
         tuple(_seen(each, "as the others" if at == 0 else "") for at, each in enumerate((late, *others[: SHOWN - 1]))),
         Fix(f"{fix}: a step of {total:.0f} ms is {(1 - share) * total:.0f} ms at best where it computes as the others"),
-        Place(rank=late.rank),
+        replace(line_of_last(Joined, training), rank=late.rank),
     )
 
 

@@ -35,15 +35,14 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Joined,
-    Place,
     RankSteps,
     Severity,
     StepsTimed,
     Training,
-    place,
     watch,
 )
 
+from .._places import line_of_last
 from ._steps import LARGE, middle
 
 AILMENT = Ailment("DDP910", Severity.NOTE)
@@ -80,5 +79,5 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
                 f"by LOCAL_RANK, or no binding; a step of {total:.0f} ms is {(1 - least) * total:.0f} ms at best where "
                 "they wait for none"
             ),
-            next((place(each.site) for each in training.of(Joined)), Place()),
+            line_of_last(Joined, training),
         )

@@ -29,9 +29,22 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Profiled, Severity, StepsTimed, Training, watch
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Profiled,
+    Severity,
+    StepFingerprinted,
+    StepsTimed,
+    Training,
+    watch,
+)
 
+from .._places import line_of_last
 from ._steps import on_cpu
 
 AILMENT = Ailment("DDP915", Severity.NOTE)
@@ -58,7 +71,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     (_, times), *_ = Counter(step.index(max(step)) for step in steps).most_common(1)
     if part < MUCH or often < MANY_STEPS or seconds < LEAST or times > ALWAYS * len(steps):
         return
-    yield _finding(measured, part, seconds, sum(most) / len(steps) / 1e9)
+    yield replace(
+        _finding(measured, part, seconds, sum(most) / len(steps) / 1e9), place=line_of_last(StepFingerprinted, training)
+    )
 
 
 def _finding(measured: Mapping[int, Profiled], part: float, seconds: float, most: float) -> Finding:

@@ -47,6 +47,8 @@ def test_the_watch_finds_the_patient_and_leaves_the_control_in_peace(check: Chec
     """Each check sees its broken case while it trains, and no check says anything of its healthy twin."""
     trial = try_watch(check, CHECKS, jobs)
 
+    if trial.verdict == "not run":
+        pytest.skip(trial.broken.reason or trial.healthy.reason)
     assert trial.verdict == "ok", (trial.broken, trial.healthy)
     for finding in trial.broken.findings:
         assert "\n" not in finding.message

@@ -31,7 +31,22 @@ import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Evidence, Finding, Fix, Profiled, Severity, StepsTimed, Training, lint, watch
+from ddpdoctor.check import (
+    DDP,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Profiled,
+    Severity,
+    StepFingerprinted,
+    StepsTimed,
+    Training,
+    lint,
+    watch,
+)
+
+from ..._places import line_of_last
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -87,6 +102,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             for rank, each in list(measured.items())[:SHOWN]
         ),
         Fix("skip the reduction in all steps but the last", diff=MEND),
+        line_of_last(StepFingerprinted, training),
     )
 
 
