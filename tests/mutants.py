@@ -116,8 +116,10 @@ def run(text: str, jobs: Jobs) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(text, encoding="utf-8")
-        launch = Launch(script=script, argv=(f"{folder}/result",), hang_after=NEVER)
+        launch = Launch(script=script, argv=(f"{folder}/result",), deadline=60.0, hang_after=NEVER)
         outcomes, found = watch_in_pool(launch, CHECKS, jobs, lambda _: False)
+        # What takes time in a toy, on a machine that others use, says nothing of how its ranks share the work.
+        found = [each for each in found if each.check.area != "performance"]
         errors = [str(each) for each in outcomes if not isinstance(each, Returned)]
         paths = [Path(f"{folder}/result.{rank}") for rank in range(2)]
         result = [torch.load(path).tolist() for path in paths if path.exists()]

@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """A parameter for which the ranks have different norms."""
+    """A parameter for which the ranks have different fingerprints: the norm of each, that of a small one its own."""
 
     name: str
     norms: dict[int, float]
@@ -49,7 +49,7 @@ class Apart(NamedTuple):
     def evidence(self, what: str, step: Step) -> Evidence:
         """Return what each rank has."""
         seen = ", ".join(f"{norm:.6g} on rank {rank}" for rank, norm in list(self.norms.items())[:8])
-        return Evidence(f"norm of {what} {self.name}: {seen}", "the same on all ranks", step.when)
+        return Evidence(f"fingerprint of {what} {self.name}: {seen}", "the same on all ranks", step.when)
 
 
 def together(event: StepSampled, training: Training) -> Step | None:

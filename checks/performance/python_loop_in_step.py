@@ -13,7 +13,8 @@ by one: thousands of such calls a step. On a GPU they are thousands of kernels, 
 loop of your own lines that takes a tenth of the time or more, and 2 ms of a step, in every tenth step or more often,
 where the source says what it goes through: parameters, buffers or a state_dict; numbers that were taken out of tensors
 (`.numpy()`, `.tolist()`); or the first dimension of what a `forward` is given, of 8 samples or more, where no pass
-needs the one before. Where the rank waits for a core, that wait is left out. A loop that reads a tensor in each pass is
+needs the one before. Where the rank waits for a core, that wait is left out, and a loop that communicates counts as on
+the rank that it takes least. A loop that reads a tensor in each pass is
 [DDP906](blocking_calls_in_step.md).
 
 ## How to mend it
@@ -65,6 +66,7 @@ SAID = {
     NUMBERS: "goes through numbers one by one",
     SAMPLES: "gives layers the samples of a batch one by one",
 }
+COMMUNICATES = re.compile(r"\b(?:all_reduce|reduce|broadcast|all_gather|gather|barrier)\w*\(")
 AVERAGE = re.compile(r"ema|avg|average|shadow|teacher|target|momentum|lerp_|decay", re.IGNORECASE)
 PENALTY = re.compile(r"\b(loss|penalty|reg|l1|l2)\w* ?\+?=", re.IGNORECASE)
 Row = tuple[float, int, LinesSampled, SampledLine]
@@ -81,7 +83,11 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             if key[0] in SAID and often and (key[0] != SAMPLES or _rows(training) >= MANY):
                 groups.setdefault(key, []).append((share(told, line, ranks[rank]), rank, told, line))
     for (kind, file, number), rows in groups.items():
-        part, rank, *_ = max(rows, key=lambda row: row[0])
+        text = loop_text(file, number)
+        waits = COMMUNICATES.search(text) is not None  # for the other ranks too: what the least has is the loop's own
+        if waits and len(rows) < len(ranks):
+            continue
+        part, rank, *_ = (min if waits else max)(rows, key=lambda row: row[0])
         total = statistics.mean(measured[rank].total) / 1e9
         if part < LARGE or part * total < LEAST:
             continue
@@ -90,7 +96,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             f"{part:.0%}",
             tuple(seen(each, told, line, "" if at else "one call for all") for at, (_, each, told, line)
                   in enumerate(rows[:SHOWN])),
-            Fix(f"{_fix(kind, loop_text(file, number))}: about {1e3 * (1 - part) * total:.0f} instead of "
+            Fix(f"{_fix(kind, text)}: about {1e3 * (1 - part) * total:.0f} instead of "
                 f"{1e3 * total:.0f} ms a step where it then takes next to nothing"),
             Place(file=file, line=number, rank=rank if len(rows) < len(ranks) else None),
         )  # fmt: skip

@@ -82,7 +82,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
     yield Finding(
         f"{len(last.ranks)} ranks compute the same gradients: each is given the same samples",
         (
-            Evidence(f"norm of the gradient of {line.name}, before any exchange: {told}", "another on each rank",
+            Evidence(f"fingerprint of the gradient of {line.name}, before any exchange: {told}", "another on each rank",
                      f"step {last.number}; the same in the steps 1, 2 and 3"),
         ),
         shared_out(training, MEND),

@@ -17,7 +17,7 @@ LEFT, WIDTH, RIGHT, TOP, HEIGHT, BELOW = 70, 640, 90, 10, 200, 24  # in units of
 LINE = 14  # units between the names at the ends of curves
 NUMBERS = 12  # of steps below a picture
 CURVES = {
-    "gradients": "The norm of the gradients that each rank's optimizer was given",
+    "gradients": "How large the gradients are that each rank's optimizer was given, by their fingerprints",
     "weights": "How far each rank's weights lie from the mean of all ranks, in share of that mean",
 }
 LOSSES = "The loss of each rank's own batches, as its backward was given it"
