@@ -7,7 +7,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import CHECKS, TESTS
+from helpers import CHECKS, FIXTURES, TESTS
 
 from ddpdoctor.selftest.trainings import watched
 
@@ -341,3 +341,24 @@ def test_the_fault_is_found(fault: tuple[str, str, str], tmp_path: Path, jobs: J
     assert words in finding.message
     assert (finding.place.file, finding.place.line) == (str(path), guilty)
     assert all(evidence.seen for evidence in finding.evidence)
+
+
+def test_the_line_that_splits_is_shown(tmp_path: Path, jobs: Jobs) -> None:
+    """Where each rank has a Subset of its own, which another file than that of the loop can have made."""
+    text = (FIXTURES / "dataset_splits_differ" / "broken.py").read_text(encoding="utf-8")
+    body, end = text.split("def train():")
+    loop, main = end.split("def main():")
+    (tmp_path / "loop.py").write_text(body.split("class Numbers")[0] + "def train(loader):" + loop.replace(
+        "    loader = build_loader(dist.get_rank(), dist.get_world_size())\n", ""
+    ), encoding="utf-8")  # fmt: skip
+    path = tmp_path / "train.py"
+    main = main.replace("train()", "loop.train(build_loader(dist.get_rank(), dist.get_world_size()))")
+    path.write_text(
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport loop\n{body}def main():{main}", encoding="utf-8"
+    )
+    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "= random_split(" in text)
+
+    (found,) = [each for each in watched(path, CHECKS, jobs) if each.check.slug == "dataset-splits-differ"]
+
+    assert found.finding.place.file == str(tmp_path / "loop.py")
+    assert f"{path}:{line}" in {each.source for each in found.finding.evidence}

@@ -47,11 +47,13 @@ from ddpdoctor.check import (
     Fix,
     OrderSeen,
     Severity,
+    Started,
     Training,
     is_open,
     keyword,
     lint,
     place,
+    tree_of,
     watch,
 )
 
@@ -88,15 +90,30 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     if not differ:
         return
     by = sharer(training) if by_library else "the sampler"
+    lines = _splits(event, training) if fix is SPLIT else []
     yield Finding(
         f"each rank {what}, before {by} shares it out: shares overlap, and leave samples out",
         tuple(
             Evidence(f"begins {', '.join(each.first)}", "the same on each rank", f"rank {rank}'s data set")
             for rank, each in data.items()
-        )[:SHOWN],
+        )[:SHOWN]
+        + tuple(lines[:SHOWN]),
         _of_the_kind(seen) or (SPLIT_ALIKE if by_library and fix is SPLIT else fix),
         place(event.site),
     )
+
+
+def _splits(event: OrderSeen, training: Training) -> list[Evidence]:
+    """Return the lines of the program, and of the file of the loop, that split data without a seed."""
+    programs = [each.program.partition(" ")[0] for each in training.of(Started)]
+    files = dict.fromkeys([*programs, *([event.site.file] if event.site else [])])
+    return [
+        Evidence(ast.unparse(call), f"{word}={value}", f"{file}:{call.lineno}")
+        for file in files
+        for call in tree_of(file).of(ast.Call)
+        for word, value in [SPLITTERS_BY_NAME.get(ast.unparse(call.func).rpartition(".")[2], ("", ""))]
+        if word and keyword(call, word) is None and not is_open(call)
+    ]
 
 
 def _of_the_kind(seen: list[DataSeen]) -> Fix | None:
@@ -143,6 +160,7 @@ SPLITTERS = {
     "torch.utils.data.random_split": ("generator", "torch.Generator().manual_seed(0)"),
     "sklearn.model_selection.train_test_split": ("random_state", "0"),
 }
+SPLITTERS_BY_NAME = {name.rpartition(".")[2]: seed for name, seed in SPLITTERS.items()}
 SEEDED = (
     r"seed\w*\(|generator=|random_state=|broadcast(?!_param|_opt|_buf)|rng_state|RandomState|default_rng|Generator\("
     r"|scatter"
