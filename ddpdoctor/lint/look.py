@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ddpdoctor.source.project import Project
 
 SHARE = 16  # files that a process is given at once
+NO_TEXT = "cannot be read: it is no text"
 COLLECT = 200  # files after which what hangs together in circles is freed
 
 
@@ -87,7 +88,7 @@ def examine_all(names: list[str], work: Work, cache: Cache | None, *, several: b
         if concerns_us(name, data):
             work.texts[name] = data
         else:
-            outcomes[name] = Outcome()
+            outcomes[name] = Outcome(faults=(f"{name}: {NO_TEXT}",) if kind(name) is None and b"\0" in data else ())
         if cache is not None and (kind(name) or PYTHON) == PYTHON:
             _remember(name, digest(data), work.project, cache)
     keys = {name: _key(name, work) for name in work.texts} if cache is not None else {}

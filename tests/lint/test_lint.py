@@ -330,3 +330,15 @@ def test_the_action_starts_the_command_with_options_that_it_has() -> None:
     used = {word for line in text.splitlines() if '"$lint" lint' in line for word in line.split() if word[:2] == "--"}
     assert used
     assert used <= options
+
+
+def test_a_file_that_is_no_text_is_no_success(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Named by hand, it is said that nothing could be read of it; a script without an ending is read."""
+    (tmp_path / "model").write_bytes(b"\0\1\2 torch")
+    (tmp_path / "tool").write_text("#!/usr/bin/env python\nimport torch.distributed\n", encoding="utf-8")
+
+    binary, script = (ddpdoctor("lint", "--no-cache", str(tmp_path / name)) for name in ("model", "tool"))
+
+    assert binary.returncode == 2
+    assert "cannot be read: it is no text" in binary.stderr
+    assert script.returncode == 0, script.stderr
