@@ -166,6 +166,54 @@ def test_unused_parameters_are_named_and_the_cure_was_tried(examine: Examine) ->
     assert "tried here" in finding.fix.summary
 
 
+def test_a_layer_that_runs_without_a_graph_is_told_as_such(examine: Examine) -> None:
+    """Its parameters are used in forward, and get no gradient all the same; one that is left out is told apart."""
+    exam = examine(
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used, self.spare, self.encoder = nn.Linear(8, 2), nn.Linear(8, 2), nn.Linear(8, 8)
+
+            def forward(self, x):
+                with torch.no_grad():
+                    x = self.encoder(x)
+                return self.used(x)
+
+        def build_model():
+            return Net()
+        """
+    )
+
+    (finding,) = findings("unused-parameters", exam)
+    (without_graph,) = [each for each in finding.evidence if "no graph" in each.seen]
+    assert "encoder" in without_graph.seen
+    assert "spare" not in without_graph.seen
+
+
+def test_parameters_that_the_first_forward_makes_are_named(examine: Examine) -> None:
+    """DDP has wrapped the model before; one that makes them in ``__init__``, and a lazy one, has none of these."""
+    made = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used, self.adapter = nn.Linear(8, 2), {init}
+
+            def forward(self, x):
+                if self.adapter is None:
+                    self.adapter = nn.Linear(8, 2)
+                return self.used(x) + self.adapter(x)
+
+        def build_model():
+            return Net()
+        """
+    (finding,) = findings("parameters-changed-after-wrapping", examine(made.format(init="None")))
+
+    assert "adapter.weight, adapter.bias" in finding.message
+    assert findings("parameters-changed-after-wrapping", examine(made.format(init="nn.Linear(8, 2)"))) == []
+    assert findings("parameters-changed-after-wrapping", examine(made.format(init="nn.LazyLinear(2)"))) == []
+
+
 def test_options_that_the_users_file_passes_to_ddp_are_used(examine: Examine) -> None:
     """A script that lets DDP look for unused parameters is healthy."""
     exam = examine(UNUSED + "\ndef train():\n    model = DDP(build_model(), find_unused_parameters=True)\n")

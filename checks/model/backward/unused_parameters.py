@@ -11,9 +11,9 @@ not removed.
 ## How to be sure
 
 ddpdoctor takes a step with the bare model in which every output takes part in the loss, names
-the parameters whose `.grad` is still None, and then takes three steps under DDP, with the options that the
-file of the factory passes to DDP. An output that the training's own loss leaves out cannot be seen here,
-since the loss is not known.
+the parameters whose `.grad` is still None, and those of them whose layer runs while torch records no graph
+(`torch.no_grad()`). Then it takes three steps under DDP, with the options that the file of the factory passes to
+DDP. An output that the training's own loss leaves out cannot be seen here, since the loss is not known.
 
 In a running training (`ddpdoctor run`) the names of what got no gradient are read from the model when DDP
 raises, where all ranks that raise agree on them.
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ddpdoctor.check import ModelExam
 
 AILMENT = Ailment("DDP501", Severity.ERROR)
+IN_FORWARD = "use these parameters in forward or delete them; else "
 
 
 @probe
@@ -72,6 +73,7 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
     if not raised or any(step.unused != unused for step in steps.plain):
         return
     cured = steps.cured_by("find_unused_parameters")
+    cut = [name for name in unused if name.rpartition(".")[0] in steps.plain[0].without_grad]
     proof = Evidence(end(raised[0]), "three steps go through", f"rank {raised[0].rank}, under DDP")
     without = Evidence(f"no gradient: {listed(unused)}", "a gradient", "a step of the bare model, on every rank")
     yield Finding(
@@ -79,9 +81,10 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
         + listed(unused)
         if unused
         else f"DDP misses gradients of {model.model.kind}, though without DDP every parameter got one: it stops",
-        (without, proof) if unused else (proof,),
+        (without, *_without_graph(cut), proof) if unused else (proof,),
         Fix(
-            "use these parameters in forward or delete them; else freeze them, or let DDP look for them"
+            ("freeze what is not to be trained, and call the rest outside no_grad(); else " if cut else IN_FORWARD)
+            + ("let DDP look for them" if cut else "freeze them, or let DDP look for them")
             + (" (tried here: three steps go through)" if cured else ""),
             diff=_diff(unused),
         ),
@@ -96,6 +99,12 @@ def in_a_small_job(model: ModelExam) -> Iterator[Finding]:
             "TORCH_DISTRIBUTED_DEBUG=INFO torchrun --nproc_per_node=2 train.py",
         ),
     )
+
+
+def _without_graph(names: list[str]) -> Iterator[Evidence]:
+    if names:
+        seen = f"runs while torch records no graph: {listed([name.rpartition('.')[0] for name in names])}"
+        yield Evidence(seen, "outside torch.no_grad(), and not in a reentrant checkpoint without gradient", "forward")
 
 
 @watch(Failed)
@@ -113,7 +122,7 @@ def while_training(event: Failed, training: Training) -> Iterator[Finding]:
                 ),
             ),
             Fix(
-                "use these parameters in forward or delete them; else freeze them, or let DDP look for them",
+                IN_FORWARD + "freeze them, or let DDP look for them",
                 diff=_diff(
                     event.unused, framework.unused if framework and framework.unused else find_unused(event.text)
                 ),

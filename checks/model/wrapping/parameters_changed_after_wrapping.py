@@ -2,14 +2,16 @@
 
 ## What happens
 
-DDP puts the parameters that require a gradient into buckets when it wraps the model. One that is new since, in a layer
-that was replaced or added, or that was frozen then and is trained now, is in none: its gradient is that of the
-rank's own batch, the ranks' copies drift apart, and nothing is printed.
+DDP puts the parameters that require a gradient into buckets when it wraps the model. One that is new since is in
+none: in a layer that was replaced or added, or that the first forward makes, or one that was frozen then and is
+trained now. Its gradient is that of the rank's own batch, the ranks' copies drift apart, and nothing is printed.
 
 ## How to be sure
 
 Right before `optimizer.step()` the norm of its gradient differs between the ranks. ddpdoctor compares
 those that an optimizer holds and that DDP did not see when it wrapped.
+
+`ddpdoctor check --model --batch` compares the model's parameters before and after a forward.
 
 In a source (`ddpdoctor lint`): after the line that wraps the model, a loop over all its parameters sets `requires_grad`
 to False, or a layer of `torch.nn` is assigned to `model.module.NAME`, and nothing wraps the model again.
@@ -51,6 +53,7 @@ from ddpdoctor.check import (
     Wrapped,
     lint,
     place,
+    probe,
     watch,
 )
 
@@ -58,10 +61,32 @@ from .._training import Apart, Step, strays_apart, together
 from .._words import before_wrapping, counted, frozen_later, listed
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script, Wrap
+    from ddpdoctor.check import ModelExam, Script, Wrap
 
 AILMENT = Ailment("DDP562", Severity.ERROR)
 SURE = 2  # steps: where a parameter was replaced, DDP itself stops before the second
+
+
+@probe
+def of_the_forward(model: ModelExam) -> Iterator[Finding]:
+    """Look for parameters that the model has only since its forward ran."""
+    made = model.steps.alone()[0].created
+    if made:
+        layer = made[0].rpartition(".")[0]
+        yield Finding(
+            f"the forward of {model.model.kind} makes {counted(len(made), 'parameter')}, which DDP, wrapped around the "
+            f"model before, never averages: {listed(made)}",
+            (
+                Evidence(f"{listed(made)} after the first forward", "none that was not there before", "rank 0"),
+                Evidence("no optimizer that is built before the first forward holds them", "", "rank 0"),
+            ),
+            Fix(
+                "make them in __init__, or run one forward before the optimizer and DDP get the model",
+                diff=f" def __init__(self):\n+    self.{layer or made[0]} = ...\nor\n model = build_model()\n"
+                "+with torch.no_grad():\n+    model(sample_input)\n"
+                " optimizer = torch.optim.AdamW(model.parameters())\n model = DDP(model)",
+            ),
+        )
 
 
 @watch(StepSampled)

@@ -119,8 +119,9 @@ class PlainStep:
     """Forward, loss and backward of the bare model in one rank, with that rank's example batch.
 
     ``call`` is how the batch was passed. ``unused`` parameters require a gradient and got none though every output
-    took part in the loss; ``unregistered`` ones got one and are not among ``model.parameters()``. ``normed`` maps
-    each batch normalisation layer in training mode to the shape of its input.
+    took part in the loss; the layers of ``without_grad`` ran while torch recorded no graph. ``unregistered`` ones got
+    one and are not among ``model.parameters()``; ``created`` ones the model has since this step. ``normed`` maps each
+    batch normalisation layer in training mode to the shape of its input.
     """
 
     call: str = ""
@@ -128,7 +129,9 @@ class PlainStep:
     scalar: bool = False
     batch_size: int | None = None
     unused: tuple[str, ...] = ()
+    without_grad: tuple[str, ...] = ()
     unregistered: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
     normed: tuple[tuple[str, tuple[int, ...]], ...] = ()
     trouble: Trouble | None = None
 

@@ -136,7 +136,9 @@ def first_look(
 def plain_step(model: Module, batch: Any) -> PlainStep:
     """Take a step with the bare model in whichever way of passing the batch works; a failure is told, not raised."""
     normed: dict[str, tuple[int, ...]] = {}
-    hooks = _watch_norms(model, normed)
+    ungraded: set[str] = set()
+    before = {name for name, _ in model.named_parameters()}
+    hooks = [*_watch_norms(model, normed), _watch_grad_mode(model, ungraded)]
     trouble = None
     for way in ways(model, batch):
         try:
@@ -157,6 +159,8 @@ def plain_step(model: Module, batch: Any) -> PlainStep:
             scalar=len(outputs) > 0 and outputs[0].dim() == 0,
             batch_size=batch_size(batch),
             unused=_without_gradient(model),
+            without_grad=tuple(sorted(ungraded)),
+            created=tuple(n for n, each in model.named_parameters() if each.requires_grad and n not in before),
             unregistered=unregistered(model, way, batch),
             normed=tuple(normed.items()),
         )
@@ -189,6 +193,20 @@ def _watch_norms(model: Module, normed: dict[str, tuple[int, ...]]) -> list[Any]
         for name, layer in model.named_modules()
         if isinstance(layer, _BatchNorm)
     ]
+
+
+def _watch_grad_mode(model: Module, ungraded: set[str]) -> Any:
+    """Note the name of each layer without sublayers that is called while torch records no graph."""
+    import torch
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    names = {id(layer): name for name, layer in model.named_modules() if not list(layer.children())}
+
+    def note(layer: Any, _: tuple[Any, ...]) -> None:
+        if not torch.is_grad_enabled() and id(layer) in names:
+            ungraded.add(names[id(layer)])
+
+    return register_module_forward_pre_hook(note)
 
 
 def _trouble(exc: Exception) -> Trouble:
