@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import ParametersHeld, StepFingerprinted, Training
 
 from .._ledger import built, of_all_ranks, sheets
-from .._sheets import EXCLUSIVE, NEVER
+from .._sheets import EXCLUSIVE, NEVER, Line, Sheet
 
 EQUAL = 1e-3  # of what is added up in another order
 SHARDING = {"ZeroRedundancyOptimizer"}  # each rank remembers its own part
@@ -31,6 +31,21 @@ def without_parallelism(event: StepFingerprinted, training: Training) -> dict[in
     ranks = of_one_model(event, training)
     sent = {name for each in ranks.values() for name, *_ in each.sent}
     return {} if sent & EXCLUSIVE else ranks
+
+
+def added_after_exchange(step: Sheet) -> list[Line]:
+    """Return the parameters whose gradients a backward within a backward has added to once DDP had exchanged them.
+
+    They were added to more often than others, and are not the same on all ranks.
+    """
+    if not all(each.nested for each in step.ranks.values()):
+        return []
+    counts = [each.added for each in step.lines if each.added]
+    return [
+        each
+        for each in step.lines
+        if each.apart and each.replica and each.managed != NEVER and each.added > min(counts)
+    ]
 
 
 def map_built(ranks: dict[int, StepFingerprinted], training: Training) -> list[ParametersHeld]:

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP515", Severity.ERROR)
 ROWS = 6
+REMAIN = Ambiguity(
+    (
+        "a layer in two reentrant checkpoints (gradient-added-after-exchange)",
+        "a hook, or a backward within forward, that changes gradients after DDP has them",
+    ),
+    "grep -rnE 'checkpoint\\(|use_reentrant|register_hook|\\.backward\\(' --include='*.py' .",
+)
 
 
 @probe
@@ -58,6 +65,7 @@ def under_ddp(model: ModelExam) -> Iterator[Finding]:
                 ),
                 severity=Severity.NOTE if names <= set(model.model.ignored) else Severity.ERROR,
                 table=_table(parity.averaged, "DDP", "mean over ranks"),
+                ambiguity=None if names & set(model.model.ignored) else REMAIN,
             )
             return
 

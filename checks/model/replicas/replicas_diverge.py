@@ -48,8 +48,8 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._ledger import built, of_all_ranks
-from .._alike import counts_differ, frozen_differ, of_one_model, states_alone_differ
+from ..._ledger import built, of_all_ranks, sheet
+from .._alike import added_after_exchange, counts_differ, frozen_differ, of_one_model, states_alone_differ
 from .._training import (
     Apart,
     Step,
@@ -110,6 +110,9 @@ def _told_at(step: Step) -> float:
 def _otherwise_told(number: int, event: StepSampled, training: Training) -> bool:
     """Whether a check of its own has said what makes the replicas differ, in a compared step so far."""
     for each in training.of(StepFingerprinted, pid=event.pid, optimizer=event.optimizer):
+        step = sheet(each, training)
+        if step is not None and each.number <= number and added_after_exchange(step):
+            return True
         ranks, held = of_one_model(each, training), built(each, training)
         if each.number <= number and ranks and held is not None and _is_told(each, ranks, held.kind, training):
             return True

@@ -166,8 +166,9 @@ class StepFingerprinted(Event):
     ``evaluating`` names modules that hold these parameters and are in evaluation mode. ``subgroups``: there are process
     groups of some ranks. ``hooks`` are communication hooks of wrapped models: name, file and line. ``frozen`` are the
     places of parameters that require no gradient. ``state`` is what the optimizer remembered before the step: key, of
-    how many parameters, and the norm of all together. ``backwards`` counts those of the process so far, ``clock`` the
-    collectives of the process group so far, DDP's own among them, which all its ranks count alike; ``bare`` the shards
+    how many parameters, and the norm of all together. ``nested`` counts the backwards
+    of the process so far that began within another, ``backwards`` the others, ``clock`` the collectives of
+    the process group so far, DDP's own among them, which all its ranks count alike; ``bare`` the shards
     that require a gradient and have none. ``cleared`` says how often gradients were cleared since the step before after
     a backward had added to them. ``clips`` are what clipped them since then; ``divisors`` the numbers that the loss of
     a backward since then was divided by at its end. ``used`` are modules that were called since then; of the first step
@@ -195,6 +196,7 @@ class StepFingerprinted(Event):
     frozen: tuple[int, ...] = ()
     state: tuple[tuple[str, int, float], ...] = ()
     backwards: int = 0
+    nested: int = 0
     clock: int = 0
     bare: int = 0
     cleared: int = 0

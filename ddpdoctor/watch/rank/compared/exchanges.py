@@ -109,13 +109,15 @@ class Window:
 class Exchanges:
     """All communications of a process: calls and elements by operation, and the windows that look at them now.
 
-    ``in_backward``: torch is computing gradients, and what communicates is a hook. ``backwards`` counts them.
+    ``in_backward``: torch is computing gradients, and what communicates is a hook. ``backwards`` counts them, and
+    ``nested`` those that began within another, as reentrant checkpointing does.
     """
 
     sent: dict[str, list[int]] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     in_backward: bool = False
     backwards: int = 0
+    nested: int = 0
 
     def communicated(self, operation: str, args: tuple[Any, ...], site: Site | None) -> None:
         """Take note of a communication, before it begins."""

@@ -199,6 +199,7 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
         def backward(*args: Any, **kwargs: Any) -> Any:
             exchanges = recorder.exchanges
             if exchanges.in_backward:  # a part that is computed anew, within the whole
+                exchanges.nested += 1
                 return original(*args, **kwargs)
             if recorder.log is not None and (recorder.early or recorder.evaluations.open):
                 recorder.safely(_begins, recorder)

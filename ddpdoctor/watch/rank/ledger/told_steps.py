@@ -57,6 +57,7 @@ def tell(recorder: ProcessWithModels, account: Account, optimizer: Any, seen: Se
         frozen=tuple(at for at, each in enumerate(account.parameters) if not each.requires_grad),
         state=account.state,
         backwards=exchanges.backwards,
+        nested=exchanges.nested,
         clock=account.clock,
         bare=sum(each.requires_grad and each.grad is None for each in seen.parts),
         cleared=account.cleared,
