@@ -11,7 +11,8 @@ trained now. Its gradient is that of the rank's own batch, the ranks' copies dri
 Right before `optimizer.step()` the norm of its gradient differs between the ranks. ddpdoctor compares
 those that an optimizer holds and that DDP did not see when it wrapped.
 
-`ddpdoctor check --model train.py:build --batch train.py:batch` compares the model's parameters before and after a forward.
+`ddpdoctor check --model train.py:build --batch train.py:batch` compares the names of the parameters before a forward
+and after it.
 
 In a source (`ddpdoctor lint`): after the line that wraps the model, a loop over all its parameters sets `requires_grad`
 to False, or a layer of `torch.nn` is assigned to `model.module.NAME`, and nothing wraps the model again.

@@ -1,4 +1,4 @@
-"""Shows a run: each finding as it comes, a status line on a terminal, and the verdict at the end."""
+"""Shows a run: what is wrong as it is found, a status line on a terminal, notes and the verdict at the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.cli.screen.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget
+from ddpdoctor.findings import Severity
 from ddpdoctor.report.data import as_json
 from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.junit import as_junit
@@ -22,11 +23,11 @@ from ddpdoctor.report.whole_file import is_stream, write_whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddpdoctor.findings import Report, Result, Severity
+    from ddpdoctor.findings import Report, Result
 
 
 class Show:
-    """Says on standard output what a run finds; ``form`` is text, json, junit or html, ``output`` a file or None.
+    """Says on standard output what a run finds, notes after what is wrong; ``form`` is text, json, junit or html, ``output`` a file or None.
 
     ``quiet`` leaves out what does not change the exit status: nothing is said where that is 0.
     """
@@ -41,6 +42,7 @@ class Show:
         self._verbose, self._quiet = verbose, quiet
         self._style = style(sys.stdout) if output is None else PLAIN
         self._lines: list[str] = []
+        self._notes: list[str] = []
         self._area = ""
         if output is not None and not is_stream(Path(output)):
             try:
@@ -61,7 +63,9 @@ class Show:
         if self._verbose and result.area != self._area:
             self._area = result.area
             self._line(self._style.heading(result.area))
-        if text:
+        if text and not self._verbose and _is_note(result):
+            self._notes.append(f"{text}\n")
+        elif text:
             self._line(text if self._verbose else f"{text}\n")
 
     def line(self, text: str) -> None:
@@ -71,6 +75,8 @@ class Show:
     def report(self, report: Report, facts: Mapping[str, Any]) -> None:
         """Show the end, or all of it where the form is one for programs."""
         report = redacted(report)
+        for note in self._notes:
+            self._line(note)
         if not self._quiet:
             before = "\n" if self._verbose else ""
             self._line(before + closing_text(report, self._style, verbose=self._verbose))
@@ -100,3 +106,7 @@ class Show:
         if self._form == "text" and self._output is None:
             self.progress("")
             say(text)
+
+
+def _is_note(result: Result) -> bool:
+    return bool(result.findings) and all(each.severity is Severity.NOTE for each in result.findings)
