@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import assume, given, strategies as st
 
+from ddpdoctor.cli.screen.show import Show
 from ddpdoctor.findings import (
     TIME,
     Ambiguity,
@@ -380,3 +381,17 @@ def test_counts_are_those_of_the_findings() -> None:
     ]
 
     assert (counts["error"], counts["failed"], counts["passed"]) == (2, 1, 1)
+
+
+def test_notes_stand_after_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever was found first: a reader who stops after the first finding has read the worst."""
+    note = _result(Status.FAILED, replace(FINDING, severity=Severity.NOTE, message="only a note"))
+    error = _result(Status.FAILED, replace(FINDING, severity=Severity.ERROR, message="what is wrong"))
+    show = Show("text", None, Severity.WARNING, verbose=False, quiet=False)
+
+    show.result(note)
+    show.result(error)
+    show.report(Report((note, error)), {})
+
+    said = capsys.readouterr().out
+    assert said.index("what is wrong") < said.index("only a note") < said.index("1 error, 1 note found")

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 class Show:
-    """Says on standard output what a run finds, notes after what is wrong; ``form`` is text, json, junit or html, ``output`` a file or None.
+    """Says on standard output what a run finds, notes after what is wrong.
 
+    ``form`` is text, json, junit or html, ``output`` a file or None.
     ``quiet`` leaves out what does not change the exit status: nothing is said where that is 0.
     """
 
