@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-MPI = {7: "Bus error", 9: "Killed", 11: "Segmentation fault"}
+MPI = {
+    4: "Illegal instruction",
+    7: "Bus error",
+    8: "Floating point exception",
+    9: "Killed",
+    11: "Segmentation fault",
+}
 
 
 def died_by(number: int, name: str) -> str:

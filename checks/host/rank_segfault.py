@@ -15,8 +15,10 @@ faulthandler itself, and tells the line, the library and the signal (SIGSEGV, SI
 
 ## How to mend it
 
-Rebuild the extensions against the installed torch; leave out the library whose frame is the
-innermost. TORCH_DISTRIBUTED_DEBUG=DETAIL can be the cause itself (debug-detail-crash).
+SIGSEGV: rebuild the extensions against the installed torch; leave out the library whose frame is the
+innermost. TORCH_DISTRIBUTED_DEBUG=DETAIL can be the cause itself (debug-detail-crash). SIGILL: the library was built
+for a newer processor. SIGFPE: it divides by a size that is zero. SIGBUS: a mapped file was cut short, or its disk is
+full (mmap-file-truncated, shm-too-small).
 
 ## Versions and sources
 
@@ -54,6 +56,13 @@ DIED = (
     # The kernel names the thread: python, or what torch calls its own.
     + r"|\b(?:python|pt_)[^\s\[]*\[\d+\]:? (?:segfault at [0-9a-f]+ ip|general protection fault)"
 )
+INSTRUCTION = (
+    died_by(4, "SIGILL") + r"|Illegal instruction \(core dumped\)|Fatal Python error: Illegal instruction"
+    r"|\btraps: (?:python|pt_)[^\n]{0,60} trap invalid opcode"
+)
+DIVISION = (
+    died_by(8, "SIGFPE") + r"|Floating point exception \(core dumped\)|\btraps: python[^\n]{0,60} trap divide error"
+)
 SIGNALS = {
     "Segmentation fault": "SIGSEGV",
     "Aborted": "SIGABRT",
@@ -62,6 +71,26 @@ SIGNALS = {
     "Floating point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }  # what faulthandler calls them
+FIX = Fix(
+    "call it alone, in one process, and rebuild or replace the library that it calls; what is handed to it "
+    "(addresses, lengths, types) must be what it expects",
+    command="PYTHONFAULTHANDLER=1 gdb -batch -ex run -ex bt --args python train.py",
+)
+FIXES = {
+    "SIGBUS": Fix(
+        "look at the file that is mapped into memory there: it was cut short or replaced after it was opened, or the "
+        "disk, or /dev/shm, behind it is full",
+        command="ls -l DATA; df -h DATA /dev/shm",
+    ),
+    "SIGILL": Fix(
+        "install a build of the library for this processor, or build it here; hosts of one job can differ",
+        command="grep -m1 'model name' /proc/cpuinfo; grep -owE 'avx|avx2|avx512f' /proc/cpuinfo | sort -u",
+    ),
+    "SIGFPE": Fix(
+        "find the library by its stack: it divides by a size, a stride or a count that is zero",
+        command="PYTHONFAULTHANDLER=1 torchrun --standalone --nproc_per_node=1 train.py",
+    ),
+}
 # Where torch itself gives up: gloo ends a process so that gets more than it expects, which other checks tell.
 OF_THE_GROUP = re.compile(r"/torch/(?:distributed|autograd|nn/parallel)/")
 STACK = r"Fatal Python error: Segmentation fault"
@@ -89,6 +118,28 @@ def by_exit_status(record: Record, match: re.Match[str], log: Log) -> Iterator[F
             ),
             "PYTHONFAULTHANDLER=1 torchrun --standalone --nproc_per_node=1 train.py",
         ),
+    )
+
+
+@log_pattern(INSTRUCTION)
+def by_instruction(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the processor: what was compiled for a newer one cannot run here."""
+    yield Finding(
+        f"{process(record.text)} came to an instruction that this processor does not have (SIGILL)",
+        (record.proof(match, "a library that is built for this processor"),),
+        FIXES["SIGILL"],
+        record.place,
+    )
+
+
+@log_pattern(DIVISION)
+def by_division(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name what SIGFPE is on the processors that trainings run on."""
+    yield Finding(
+        f"{process(record.text)} divided a whole number by zero in native code (SIGFPE)",
+        (record.proof(match, "an exit by itself"),),
+        FIXES["SIGFPE"],
+        record.place,
     )
 
 
@@ -123,10 +174,6 @@ def while_training(event: Crashed, training: Training) -> Iterator[Finding]:
             *((Evidence(line, "", f"{site.file}:{site.line}"),) if line else ()),
             *((Evidence("another rank crashed at the same line", "", "faulthandler"),) if others else ()),
         ),
-        Fix(
-            "call it alone, in one process, and rebuild or replace the library that it calls; what is handed to it "
-            "(addresses, lengths, types) must be what it expects",
-            command="PYTHONFAULTHANDLER=1 gdb -batch -ex run -ex bt --args python train.py",
-        ),
+        FIXES.get(signal, FIX),
         place(site, rank=event.rank),
     )

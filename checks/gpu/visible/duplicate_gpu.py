@@ -46,7 +46,15 @@ FIX = Fix(
 )
 
 
-@log_pattern(PAIR)
+VLLM = r"vllm_client\.py|init_communicator|PyNcclCommunicator"
+BESIDE_VLLM = Fix(
+    "give vLLM's server and the ranks that train GPUs of their own: the trainer's ranks and the server's are one group",
+    command="CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model NAME\n"
+    "CUDA_VISIBLE_DEVICES=1,2,3 accelerate launch --num_processes 3 train.py   # or, on one GPU: vllm_mode='colocate'",
+)
+
+
+@log_pattern(PAIR, context=(VLLM,))
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Yield the name of the ranks and the GPU; all pairs where the log has several."""
     pairs = {found.groups(): each.proof(found, "a GPU for each rank") for each, found in log.find(PAIR)}
@@ -54,9 +62,11 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     one, other, device = match.groups()
     others = f", and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
     yield Finding(
-        f"ranks {other} and {one} use the same GPU, {_address(device)}{others}",
+        f"vLLM's server and a rank that trains use the same GPU, {_address(device)}"
+        if log.first(VLLM)
+        else f"ranks {other} and {one} use the same GPU, {_address(device)}{others}",
         tuple(pairs.values())[:4],
-        FIX,
+        BESIDE_VLLM if log.first(VLLM) else FIX,
         record.place if record.users else Place(rank=int(one), host=record.node),
     )
 

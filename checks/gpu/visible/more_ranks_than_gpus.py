@@ -140,6 +140,20 @@ def of_a_stream(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"AssertionError: insufficient CUDA devices for DDP command")
+def of_yolo(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read YOLOv5's own comparison of the local rank with the GPUs that it sees."""
+    yield Finding(
+        "YOLOv5 is started with more ranks on this host than it sees GPUs",
+        (record.proof(match, "--nproc_per_node is at most what nvidia-smi -L lists"),),
+        Fix(
+            "start one rank for each visible GPU",
+            command="python -m torch.distributed.run --nproc_per_node=$(nvidia-smi -L | wc -l) train.py ...",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(r"assert num_gpus_per_machine <= torch\.cuda\.device_count\(\)")
 def of_detectron(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read detectron2's own comparison, in the process that it has started."""

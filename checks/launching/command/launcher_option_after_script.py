@@ -48,11 +48,15 @@ OWN = {
 NAMES = "|".join(sorted({name for names in OWN.values() for name in names})).replace("-", "[-_]")
 OPTION = re.compile(rf"--(?P<name>{NAMES})\b(?:[= ][^\s-]\S*)?")
 TORCHRUN = "torchrun"
+BY_LAUNCHER = re.compile(r"(?:^|[\s/])(?:torchrun|launch\.py|run\.py|accelerate[^\n:]{0,40}|deepspeed): error: $")
+"""What the launcher's own parser refuses stands before the script."""
 
 
 @log_pattern(refused(rf"(?<=--)(?:{NAMES})"))
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Quote what the script's own parser refused."""
+    if BY_LAUNCHER.search(match.string, 0, match.start()):
+        return
     line = match.string[match.start() :].partition("\n")[0]
     found = list(OPTION.finditer(line))
     name = found[0]["name"].replace("_", "-")

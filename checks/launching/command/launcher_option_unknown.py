@@ -22,15 +22,55 @@ Source: torch 2.13, torch/distributed/run.py; accelerate 1.15, commands/launch.p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, closest, launcher_options, lint
+from ddpdoctor.check import (
+    Ailment,
+    Finding,
+    Fix,
+    Log,
+    Record,
+    Severity,
+    closest,
+    launcher_options,
+    lint,
+    log_pattern,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LaunchScript
 
 AILMENT = Ailment("DDP491", Severity.ERROR)
+UNDERSCORES = r"\[--(?:nproc_per_node|rdzv_backend|node_rank|standalone)\b"
+HYPHENS = r"\[--(?:nproc-per-node|rdzv-backend|node-rank)\b"
+
+
+@log_pattern(
+    r"(?:^|[\s/])(?P<tool>torchrun|launch\.py|run\.py|accelerate[^\n:]{0,40}): error: unrecognized arguments: "
+    r"(?P<options>--[^\n]{1,300})",
+    context=(UNDERSCORES, HYPHENS),
+)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Quote the launcher's own parser; the usage above it shows how it spells its options."""
+    tool = match["tool"] if match["tool"].startswith("accelerate") else "torchrun"
+    word = match["options"].split()[0]
+    name = word.partition("=")[0].lstrip("-")
+    is_old = "-" in name and log.first(UNDERSCORES) is not None and log.first(HYPHENS) is None
+    meant = name.replace("-", "_") if is_old else closest(name.replace("_", "-"), launcher_options(tool))
+    yield Finding(
+        f"{tool} has no option --{name}"
+        + (": before torch 2.0 its options are written with underscores" if is_old else "")
+        + (f": --{meant} is meant" if meant and not is_old else ""),
+        (record.proof(match, f"--{meant}" if meant else f"options that `{tool} --help` lists"),),
+        Fix(
+            "write the name as the launcher has it; what is meant for the script stands behind the script",
+            diff=f"-{word}\n+{word.replace(name, meant)}" if meant else "",
+            command="" if meant else f"{tool} --help",
+        ),
+        record.place,
+    )
 
 
 @lint

@@ -9,8 +9,7 @@ frames of torchrun in this log say nothing about the cause.
 
 ## How to be sure
 
-No exception stands in the log but the launcher's own. Where a script ended with exit status 2 and its parser of
-arguments said why ("train.py: error: the following arguments are required"), that line is the error.
+No exception stands in the log but the launcher's own.
 
 ## How to mend it
 
@@ -40,10 +39,6 @@ FAILED = (
 ENDED = r"exitcode\s*: -?\d+"
 ERROR = r"(?m)^ {0,2}(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit))\b(?!\()"
 LAUNCHERS = {"ChildFailedError", "CalledProcessError", "ProcessExitedException"}
-REFUSED = (
-    r"(?m)^[\w./-]+: error: (?:the following arguments are required|unrecognized arguments|one of the arguments"
-    r"|argument |ambiguous option)[^\n]*|^Error: (?:Missing|No such|Invalid value for|Got unexpected)[^\n]*"
-)
 PEER = r"[Cc]onnection closed by (?:remote )?peer|Connection reset by peer|Broken pipe"
 SUMMARY = r"rank\s+: (\d+) \(local_rank: (\d+)\)"
 FIX = Fix(
@@ -61,24 +56,13 @@ DOUBT = Ambiguity(
 )
 
 
-@log_pattern(FAILED, role=Role.GENERIC, context=(ERROR, SUMMARY, REFUSED))
+@log_pattern(FAILED, role=Role.GENERIC, context=(ERROR, SUMMARY))
 def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that nothing but the launcher speaks of an error."""
     if told(log, match[2]):
         return
     status = match[1] or next(filter(None, match.groups()[2:]))
     rank = f"local rank {match[2]}" if match[2] else "a rank"
-    if status == "2" and (refused := log.first(REFUSED)):
-        yield Finding(
-            f"{rank} refused its arguments: {refused[1][0]}",
-            (refused[0].proof(refused[1], "arguments that the script takes"),),
-            Fix(
-                "give the script what it asks for; its arguments stand behind its name, the launcher's before",
-                command="torchrun --nproc_per_node=2 train.py --help",
-            ),
-            record.place,
-        )
-        return
     yield Finding(
         f"{rank} ended with exit status {status}, and no exception of it is in this log",
         (record.proof(match, "the traceback of the rank"),),

@@ -37,6 +37,7 @@ GATHERS = r"scatter_gather\.py|data_parallel\.py|parallel[/\\]_functions\.py"
 @log_pattern(
     r"[Gg]ather got an input of invalid size: got (?P<got>\[[\d, ]*\]|[\dx]+), but "
     r"expected (?P<want>\[[\d, ]*\]|[\dx]+)"
+    r"|Input tensor at index \d+ has invalid shape (?P<shape>\[[\d, ]*\]), but expected (?P<should>\[[\d, ]*\])"
     r"|(?P<keys>All dicts must have the same number of keys)"
     r"|(?:Error: )Gather function not implemented for CPU tensors"
     r"|TypeError: (?:'(?P<type>\w+)' object is not iterable|zip argument #1 must support iteration)"
@@ -45,8 +46,9 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read what could not be joined, where DataParallel was joining."""
     if not re.search(GATHERS, record.text):
         return
-    if match["got"]:
-        said = f"the replicas return tensors of {match['got']} and {match['want']}: only the first number can differ"
+    got, want = match["got"] or match["shape"], match["want"] or match["should"]
+    if got:
+        said = f"the replicas return tensors of {got} and {want}: only the first number can differ"
     elif match["keys"]:
         said = "the replicas return dictionaries with different keys"
     elif "CPU" in match[0]:

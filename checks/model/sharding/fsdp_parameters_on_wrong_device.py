@@ -4,7 +4,9 @@
 
 FSDP1 gathers and reduces on one device for each rank. A module that was wrapped on the CPU without `device_id`, a head
 that was added or moved afterwards, or `sync_module_states=True` with a model on the CPU is refused: "An FSDP-managed
-module unexpectedly has parameters on cpu", "The module has CPU parameters or buffers when `sync_module_states=True`".
+module unexpectedly has parameters on cpu", "The module has CPU parameters or buffers when `sync_module_states=True`". A
+model that was put on `cuda` before `set_device` lies on GPU 0: "Inconsistent compute device and `device_id` on rank 1:
+cuda:0 vs cuda:1".
 
 ## How to be sure
 
@@ -35,6 +37,7 @@ AILMENT = Ailment("DDP587", Severity.ERROR)
     r"(?P<device>\w[\w:]*)"
     r"|The module has CPU parameters(?: or buffers)? when `?sync_module_states=True"
     r"|To support a module with both CPU and GPU params, please pass in device_id"
+    r"|Inconsistent compute device and `device_id` on rank \d+: (?P<other>\S+) vs (?P<own>\S+)"
     r"|FSDP only supports single device modules,? but got params on (?P<several>\{[^}\n]*\})"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
@@ -50,7 +53,7 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             record.place,
         )
         return
-    device = match["device"] or match["several"]
+    device = match["device"] or match["several"] or (match["other"] and f"{match['other']}, not {match['own']}")
     yield Finding(
         f"FSDP finds parameters on {device}"
         if device

@@ -27,8 +27,11 @@ class Failures:
     told: set[tuple[str, str | None, int | None]] = field(default_factory=set)
 
     def are_settled(self, each: Followed) -> bool:
-        """Whether what follows from new failures has come; a process that is lost takes its time to write its core."""
-        if each.failing_for < PATIENCE and not (each.gone() or each.ended()):
+        """Whether what follows from new failures has come.
+
+        A process that is lost takes its time to write its core, and its launcher to say what ended it.
+        """
+        if each.failing_for < PATIENCE and not (each.ended() or each.is_accounted_for):
             failed = (*each.failed, *each.new)
             return each.failing_for > SETTLED and not all(map(self.explainer.tells_of_another, failed))
         return each.failing_for > SETTLED

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.event_log import FORWARDS, STEPS
-from ddpdoctor.watch.events import INTERRUPTED, Doing, Failed, HeldAtEnd, Left, Progress, Stalled
+from ddpdoctor.watch.events import INTERRUPTED, Crashed, Doing, Failed, HeldAtEnd, Left, Progress, Stalled
+from ddpdoctor.watch.exits import SAY_ALL
 from ddpdoctor.watch.monitor.positions import stalled
 from ddpdoctor.watch.monitor.teardown import held_at_end
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddpdoctor.watch.exits import Exit
     from ddpdoctor.watch.monitor.rank import Rank
     from ddpdoctor.watch.training import Training
 
@@ -25,7 +29,8 @@ class Followed:
 
     ``failed`` are its failures, ``new`` those of them that are not explained yet, since ``failing``; ``known``: it was
     told what the first of them was. ``held`` are processes that do not come to their end. ``hung_at`` is when it
-    was last seen to hang; ``told_hang``: it was told why.
+    was last seen to hang; ``told_hang``: it was told why. ``exits`` are processes of which the launcher has said what
+    ended them.
     """
 
     training: Training
@@ -40,11 +45,23 @@ class Followed:
     stands: tuple[tuple[int, Doing, str], ...] = ()
     hung_at: float = 0.0
     told_hang: bool = False
+    exits: set[int] = field(default_factory=set)
 
     def fails(self, event: Failed) -> None:
         """Take up a failure: what it means depends on those that follow."""
         self.failing = self.failing if self.new else time.monotonic()
         self.new.append(event)
+
+    def killed(self, exits: Sequence[Exit]) -> list[Failed]:
+        """Return what the launcher says of ranks that are gone without a word: it is what the others failed of."""
+        gone = {each.reader.pid: each.rank for each in self.ranks if each.rank >= 0 and self._is_gone(each)}
+        self.exits.update(each.pid for each in exits if each.pid in gone)
+        first = min((event.time for event in (*self.failed, *self.new)), default=time.time())
+        return [
+            Failed(pid=each.pid, time=first, rank=gone[each.pid], error="", text=each.text)
+            for each in exits
+            if each.pid in gone and each.signal in SAY_ALL and not self.training.of(Crashed, pid=each.pid)
+        ]
 
     @property
     def failing_for(self) -> float:
@@ -71,6 +88,12 @@ class Followed:
     def gone(self) -> tuple[int, ...]:
         """List the ranks that are no more, and that told neither of an exception nor of their end."""
         return tuple(sorted(each.rank for each in self.ranks if each.rank >= 0 and self._is_gone(each)))
+
+    @property
+    def is_accounted_for(self) -> bool:
+        """Whether ranks are gone without a word, and their launcher has said what ended them."""
+        gone = {each.reader.pid for each in self.ranks if each.rank >= 0 and self._is_gone(each)}
+        return bool(gone) and gone <= self.exits
 
     def ended(self) -> tuple[int, ...]:
         """List the ranks that came to the end of their program."""

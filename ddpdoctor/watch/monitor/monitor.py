@@ -13,6 +13,7 @@ import psutil
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Ended, Event, Failed, Joined, PeerLost
+from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
 from ddpdoctor.watch.monitor.failures import Failures, is_fault
@@ -65,6 +66,7 @@ class Monitor:
         for each in self._followed.values():
             for event in crashes(each):
                 self._tell(self._dispatcher.see_of(each.training, event))
+        self._see_killed()
         follow_those_that_rest(each for each in self._ranks.values() if each.rank >= 0)
         if any(each.is_explaining for each in self._ranks.values()):
             return  # it will say why the others wait
@@ -73,6 +75,12 @@ class Monitor:
                 self._explain(each)
             elif not each.new:
                 self._look(each)
+
+    def _see_killed(self) -> None:
+        """Take up what launchers say of ranks that are gone without a word."""
+        exits = list(told(self._settings.session))
+        for killed in [event for each in self._followed.values() for event in each.killed(exits)]:
+            self._see(killed)
 
     def look_at_launcher(self, pid: int) -> str:
         """Look whether the command, a process, waits for other nodes while there is no rank; told once.

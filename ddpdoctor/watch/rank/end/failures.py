@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.areas import shows_network
 from ddpdoctor.host.network_context import network
-from ddpdoctor.watch import event_log
+from ddpdoctor.watch import event_log, exits
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import ErrorSeen, Failed
@@ -98,6 +98,7 @@ class Failures:
         if TOLD in vars(exc):
             return
         vars(exc)[TOLD] = True
+        exits.tell(self.recorder.settings.session, exits.exits_in(exc))
         known = self._known(exc, None)
         hide_watch(exc)
         failure = self._failure(exc, known, inside=False)

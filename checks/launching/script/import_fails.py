@@ -1,0 +1,213 @@
+"""The script cannot import what it needs: a module is not there, or is of a version that does not fit.
+
+## What happens
+
+The ranks end before the training begins: "ModuleNotFoundError: No module named 'timm'", "cannot import name ... from",
+"Descriptors cannot be created directly", "compiled using NumPy 1.x cannot be run in NumPy 2". The launcher's traceback
+below it (ChildFailedError) says nothing of it. Where one rank or one host alone fails so, the import stands under `if
+rank == 0`, or that host's environment is another one; the others then fail in their first communication.
+
+## How to be sure
+
+The launcher says which Python runs the ranks ("of binary: /opt/venv/bin/python"); ask that one: `python -c "import
+timm"`. A dotted name whose first part was found ("No module named 'pytorch_lightning.strategies'") means that the
+package is there, in another version. torchrun puts the folder of the script on the path, not the one that it is
+started in, as `python -m` does.
+
+## How to mend it
+
+Install what is missing into that Python, or bring the two packages to versions that fit.
+
+## Versions and sources
+
+Holds for all versions. Sources: CPython documentation, "The import system"; protobuf 4.21 and 5.26, release notes;
+NumPy 2.0 migration guide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Ambiguity, Evidence, Finding, Fix, Log, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP426", Severity.ERROR)
+BINARY = r"of binary: (\S+)"
+DISTRIBUTIONS = {
+    "PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml", "sklearn": "scikit-learn",
+    "skimage": "scikit-image", "pkg_resources": "'setuptools<81'", "attr": "attrs", "bs4": "beautifulsoup4",
+    "google.protobuf": "protobuf", "dateutil": "python-dateutil", "ruamel": "ruamel.yaml", "hydra": "hydra-core",
+}  # fmt: skip
+PUBLIC = {
+    "accelerate", "albumentations", "apex", "bitsandbytes", "datasets", "deepspeed", "diffusers", "einops", "evaluate",
+    "flash_attn", "lightning", "lmdb", "matplotlib", "mlflow", "mmcv", "mmengine", "numpy", "omegaconf", "pandas",
+    "peft", "pycocotools", "pytorch_lightning", "ray", "safetensors", "scipy", "sentencepiece", "tensorboard",
+    "tensorboardX", "timm", "tiktoken", "tokenizers", "torchaudio", "torchmetrics", "torchvision", "tqdm",
+    "transformers", "triton", "trl", "vllm", "wandb", "webdataset", "xformers", "yacs",
+}  # fmt: skip
+FROM_CHECKPOINT = re.compile(r"torch[/\\]serialization\.py|pickle\.(?:load|Unpickler)")
+OWN = re.compile(r"(?:site|dist)-packages[/\\]")
+
+
+@log_pattern(
+    r"(?:^|\n)(?:\w+: )?ModuleNotFoundError: No module named '(?P<name>[\w.]+)'"
+    r"(?P<shadow>; '[\w.]+' is not a package)?",
+    context=(BINARY,),
+)
+def of_a_module(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Tell a package that is missing from one of another version, and from a file that has its name."""
+    name = match["name"]
+    top, _, inner = name.partition(".")
+    if top == "torch" or FROM_CHECKPOINT.search(record.text):
+        return
+    found = log.first(BINARY)
+    python = found[1][1] if found else "python"
+    seen: tuple[Evidence, ...] = (record.proof(match, "a module of this name"),)
+    seen += (found[0].proof(found[1], ""),) if found else ()
+    if match["shadow"]:
+        yield _shadowed(record, name, seen)
+    elif inner and name not in DISTRIBUTIONS:
+        yield _of_another_version(record, name, seen)
+    else:
+        yield _missing(record, name, python, seen)
+
+
+def _shadowed(record: Record, name: str, seen: tuple[Evidence, ...]) -> Finding:
+    top = name.rpartition(".")[0]
+    return Finding(
+        f"a file {top.replace('.', '/')}.py stands in the way of the package {top}",
+        seen,
+        Fix("give that file another name", command=f'python -c "import {top}; print({top}.__file__)"'),
+        record.place,
+    )
+
+
+def _of_another_version(record: Record, name: str, seen: tuple[Evidence, ...]) -> Finding:
+    package, _, part = name.rpartition(".")
+    top = name.partition(".")[0]
+    return Finding(
+        f"{package} is installed, and has no {part}: it is of another version than the script is written for",
+        seen,
+        Fix(
+            f"install the version of {top} that the script's own requirements name",
+            command=f"pip show {top}; pip install --upgrade {top}",
+        ),
+        record.place,
+        ambiguity=None
+        if top in PUBLIC
+        else Ambiguity(
+            (
+                f"{top} is of another version",
+                f"{top} is the project's own, and the file of {part} is missing, or another {top} comes first",
+            ),
+            f'python -c "import {top}; print({top}.__path__)"',
+        ),
+    )
+
+
+def _missing(record: Record, name: str, python: str, seen: tuple[Evidence, ...]) -> Finding:
+    known = name in DISTRIBUTIONS or name in PUBLIC
+    where = f" ({python})" if python != "python" else ""
+    return Finding(
+        f"the Python of the ranks{where} has no module {name}",
+        seen,
+        Fix(
+            "install it into the Python that runs the ranks, on each host",
+            command=f"{python} -m pip install {DISTRIBUTIONS.get(name, name)}",
+        )
+        if known
+        else Fix(
+            "install it into that Python, or put the folder that holds it on the path",
+            command=f"PYTHONPATH=$PWD torchrun ...   # where {name} is the project's own\n"
+            f"{python} -m pip install {name}   # where it is a package",
+        ),
+        record.place,
+        ambiguity=None
+        if known
+        else Ambiguity(
+            (
+                f"{name} is not installed in the Python that runs the ranks",
+                f"{name} is the project's own: torchrun puts the script's folder on the path, not the current one",
+            ),
+            f"find . -name '{name.partition('.')[0]}*' -maxdepth 3; {python} -m pip show {name}",
+        ),
+    )
+
+
+@log_pattern(
+    r"(?:^|\n)ImportError: cannot import name '(?P<name>\w+)' from '(?P<package>(?!torch\b)[\w.]+)'"
+    r" \((?P<file>[^)\n]+)\)"
+)
+def of_a_name(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise an installed package that lacks what is asked of it; a cycle of imports is another matter."""
+    package = match["package"]
+    if "circular import" in record.text or not OWN.search(match["file"]):
+        return
+    top = "google.protobuf" if package.startswith("google.protobuf") else package.partition(".")[0]
+    asks = _asking(record, top)
+    yield Finding(
+        f"the installed {top} has no {package}.{match['name']}" + (f", which {asks} asks for" if asks else ""),
+        (record.proof(match, f"a {top} with {match['name']}"),),
+        Fix(
+            f"bring {top} and {asks or 'the script'} to versions that fit each other",
+            command=f"pip install --upgrade {DISTRIBUTIONS.get(top, top)}" + (f" {asks}" if asks else ""),
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"TypeError: Descriptors cannot (?:not )?be created directly|\[libprotobuf FATAL[^\n]*\] This program "
+    r"(?:was compiled against|requires) version (?P<built>[\d.]+) of the Protocol Buffer runtime library, "
+    r"(?:which is not compatible with|but) the installed version (?:\(|is )(?P<has>[\d.]+\d)"
+)
+def of_protobuf(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read protobuf's own comparison with what was generated, or compiled, for another version."""
+    if match["built"]:
+        said = f"a library is compiled for protobuf {match['built']}, and {match['has']} is installed"
+        wanted = ".".join(match["built"].split(".")[:2])
+        mend = f"pip install 'protobuf=={wanted}.*'"
+    else:
+        asks = _asking(record, "google")
+        said = f"the installed protobuf is too new for the code that {asks or 'a package'} has generated with protoc"
+        mend = f"pip install --upgrade {asks}" if asks else "pip install 'protobuf<=3.20.3'"
+    yield Finding(
+        said,
+        (record.proof(match, "one version of protobuf for all packages"),),
+        Fix(
+            "install the protobuf that the packages were made for, or those packages anew",
+            command=f"{mend}   # or, slow and for a first try: export PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"(?P<numpy>A module that was compiled using NumPy 1\.x cannot be run in\nNumPy 2[^\n]*|numpy\.dtype size changed, "
+    r"may indicate binary incompatibility|numpy\.core\.multiarray failed to import)"
+    r"|version `(?P<symbol>GLIBC(?:XX)?_[\d.]+)' not found \(required by (?P<library>[^)\n]+)\)"
+)
+def of_compiled(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise a compiled package that was built for another NumPy or C++ library."""
+    if not record.error:
+        return
+    if match["numpy"]:
+        said, mend = "a compiled package was built for another major version of NumPy", "pip install 'numpy<2'"
+    else:
+        said = f"{match['library']} was built for a newer C or C++ library than this host has ({match['symbol']})"
+        mend = "conda install -c conda-forge libstdcxx-ng   # GLIBC_ itself comes with the system alone"
+    yield Finding(
+        said,
+        (record.proof(match, "packages that are built for each other"),),
+        Fix("install versions that fit each other", command=mend),
+        record.place,
+    )
+
+
+def _asking(record: Record, but: str) -> str:
+    """Return the installed package whose file asks, where it is not the asked one itself."""
+    for frame in reversed(record.frames):
+        found = re.search(r"(?:site|dist)-packages[/\\](\w+)", frame.file)
+        if found and found[1] != but:
+            return found[1]
+    return ""

@@ -1,0 +1,85 @@
+"""The script refuses its command line.
+
+## What happens
+
+The script's parser prints its usage and one line ("train.py: error: unrecognized arguments: --amp_dtype bf16"), and
+each rank ends with exit status 2. There is no traceback but the launcher's, which says nothing of it.
+
+## How to be sure
+
+The line is the error. The parser is that of the program whose name it begins with: what stands behind the script's
+name on the command line goes to the script, what stands before it to the launcher.
+
+## How to mend it
+
+`python train.py --help` lists what it takes.
+
+## Versions and sources
+
+Holds for argparse, transformers' HfArgumentParser, click and absl. Source: CPython, Lib/argparse.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP425", Severity.ERROR)
+ARGPARSE = (
+    r"(?m)^(?P<program>[\w./-]{1,200}): error: (?P<said>(?:the following arguments are required: |unrecognized "
+    r"arguments: |one of the arguments |argument |ambiguous option: |not allowed with argument )[^\n]{1,500})"
+)
+TRY = r"(?m)^Try '[^'\n]{1,200} (?:--help|-h)' for help"
+CLICK = r"(?m)^Error: (?P<said>(?:Missing|No such|Invalid value for|Got unexpected)[^\n]{1,500})"
+NOT_USED = r"ValueError: (?P<said>Some specified arguments are not used by the HfArgumentParser: [^\n]{1,500})"
+ABSL = r"FATAL Flags parsing error: (?P<said>[^\n]{1,500})"
+STATUS = r"exitcode ?: (\d+)|(?:exit code:?|return code =|exit status|terminated with code) (\d+)"
+LAUNCHERS = {"torchrun", "launch.py", "run.py", "runner.py", "accelerate", "deepspeed", "launch"}
+OF_A_LAUNCHER = re.compile(
+    r"(?:--|')(?:local[-_]rank|nproc[-_]per[-_]node|nnodes|node[-_]rank|rdzv[-_]\w+|standalone|num[-_]processes"
+    r"|num[-_]machines|machine[-_]rank|main[-_]process[-_]port|multi[-_]gpu|num[-_]gpus|num[-_]nodes|hostfile)\b"
+)
+
+
+@log_pattern(ARGPARSE, context=(STATUS,))
+def of_argparse(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Quote the parser of a script; what a launcher refuses, or hands to the script, is another matter."""
+    if match["program"].rpartition("/")[2] not in LAUNCHERS and not _ended_otherwise(log):
+        yield from _refused(record, match, match["program"])
+
+
+@log_pattern(f"{NOT_USED}|{ABSL.replace('said', 'other')}")
+def by_exception(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote HfArgumentParser and absl."""
+    yield from _refused(record, match, "the script")
+
+
+@log_pattern(CLICK, context=(TRY, STATUS))
+def of_click(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Quote click, which says beside it how to ask for help, and ends with status 2."""
+    if (log.first(TRY) or log.first(STATUS)) and not _ended_otherwise(log):
+        yield from _refused(record, match, "the script")
+
+
+def _ended_otherwise(log: Log) -> bool:
+    """Whether processes ended, and none with the status of a parser that refuses."""
+    statuses = {found[1] or found[2] for _, found in log.find(STATUS)}
+    return bool(statuses) and "2" not in statuses
+
+
+def _refused(record: Record, match: re.Match[str], program: str) -> Iterator[Finding]:
+    said = (match.groupdict().get("said") or match.groupdict().get("other") or "").strip()
+    if OF_A_LAUNCHER.search(said) and not said.startswith(("the following", "one of")):
+        return
+    script = program if program.endswith(".py") else "train.py"
+    yield Finding(
+        f"{program} refuses its command line: {said}",
+        (record.proof(match, "arguments that the script takes"),),
+        Fix(
+            "give the script what it takes, behind its name; the launcher's options stand before it",
+            command=f"python {script} --help",
+        ),
+        record.place,
+    )

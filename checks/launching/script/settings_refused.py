@@ -1,0 +1,73 @@
+"""A configuration holds a value, or a key, that its reader refuses.
+
+## What happens
+
+Configurations are read into typed models (pydantic: DeepSpeed, vLLM, Ray), and one value ends every rank: "1
+validation error for DeepSpeedZeroConfig", with the key and the reason in the lines below. "extra fields not permitted"
+and "Extra inputs are not permitted" mean a key that this version does not know: it is misspelt, or of a newer version.
+"Input should be a valid integer, got a number with a fractional part" is what older transformers compute for "auto"
+(0.9 * hidden_size * hidden_size).
+
+## How to be sure
+
+The lines behind the class name each refused key with its reason.
+
+## How to mend it
+
+Write the value as it is asked for, or install the version that knows the key.
+
+## Versions and sources
+
+Holds for pydantic 1 and 2. Sources: pydantic documentation, "Validation Errors"; DeepSpeed,
+deepspeed/runtime/zero/config.py; microsoft/DeepSpeed#6525.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP427", Severity.ERROR)
+FIELD = re.compile(r"\n(?:\[rank\d+\]: )?(?P<key>[^\s\n][^\n]{0,99})\n(?:\[rank\d+\]: )?  (?P<why>[^\n]{1,300})")
+UNKNOWN = re.compile(r"[Ee]xtra (?:fields|inputs) (?:are )?not permitted")
+FROM_FLOAT = "int_from_float"
+SHOWN = 4
+
+
+@log_pattern(r"ValidationError: \d+ validation errors? for (?P<model>\w+)(?P<fields>(?:\n[^\n]{1,400}){0,40})")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read the keys and the reasons."""
+    model = match["model"]
+    owner = next((name for name in ("DeepSpeed", "vLLM", "Ray") if model.lower().startswith(name.lower())), "")
+    fields = [(each["key"].strip(), each["why"].partition(" [type=")[0].strip()) for each in FIELD.finditer(match[0])]
+    if not fields:
+        return
+    told = "; ".join(f"{key}: {why}" for key, why in fields[:SHOWN])
+    yield Finding(
+        f"{owner + ' refuses its configuration' if owner else model + ' refuses its values'}: {told}"
+        + (f"; and {len(fields) - SHOWN} more" if len(fields) > SHOWN else ""),
+        (record.proof(match, "keys and values that this version takes"),),
+        _mend(fields, match[0], owner),
+        record.place,
+    )
+
+
+def _mend(fields: list[tuple[str, str]], text: str, owner: str) -> Fix:
+    key = fields[0][0]
+    if any(UNKNOWN.search(why) for _, why in fields):
+        return Fix(
+            f"take the key out, or install a {owner or 'version'} that knows it",
+            command=f"pip install --upgrade {owner.lower()}" if owner else "",
+            diff=f'-"{key}": ...',
+        )
+    if FROM_FLOAT in text:
+        value = re.search(r"input_value=([\d.]+)", text)
+        whole = int(float(value[1])) if value else 0
+        return Fix(
+            'write a whole number in place of the one that was computed for "auto", or upgrade what computes it',
+            command="pip install --upgrade transformers accelerate",
+            diff=f'-"{key}": "auto"\n+"{key}": {whole}',
+        )
+    return Fix(f"write {key} as it is asked for", diff=f'-"{key}": ...')
