@@ -178,7 +178,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             if pair != mine
         )[:SHOWN],
         MEND,
-        place(event.site),
+        place(next(iter(ranks.values())).started.drawn_at),
     )
 
 

@@ -112,7 +112,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
             *(Evidence(shown(each), "", f"rank {rank}'s sampler") for rank, each in drawn.items()),
         ),
         MEND,
-        place(event.site),
+        place(next(iter(ranks.values())).started.drawn_at),
     )
 
 
@@ -159,7 +159,7 @@ def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
             diff="-random.shuffle(files)\n+files = sorted(files)\n+random.Random(0).shuffle(files)\n"
             " mine = files[rank::world_size]",
         ),
-        place(event.site),
+        place(next(iter(ranks.values())).started.made),
         severity=Severity.WARNING,
     )
 
