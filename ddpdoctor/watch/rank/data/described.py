@@ -89,11 +89,12 @@ def deciding(loader: Any) -> Any:
 
 
 def draws_at(kind: type) -> Site | None:
-    """Return where a class of the user's draws its order; None where that is torch's."""
+    """Return the last line with which a class of the user's draws its order; None where that is torch's."""
     code = getattr(getattr(kind, "__iter__", None), "__code__", None)
     if code is None or not is_users(code.co_filename):
         return None
-    return Site(file_of(code), code.co_firstlineno, code.co_name)
+    last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
+    return Site(file_of(code), last, code.co_name)
 
 
 def sampler_of(recorder: Process, loader: Any) -> Sampler:
