@@ -14,6 +14,7 @@ CURVED = re.compile(
     r"|spearmanr?|pearsonr?|median|exp|sqrt)(_score|_coef|_corrcoef)?$"
 )
 """Functions of all samples that are no mean over them."""
+REDUCES = re.compile(r"reduce|gather|sync", re.IGNORECASE)
 FOLLOWED = 4  # names
 WORLD = {"world_size", "get_world_size", "world", "num_replicas", "num_processes", "nprocs", "ngpus", "num_gpus"}
 
@@ -70,6 +71,8 @@ def _keeps_sums(loop: ast.For | ast.While, around: ast.AST) -> bool:
     nodes = [node for statement in loop.body for node in ast.walk(statement)]
     if any(isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) for node in nodes):
         return True
+    if any(_updates_a_meter(node) for node in nodes):
+        return True
     grown = {
         ast.unparse(node.func.value)
         for node in nodes
@@ -81,6 +84,51 @@ def _keeps_sums(loop: ast.For | ast.While, around: ast.AST) -> bool:
         and grown & {ast.unparse(each) for each in ast.walk(call) if isinstance(each, (ast.Name, ast.Attribute))}
         for call in calls
     )
+
+
+def _updates_a_meter(node: ast.AST) -> bool:
+    """Whether a call gives a meter a number: ``losses.update(loss.item(), len(inputs))``."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name() | ast.Attribute() | ast.Subscript(), attr="update"), args=[given, *_]
+        ):
+            return not isinstance(given, (ast.Dict, ast.DictComp))
+    return False
+
+
+def after_loop(site: Site) -> Site:
+    """Return the statement that follows the loop at a line, where what was summed is to be reduced.
+
+    Where that calls a function of the same file that is named for it, and reduces nothing, its line is returned.
+    """
+    tree = tree_of(site.file).module
+    loop = next((each for each in ast.walk(tree) if isinstance(each, ast.For) and each.iter.lineno == site.line), None)
+    if loop is None:
+        return site
+    bodies = [body for each in ast.walk(tree) for body in _bodies(each) if loop in body]
+    after = bodies[0][bodies[0].index(loop) + 1 :] if bodies else []
+    if not after:
+        return site
+    empty = next((found for each in after if (found := _reduces_nothing(each, tree))), None)
+    return site._replace(line=empty or after[0].lineno)
+
+
+def _bodies(node: ast.AST) -> list[list[ast.stmt]]:
+    fields = (getattr(node, name, None) for name in ("body", "orelse", "finalbody"))
+    return [each for each in fields if isinstance(each, list)]
+
+
+def _reduces_nothing(statement: ast.stmt, tree: ast.Module) -> int:
+    """Return the line of a function that a statement calls, whose name says that it reduces, and that does not."""
+    calls = [each for each in ast.walk(statement) if isinstance(each, ast.Call)]
+    names = {name for each in calls if REDUCES.search(name := ast.unparse(each.func).rpartition(".")[2])}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name in names:
+            inside = [ast.unparse(each.func).rpartition(".")[2] for part in node.body for each in ast.walk(part)
+                      if isinstance(each, ast.Call)]  # fmt: skip
+            if not any(REDUCES.search(name) for name in inside):
+                return node.body[0].lineno
+    return 0
 
 
 def part_around(site: Site) -> ast.AST:

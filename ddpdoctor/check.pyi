@@ -216,6 +216,7 @@ from ddpdoctor.watch.events import (
     FileRead as FileRead,
     FileWritten as FileWritten,
     FrameworkSeen as FrameworkSeen,
+    GatherAliased as GatherAliased,
     GroupMade as GroupMade,
     HeldAtEnd as HeldAtEnd,
     Joined as Joined,

@@ -59,7 +59,7 @@ from ddpdoctor.check import (
 )
 
 from .._evaluations import Share, by_hand, evaluation, sharded
-from .._metrics import adds_up, adds_up_by_hand, cuts_by_rank, says_rank
+from .._metrics import adds_up, adds_up_by_hand, after_loop, cuts_by_rank, says_rank
 from ._sums import REDUCED, by_flow, by_names, can_be_reduced, told_after
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
             for rank, each in ranks.items()
         )[:8],
         Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
-        place(event.site),
+        place(after_loop(event.site)),
     )  # fmt: skip
 
 

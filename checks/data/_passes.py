@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.check import DataSeen, EpochEnded, EpochStarted, OrderSeen, Sampler, Sharded, Training, Wrapped
+from ddpdoctor.check import (
+    DataSeen,
+    EpochEnded,
+    EpochStarted,
+    Joined,
+    OrderSeen,
+    Sampler,
+    Sharded,
+    Training,
+    Wrapped,
+)
+
+from .._evaluations import shares_gradients
 
 Passed = OrderSeen | EpochEnded
 TELLING = 4  # samples in an order: fewer could agree by chance
@@ -30,13 +42,13 @@ def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     """Return the pass of each rank that shares gradients with the event's, by rank, once the last of them has told.
 
     Passes belong together that are the first, second, ... of their rank to train a model at the same line. Nothing is
-    given where a library splits the data, or where models are reduced over different groups.
+    given where a library splits the data, where models are reduced over different groups, or where none is wrapped and
+    the ranks' optimizers are not seen to be given the same gradients.
     """
-    groups = {each.group for each in wrappings(training, pid=event.pid)}
-    group = groups.pop() if len(groups) == 1 else ()
+    group = _sharing(event, training)
     if not event.trained or event.site is None or len(group) < 2:  # noqa: PLR2004 - nobody to compare with
         return {}
-    pids = {rank: list(dict.fromkeys(each.pid for each in wrappings(training, rank=rank))) for rank in group}
+    pids = {rank: _processes(training, rank) for rank in group}
     if len({len(each) for each in pids.values()}) > 1:
         return {}  # after a restart some ranks are still those of before
     told = {rank: training.of(type(event), pid=each[-1], site=event.site, trained=True) for rank, each in pids.items()}
@@ -48,6 +60,22 @@ def same_pass(event: Passed, training: Training) -> dict[int, RankPass]:
     passes = {rank: rank_pass(each[number], training) for rank, each in told.items()}
     found = {rank: each for rank, each in passes.items() if each is not None and not each.started.owning_library}
     return found if len(found) == len(group) else {}
+
+
+def _processes(training: Training, rank: int) -> list[int]:
+    """List the processes that have trained as a rank, one after the other."""
+    wrapped = [each.pid for each in wrappings(training, rank=rank)]
+    return list(dict.fromkeys(wrapped or [each.pid for each in training.of(Joined, rank=rank)]))
+
+
+def _sharing(event: Passed, training: Training) -> tuple[int, ...]:
+    """Return the ranks that share gradients with the event's: of one wrapped model, or by the script's own exchange."""
+    groups = {each.group for each in wrappings(training, pid=event.pid)}
+    if len(groups) == 1:
+        return groups.pop()
+    if groups or wrappings(training) or not event.trained or not shares_gradients(event.pid, training):
+        return ()
+    return tuple(range(training.world_size))
 
 
 def wrappings(training: Training, **having: int) -> list[Wrapped | Sharded]:

@@ -57,7 +57,7 @@ def unpacked(parts: list[Any]) -> Event:
     """
     kind, values = parts
     values = {name: _tuples(value) for name, value in values.items()}
-    for name in ("site", "reader", "sharded"):
+    for name in ("site", "reader", "sharded", "loader_site", "sampler_site"):
         if values.get(name) is not None:
             values[name] = Site(*values[name])
     for name, part in PARTS.items():

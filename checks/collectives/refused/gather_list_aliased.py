@@ -8,7 +8,8 @@ after the other, so that in the end every place shows what the last rank sent.
 ## How to be sure
 
 `parts[0] is parts[1]` is true. Reported where such a list is handed to all_gather or gather; `[None] * n`, for
-objects, is right.
+objects, is right. In a running training (`ddpdoctor run`) a line is reported that has done so twice, however the list
+was made: places that lie in the same memory.
 
 ## How to mend it
 
@@ -26,7 +27,18 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, given, lint
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    GatherAliased,
+    Severity,
+    given,
+    lint,
+    place,
+    watch,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -54,3 +66,19 @@ def in_source(script: Script) -> Iterator[Finding]:
                     Fix("make a tensor for each rank", edits=(script.replaced(made, right),)),
                     script.place(made),
                 )
+
+
+@watch(GatherAliased)
+def while_training(event: GatherAliased) -> Iterator[Finding]:
+    """Tell the line that gathers into one tensor."""
+    if event.rank == 0:
+        yield Finding(
+            f"{event.operation} fills a list whose {event.places} places are one tensor, with what the last rank sent",
+            (Evidence("places of the list that lie in the same memory", "a tensor for each rank", str(event.site)),),
+            Fix(
+                "make a tensor for each rank",
+                diff="-parts = [torch.zeros_like(x)] * dist.get_world_size()\n"
+                "+parts = [torch.zeros_like(x) for _ in range(dist.get_world_size())]",
+            ),
+            place(event.site),
+        )

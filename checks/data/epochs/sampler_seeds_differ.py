@@ -109,7 +109,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for seed, (rank, each) in zip(seeds, ranks.items(), strict=True)
         )[:SHOWN],
         Fix("use one seed on all ranks", diff="-DistributedSampler(dataset, seed=...)\n+DistributedSampler(dataset)"),
-        place(event.site),
+        place(next(iter(ranks.values())).started.drawn_at),
     )
 
 

@@ -111,5 +111,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for epoch, expected in zip(epochs, ("", "another order"), strict=True)
         ),
         MEND,
-        place(event.site),
+        place(this.started.drawn_at),
     )

@@ -59,6 +59,7 @@ from ..._source import (
     is_shuffled,
     target,
 )
+from .._lines import epoch_loop
 from .._passes import repeated
 from .._words import at, shown, told_epoch
 from ._epochs_in_source import DISTRIBUTED, MEND, OF_GRADIENTS, by_all_loaders, by_names, has_others, of_flow
@@ -139,7 +140,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             called,
         ),
         told_epoch(training, MEND),
-        place(calls[-1].site if calls and calls[-1].site else event.site),
+        place(calls[-1].site if calls and calls[-1].site else epoch_loop(this.started) or event.site),
     )
 
 

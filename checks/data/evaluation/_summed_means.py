@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from ddpdoctor.check import Site, last_name
@@ -13,6 +14,7 @@ from ._own_counts import LOADERS, added_up, bare, counts_ranks, quotients, retur
 TELLS = {"print", "info", "log", "debug", "add_scalar", "write", "set_postfix", "set_description"}
 AROUND = {"tensor", "as_tensor", "FloatTensor", "stack"}
 DEEPEST = 4  # assignments
+MEANS = re.compile(r"(^|_)(mean|avg|average)(_|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +31,27 @@ def summed_mean(callers: tuple[tuple[str, int, str], ...]) -> SummedMean | None:
     computed: tuple[str, Site] | None = None
     for at, site in enumerate(Site(*each) for each in callers):
         around = part_around(site)
+        if at and _hands_on(around, site):
+            continue
         names = returned(around, site) if at else added_up(around, site.line)
         if not names or counts_ranks(around, names, site.line) or [*quotients(around, names, site.line)]:
             return None
         if not at:
-            computed = _mean_of(next(iter(names)), around, site, DEEPEST)
+            name = next(iter(names))
+            computed = _mean_of(name, around, site, DEEPEST) or _promised(name, around, site)
             if computed is None:
                 return None
         told = _told(around, names, site.line)
         if told and computed is not None:
             return SummedMean(*computed, site._replace(line=told))
     return None
+
+
+def _hands_on(around: ast.AST, site: Site) -> bool:
+    """Whether a line returns what it calls, as it is."""
+    returns = [node for node in ast.walk(around) if isinstance(node, ast.Return) and node.value is not None]
+    at = [node for node in returns if node.lineno <= site.line <= (node.end_lineno or 0)]
+    return any(isinstance(bare(node.value), ast.Call) for node in at if node.value is not None)
 
 
 def _mean_of(name: str, around: ast.AST, site: Site, depth: int) -> tuple[str, Site] | None:
@@ -60,6 +72,20 @@ def _mean_of(name: str, around: ast.AST, site: Site, depth: int) -> tuple[str, S
     if _is_mean(value):
         return ast.unparse(value), there
     return _mean_of(value.id, around, there, depth - 1) if isinstance(value, ast.Name) else None
+
+
+def _promised(name: str, around: ast.AST, site: Site) -> tuple[str, Site] | None:
+    """Return the function that adds up what it is given, where its name says that it returns the mean."""
+    if not isinstance(around, ast.FunctionDef) or not MEANS.search(around.name):
+        return None
+    parameters = {each.arg for each in around.args.args}
+    assigned = [each for each in ast.walk(around) if isinstance(each, ast.Assign) and each.lineno < site.line
+                and name in map(ast.unparse, each.targets)]  # fmt: skip
+    values = [_inner(each.value) for each in assigned]
+    given = [each.id for each in values if isinstance(each, ast.Name)] if values else [name]
+    if len(given) != max(len(values), 1) or not set(given) <= parameters:
+        return None
+    return f"what {around.name}() is given", site._replace(line=around.lineno)
 
 
 def _inner(value: ast.expr) -> ast.expr:

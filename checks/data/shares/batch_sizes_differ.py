@@ -86,5 +86,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for size, (rank, each) in zip(known, ranks.items(), strict=True)
         )[:SHOWN],
         Fix("give all ranks the same batch size", diff=f"+DataLoader(dataset, batch_size={min(known)}, ...)"),
-        place(event.site),
+        place(next(iter(ranks.values())).started.made),
     )

@@ -99,7 +99,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         )[:SHOWN]
         + tuple(lines[:SHOWN]),
         _of_the_kind(seen) or (SPLIT_ALIKE if by_library and fix is SPLIT else fix),
-        place(event.site),
+        place(next(iter(ranks.values())).started.made),
     )
 
 

@@ -110,7 +110,7 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
             "choose a batch size that a rank's share holds, or give each rank a share",
             diff=f"+DataLoader(dataset, batch_size={size}, ...)",
         ),
-        place(event.site),
+        place(started.made),
     )
 
 

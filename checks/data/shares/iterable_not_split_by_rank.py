@@ -60,6 +60,7 @@ from ddpdoctor.check import (
 )
 
 from ..._source import LOADER
+from .._lines import given_out
 from .._passes import same_pass, told
 from .._words import SHOWN, STREAM, at, counted, shared_out, unless_a_framework_splits
 
@@ -127,7 +128,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for rank, each in ranks.items()
         )[:SHOWN],
         shared_out(training, STREAM),
-        place(data.reader if data and data.reader else event.site),
+        place(given_out(data.reader) if data and data.reader else event.site),
     )
 
 
@@ -160,7 +161,7 @@ def in_another_order(event: EpochEnded, training: Training) -> Iterator[Finding]
             for rank, each in ended.items()
         )[:SHOWN],
         shared_out(training, STREAM),
-        place(data.reader if data and data.reader else event.site),
+        place(given_out(data.reader) if data and data.reader else event.site),
     )
 
 

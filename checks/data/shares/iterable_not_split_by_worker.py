@@ -46,6 +46,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from .._lines import given_out
 from .._passes import rank_pass
 from .._words import at, counted
 
@@ -116,5 +117,5 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             Evidence(f"num_workers={workers}", "", f"the loop of {event.site}"),
         ),
         MEND,
-        place(this.data.reader if this.data and this.data.reader else event.site),
+        place(given_out(this.data.reader) if this.data and this.data.reader else event.site),
     )

@@ -199,7 +199,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
         )[:SHOWN],
         shared_out(training, MEND),
-        place(event.site),
+        place(next(iter(ranks.values())).started.made),
     )
 
 

@@ -46,6 +46,7 @@ from ddpdoctor.check import (
 )
 
 from ..._ledger import same_direction, sheets
+from .._lines import seeded_alike
 from .._passes import wrappings
 from .._words import shared_out
 
@@ -75,8 +76,9 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
         return
     if training.framework is not HOROVOD and any(map(_exchanges_in_backward, steps)):
         return
-    if any(wrappings(training)) and any(training.of(OrderSeen, trained=True)):
-        return
+    fed = training.of(OrderSeen, trained=True)
+    if fed and (any(wrappings(training)) or any(each.indices for each in fed)):
+        return  # what a loader gives is looked at itself
     last = steps[-1]
     line = max((each for each in last.lines if each.known), key=lambda each: each.size)
     told = ", ".join(f"{each[-1]:.7g} on rank {rank}" for rank, each in enumerate(line.local[:8]) if each)
@@ -87,7 +89,7 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
                      f"step {last.number}; the same in the steps 1, 2 and 3"),
         ),
         shared_out(training, MEND),
-        place(event.site),
+        place(seeded_alike(event.site) or event.site),
     )  # fmt: skip
 
 

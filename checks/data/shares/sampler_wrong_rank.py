@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import (
     Ailment,
     Ambiguity,
+    Evaluated,
     Evidence,
     Fact,
     Finding,
@@ -58,6 +59,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._evaluations import evaluation
 from ..._source import SAMPLER
 from .._passes import same_data, same_pass, told
 from .._words import SHOWN, at, shown
@@ -178,7 +180,33 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             if pair != mine
         )[:SHOWN],
         MEND,
-        place(event.site),
+        place(next(iter(ranks.values())).started.drawn_at),
+    )
+
+
+@watch(Evaluated)
+def while_evaluating(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for one share that all ranks evaluate, by the sampler of one rank."""
+    ranks = evaluation(event, training)
+    started = [each.started for each in ranks.values()]
+    samplers = [each.sampler for each in started]
+    if event.number or len(samplers) < 2:  # noqa: PLR2004 - nobody to compare with
+        return
+    if any(each is None or each.kind != "DistributedSampler" or each.replicas != len(ranks) for each in samplers):
+        return
+    given = {each.rank for each in samplers if each is not None}
+    if len(given) > 1 or len({each.length for each in started}) > 1:
+        return
+    number = given.pop()
+    yield Finding(
+        f"{len(ranks)} ranks evaluate one share of {started[0].dataset}: the sampler of each is that of rank {number}",
+        tuple(
+            Evidence(f"num_replicas={len(ranks)}, rank={number}", f"rank={rank}", f"rank {rank}'s sampler")
+            for rank in ranks
+            if rank != number
+        )[:SHOWN],
+        MEND,
+        place(started[0].drawn_at),
     )
 
 

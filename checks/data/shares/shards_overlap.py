@@ -112,7 +112,31 @@ def while_training(event: EpochEnded, training: Training) -> Iterator[Finding]:
             *(Evidence(shown(each), "", f"rank {rank}'s sampler") for rank, each in drawn.items()),
         ),
         MEND,
-        place(event.site),
+        place(next(iter(ranks.values())).started.drawn_at),
+    )
+
+
+@watch(OrderSeen)
+def one_share(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Look for a sampler of the script's own that gives all ranks the same samples, in the same order."""
+    ranks = same_pass(event, training)
+    samplers = [each.sampler for each in ranks.values()]
+    orders = {each.order.indices for each in ranks.values()}
+    if not ranks or len(orders) > 1 or len(set(event.indices)) < TELLING or same_data(ranks) is False:
+        return
+    if any(each is None or each.kind == "DistributedSampler" or not each.splits for each in samplers):
+        return
+    if event.number or any(each.started.subgroups for each in ranks.values()):
+        return
+    kind = next(each.kind for each in samplers if each is not None)
+    yield Finding(
+        f"{kind} gives all {len(ranks)} ranks the same samples in the same order",
+        tuple(
+            Evidence(shown(each.order.indices), "a share of its own", f"rank {rank}'s sampler")
+            for rank, each in ranks.items()
+        )[:SHOWN],
+        MEND,
+        place(next(iter(ranks.values())).started.drawn_at),
     )
 
 
@@ -159,7 +183,7 @@ def cut_by_hand(event: OrderSeen, training: Training) -> Iterator[Finding]:
             diff="-random.shuffle(files)\n+files = sorted(files)\n+random.Random(0).shuffle(files)\n"
             " mine = files[rank::world_size]",
         ),
-        place(event.site),
+        place(next(iter(ranks.values())).started.made),
         severity=Severity.WARNING,
     )
 

@@ -42,6 +42,7 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Severity,
+    StepFingerprinted,
     StepSampled,
     Training,
     keyword,
@@ -50,6 +51,7 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
 
 if TYPE_CHECKING:
@@ -64,7 +66,9 @@ SURE = 2  # steps: what happens in the first alone is some warming up
 def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
     """Compare gradients of a step before which nobody called the wrapper."""
     step = together(event, training)
-    if step is None or step.number < SURE or not bypasses(step) or step.by_own_means:
+    if step is None or step.number < SURE or not bypasses(step):
+        return
+    if step.by_own_means and not _exchanges_in_forward(event, training):
         return
     if apart := gradients_apart(step):
         site, framework = line(Bypassed, step, training), training.framework
@@ -80,6 +84,25 @@ def while_training(event: StepSampled, training: Training) -> Iterator[Finding]:
             Fix("call the wrapper, not what is in it", diff=framework.call if framework and framework.call else PLAIN),
             place(site),
         )
+
+
+def _exchanges_in_forward(event: StepSampled, training: Training) -> bool:
+    """Whether all that the script exchanges goes out with the loss, and the weights part all the same.
+
+    Features are gathered there, as losses that compare samples do; whoever averages weights makes them equal.
+    """
+    told = training.of(StepFingerprinted, pid=event.pid, optimizer=event.optimizer)
+    steps = [found for each in told if each.number > 1 and (found := sheet(each, training)) is not None]
+    return len(steps) >= SURE and all(
+        have_parted(each)
+        and not each.is_parallel_otherwise
+        and not any(one.hooks for one in each.ranks.values())
+        and all(
+            one.when in {"before backward", "in backward"} for rank in each.ranks.values() for one in rank.exchanges
+        )
+        and all(line.own for line in each.lines_that_tell)
+        for each in steps
+    )
 
 
 @lint

@@ -111,7 +111,7 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     if misplaced:
         proof = _misplaced(last) if alike else None
     else:
-        proof = (_in_vain(steps) or _one_training(steps, training)) if alike else _meant(last, training)
+        proof = (_in_vain(steps) or _one_training(steps, training)) if alike else _meant(steps, training)
     if alike and not have_parted(last):
         return
     if proof is None or len({each.options for each in last.ranks.values()}) > 1:
@@ -227,8 +227,8 @@ def _one_training(steps: list[Sheet], training: Training) -> Evidence | None:
     first, last = steps[0], steps[-1]
     if first.calls("broadcast") and first.sent >= HALF * first.elements:
         return Evidence("the weights were broadcast before the first step", "", f"{first.sent} elements")
-    if last.calls("all_reduce") > first.calls("all_reduce"):
-        return Evidence(f"all_reduce was called {last.calls('all_reduce')} times, with no gradient", "", "all ranks")
+    if added := _adds_up_metrics(steps):
+        return added
     if shared := next(_shared_out(last, training), None):
         return shared
     writers = {each.rank for each in training.of(FileWritten) if each.steps}
@@ -249,13 +249,22 @@ def _in_vain(steps: list[Sheet]) -> Evidence | None:
     return Evidence(what, "its result in the gradients that the step is given", f"{most.file}:{most.line}")
 
 
-def _meant(step: Sheet, training: Training) -> Evidence | None:
+def _meant(steps: list[Sheet], training: Training) -> Evidence | None:
     """Find what shows that ranks that have begun differently are to train one model: two signs together."""
-    shared = next(_shared_out(step, training), None)
+    step = steps[-1]
+    shared = next(_shared_out(step, training), None) or _adds_up_metrics(steps)
     saved = {each.rank for each in training.of(FileWritten) if each.steps} == {0}
     files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
     meant = saved or bool(calls_in(step, WRAPPERS)) or any(map(_names_wrapper, files))
     return shared if shared is not None and meant else None
+
+
+def _adds_up_metrics(steps: list[Sheet]) -> Evidence | None:
+    """Return what shows that the ranks have added up numbers while they trained."""
+    first, last = steps[0].calls("all_reduce"), steps[-1].calls("all_reduce")
+    if last <= first:
+        return None
+    return Evidence(f"all_reduce was called {last} times, with no gradient", "", "all ranks")
 
 
 def _names_wrapper(file: str) -> bool:

@@ -66,7 +66,9 @@ class EpochStarted(Event):
     data set, ``batches`` what len() of the loader says; each None where it has none. ``keeper`` names who made the
     loader where that is a framework that splits data by itself. ``persistent``: its workers live on after the pass;
     ``changed`` are attributes of its data set that were given other numbers since the pass before, for which they have
-    copies.
+    copies. ``loader_site`` is the line that made the loader, ``sampler_site`` the one that made a DistributedSampler,
+    or where the user's own class draws; None where that was not seen. ``callers`` are the lines that led to the loop,
+    innermost first: file, line and function.
     """
 
     loader: int
@@ -85,6 +87,19 @@ class EpochStarted(Event):
     subgroups: bool
     persistent: bool = False
     changed: tuple[str, ...] = ()
+    loader_site: Site | None = None
+    sampler_site: Site | None = None
+    callers: tuple[tuple[str, int, str], ...] = ()
+
+    @property
+    def made(self) -> Site | None:
+        """The line that made the loader; that of the loop where that is not known."""
+        return self.loader_site or self.site
+
+    @property
+    def drawn_at(self) -> Site | None:
+        """The line that made the sampler, or where it draws; that of the loader where that is not known."""
+        return self.sampler_site or self.made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +114,8 @@ class EpochSet(Event):
 class OrderSeen(Event):
     """The first indices that an epoch drew, and digests of its first batches; ``site`` is the for loop.
 
-    ``trained``: a wrapped model in training mode was given what came out, with gradients on. ``whole``: each batch that
+    ``trained``: a wrapped model in training mode was given what came out, with gradients on; where nobody has wrapped a
+    model, a backward has followed. ``whole``: each batch that
     came out was followed by such a forward, of as many rows as the batch has. ``joins``: within DDP's join().
     """
 

@@ -114,6 +114,14 @@ class PassedOver(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatherAliased(Event):
+    """A line gathers into a list of so many ``places`` of which several are one tensor, for the second time."""
+
+    operation: str
+    places: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JoinEntered(Event):
     """A rank has entered torch's Join, or a wrapped model's ``join()``, for the first time.
 

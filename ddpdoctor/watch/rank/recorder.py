@@ -18,7 +18,9 @@ from ddpdoctor.watch.rank.around.crash_dump import CrashDump
 from ddpdoctor.watch.rank.around.forked import Inherited, has_group
 from ddpdoctor.watch.rank.around.session import launched, with_monitor
 from ddpdoctor.watch.rank.async_work import Handles
+from ddpdoctor.watch.rank.compared.aliased import Aliases
 from ddpdoctor.watch.rank.compared.exchanges import Exchanges
+from ddpdoctor.watch.rank.data.built import Built
 from ddpdoctor.watch.rank.data.draws import Draws
 from ddpdoctor.watch.rank.data.given_rows import GivenRows
 from ddpdoctor.watch.rank.data.numberings import Numberings
@@ -85,9 +87,9 @@ class Recorder:
         self.models = Models(self)
         self.exchanges = Exchanges()
         self.ledger = Ledger(self, Calls(self, self.models.shards), Operands(self))
-        self.feed, self.rows = Feed(Draws(self)), GivenRows(self)
+        self.feed, self.rows, self.built = Feed(Draws(self)), GivenRows(self), Built()
         self.evaluations: Evaluations = Evaluations(self)
-        self.sums = Sums(self)
+        self.sums, self.aliases = Sums(self), Aliases(self)
         self.stopwatch = Stopwatch()
         self.profile = Profile(self, self.settings.profile) if self.settings.profile else None
         self.handles, self.failures, self.leaving = Handles(self), Failures(self), Leaving(self)

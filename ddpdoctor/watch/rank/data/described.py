@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.frameworks import ACCELERATE
-from ddpdoctor.watch.events import DataSeen, Sampler
+from ddpdoctor.watch.events import DataSeen, Sampler, Site
 from ddpdoctor.watch.rank.data.dataset_digest import contents, reader
 from ddpdoctor.watch.rank.data.generators import copied, methods, seeded_by
 from ddpdoctor.watch.rank.data.index_digest import Listing, listing, mapping, picks, table_behind
-from ddpdoctor.watch.user_frames import is_users
+from ddpdoctor.watch.user_frames import file_of, is_users
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.process import Process
@@ -75,8 +75,8 @@ def _group_sizes() -> list[int]:
     return [len(ranks) for ranks in members]
 
 
-def sampler_of(recorder: Process, loader: Any) -> Sampler:
-    """Read the sampler that decides: that of the batches where the user gave one of his own."""
+def deciding(loader: Any) -> Any:
+    """Return the sampler that decides: that of the batches where the user gave one of his own."""
     from torch.utils.data import BatchSampler
 
     sampler, batches = loader.sampler, loader.batch_sampler
@@ -85,6 +85,21 @@ def sampler_of(recorder: Process, loader: Any) -> Sampler:
         sampler = batches if within is None else within
         if type(batches) is not BatchSampler and not hasattr(sampler, "num_replicas"):
             sampler = batches
+    return sampler
+
+
+def draws_at(kind: type) -> Site | None:
+    """Return the last line with which a class of the user's draws its order; None where that is torch's."""
+    code = getattr(getattr(kind, "__iter__", None), "__code__", None)
+    if code is None or not is_users(code.co_filename):
+        return None
+    last = max((line for *_, line in code.co_lines() if line), default=code.co_firstlineno)
+    return Site(file_of(code), last, code.co_name)
+
+
+def sampler_of(recorder: Process, loader: Any) -> Sampler:
+    """Read what the sampler that decides says of itself."""
+    sampler, batches = deciding(loader), loader.batch_sampler
     facts: dict[str, Any] = {
         ours: value if isinstance(value := getattr(sampler, theirs, None), (int, type(None))) else None
         for ours, theirs in (

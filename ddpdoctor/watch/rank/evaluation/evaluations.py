@@ -10,6 +10,7 @@ from ddpdoctor.watch.events import Evaluated, Summed
 from ddpdoctor.watch.rank.compared.exchanges import reduction
 from ddpdoctor.watch.rank.compared.gradients import tensors_in
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import ByHand, Place, ProcessWithLedger, lines_of_the_users
+from ddpdoctor.watch.user_frames import frames, is_users
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.events import Site
@@ -21,6 +22,7 @@ PASSES = 3  # of a loader, that are told
 SENT = 16  # communications after a pass that are told
 NOTHING_SAID = {"barrier", "monitored_barrier"}
 SUMS = {"all_reduce", "reduce"}
+SHARDING = "/torch/distributed/fsdp/"
 LOOKS = 400  # at calls: whoever adds up more often does so in each step, at lines that are known by then
 PLACES = 16  # places that are told
 
@@ -64,8 +66,10 @@ class Evaluations:
             self.recorder.ledger.evaluation.begin()
 
     def communicated(self, operation: str, args: Sequence[Any], site: Site | None) -> None:
-        """Take note of a communication of the user's."""
+        """Take note of a communication of the user's; none is what a sharded model gathers its parameters with."""
         if operation in NOTHING_SAID or site is None:
+            return
+        if self.recorder.models.shards.roots and _gathers_parameters():
             return
         elements = sum(each.numel() for each in tensors_in(args[0])) if args else 0
         for each in self.open:
@@ -111,6 +115,17 @@ class Sums:
         if place and place not in self.told:
             self.told.add(place)
             self.recorder.emit(Summed, operation=operation, callers=place)
+
+
+def _gathers_parameters() -> bool:
+    """Whether FSDP communicates, for a forward of the user's."""
+    for frame in frames():
+        file = frame.f_code.co_filename
+        if is_users(file):
+            return False
+        if SHARDING in file:
+            return True
+    return False
 
 
 def _is_a_number(args: Sequence[Any]) -> bool:

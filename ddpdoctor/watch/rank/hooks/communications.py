@@ -168,6 +168,7 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
     if recorder.evaluations.open:
         recorder.evaluations.communicated(operation, args, site)
     recorder.sums.communicated(operation, group, args)
+    recorder.aliases.communicated(operation, args, site)
 
 
 def _splits(args: tuple[Any, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpdoctor.watch.rank.hooks import (
+    built,
     clipping,
     communications,
     compiling,
@@ -21,6 +22,7 @@ from ddpdoctor.watch.rank.hooks.process import builds, errors, exits, files, ope
 
 EVERY = (
     builds,
+    built,
     clipping,
     communications,
     compiling,

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import EpochEnded, EpochStarted, OrderSeen
 from ddpdoctor.watch.rank.data.dataset_digest import digest, plain, sketch_of_batch, sums_of_rows
-from ddpdoctor.watch.rank.data.described import describe, length, owning_library, sampler_of, subgroups
+from ddpdoctor.watch.rank.data.described import (
+    deciding,
+    describe,
+    draws_at,
+    length,
+    owning_library,
+    sampler_of,
+    subgroups,
+)
 from ddpdoctor.watch.rank.data.passes import Pass
+from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import lines_of_the_users
 from ddpdoctor.watch.rank.hooks.deepspeed import hook_when_imported
 from ddpdoctor.watch.rank.hooks.samplers import DRAWN, INDICES, drawing, setting
 from ddpdoctor.watch.rank.patch import Patch, patch
@@ -18,6 +27,7 @@ from ddpdoctor.watch.rehearsal.in_ranks import cut
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
+    from ddpdoctor.watch.events import Site
     from ddpdoctor.watch.rank.recorder import Recorder
 
 BATCHES = 8  # of a pass, after which it is told; or two of each worker of an iterable data set
@@ -111,6 +121,9 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
         subgroups=subgroups(),
         persistent=bool(getattr(loader, "persistent_workers", False)),
         changed=_changed(loader, before, this),
+        loader_site=recorder.built.site(loader),
+        sampler_site=None if iterable else _sampler_site(recorder, loader),
+        callers=lines_of_the_users(),
         site=this.site,
     )
     if training:
@@ -123,6 +136,12 @@ def _start(recorder: Recorder, passes: dict[int, Pass], pending: list[Pass], loa
     recorder.frameworks.iterates(loader)
     recorder.limits.epoch(this.epoch, training=training)
     pending[:] = [this]
+
+
+def _sampler_site(recorder: Recorder, loader: Any) -> Site | None:
+    """Return where the sampler that decides was made, or where the user's own class draws."""
+    sampler = deciding(loader)
+    return recorder.built.site(sampler) or draws_at(type(sampler))
 
 
 def _changed(loader: Any, before: Pass | None, this: Pass) -> tuple[str, ...]:

@@ -192,6 +192,8 @@ def _begins(recorder: Recorder) -> None:
         recorder.evaluations.over()
     if recorder.early:
         recorder.frameworks.backward(recorder.models)
+    if not recorder.models.any():
+        recorder.feed.learned()
 
 
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -201,7 +203,7 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
             if exchanges.in_backward:  # a part that is computed anew, within the whole
                 exchanges.nested += 1
                 return original(*args, **kwargs)
-            if recorder.log is not None and (recorder.early or recorder.evaluations.open):
+            if recorder.log is not None and (recorder.early or recorder.evaluations.open or recorder.feed.passes):
                 recorder.safely(_begins, recorder)
             exchanges.in_backward = True
             _counted(recorder)

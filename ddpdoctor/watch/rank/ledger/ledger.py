@@ -85,7 +85,7 @@ class Ledger:
         account.beside.before_step(folded.all)
         self.whole.before_step(self.recorder, optimizer, account.number, account.steps)
         account.state = remembered(optimizer, account.parameters)
-        trained = self.trained()
+        trained = {id(each) for each in self._held() if each.requires_grad}  # frozen ones are what a step calls
         if not self.recorder.models.known and (replica := self.calls.replica(trained)) is not None:
             self.recorder.rows.follow(replica)
         account.used = self.calls.look(trained)
