@@ -131,6 +131,7 @@ from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScrip
 from ddpdoctor.source.launching.launchers import Launch as Launch, launcher_options as launcher_options
 from ddpdoctor.source.launching.shell import Command as Command
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
+from ddpdoctor.source.launching.yaml_node import Node as Node
 from ddpdoctor.source.reach.callbacks import (
     Callback as Callback,
     Caller as Caller,

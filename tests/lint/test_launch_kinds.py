@@ -69,6 +69,47 @@ def test_yaml_that_is_not_understood_ends_in_an_open_node_or_none(text: str) -> 
     assert isinstance(documents(text), list)
 
 
+SERVICES = """\
+x-base: &base
+  image: torch
+  environment: &env
+    NCCL_DEBGU: INFO
+  deploy: {resources: {reservations: {devices: [{driver: nvidia, capabilities: [gpu]}]}}}
+services:
+  bare:
+    <<: *base
+    command: torchrun --nproc_per_node=2 a.py
+  roomy:
+    <<: *base
+    shm_size: 8gb
+    command: &same torchrun --nproc_per_node=2 a.py
+  third:
+    environment: *env
+    command: *same
+"""
+
+
+def test_what_anchors_stand_for_is_put_in() -> None:
+    """A merged mapping gives what the service does not say itself; a variable is told where it stands, once."""
+    found = [each.finding for each in lint_text("compose.yaml", SERVICES.encode(), ALL).found]
+    launch = LaunchScript("compose.yaml", SERVICES, YAML)
+
+    assert [(each.place.line, each.message.partition(":")[0]) for each in found] == [
+        (4, "nobody reads NCCL_DEBGU"),
+        (7, "the service bare starts several ranks on GPUs with the 64 MiB of /dev/shm that a container has unasked"),
+    ]
+    assert [each.command.assigned[0][0] for each in launch.launches] == ["NCCL_DEBGU"] * 3
+
+
+def test_lines_of_a_template_are_passed_over_and_leave_their_mapping_open() -> None:
+    """What stands between them is read, and nothing is concluded from what is not there."""
+    text = "spec:\n{{- if .Values.on }}\n  hostNetwork: true\n{{- end }}\n  env:\n  - name: NCCL_DEBGU\n    value: a\n"
+    launch = LaunchScript("pod.yaml", text, YAML)
+
+    assert [(each.name, each.line) for each in launch.settings] == [("NCCL_DEBGU", 6)]
+    assert any(each.is_open for each in launch.documents[0].walk())
+
+
 def test_a_recipe_is_read_as_make_hands_it_over_with_the_places_of_the_file() -> None:
     """Two dollars are one, a variable of make is one of the shell, and a place is that in the Makefile."""
     text = "N ?= 2\nrun:\n\t@echo $$HOME && NCCL_DEBUGG=INFO torchrun \\\n\t  --nproc_per_node=$(N) train.py\n"

@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
-from ddpdoctor.source.launching import dockerfile, editor_tasks, makefile, yaml_lines
+from ddpdoctor.source.launching import dockerfile, editor_tasks, makefile
 from ddpdoctor.source.launching.headers import EXPORTS, SBATCH, SHORT, Header, Setting, options, settings
 from ddpdoctor.source.launching.launchers import Launch, handed_over, inner, launches
 from ddpdoctor.source.launching.shell import Command, Shell, read_shell
 from ddpdoctor.source.launching.shell_words import ShellError, Word
-from ddpdoctor.source.launching.yaml_commands import Container, containers, within
-from ddpdoctor.source.launching.yaml_tree import Node, documents
+from ddpdoctor.source.launching.yaml_commands import Container, containers, variables, within
+from ddpdoctor.source.launching.yaml_tree import documents
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.launching.yaml_lines import Item
+    from ddpdoctor.source.launching.yaml_node import Node
 
 SHELL, DOCKERFILE, YAML, MAKEFILE, EDITOR = "shell", "Dockerfile", "YAML", "Makefile", "launch.json"
 TYPED = "command"
@@ -72,11 +72,6 @@ class LaunchScript:
         )
 
     @cached_property
-    def items(self) -> tuple[Item, ...]:
-        """Its keys and values, of YAML."""
-        return yaml_lines.items(self.text) if self.kind == YAML else ()
-
-    @cached_property
     def headers(self) -> tuple[Header, ...]:
         """The options of its #SBATCH lines."""
         first = min((command.line for command in self.shell.commands), default=0)
@@ -111,7 +106,11 @@ class LaunchScript:
         """What it sets: by assignments, ``export``, ``ENV``, ``-e`` of docker, ``-x`` of mpirun and in YAML."""
         given = {id(word) for one in self.containers for word in one.environment.values()}
         found = [each for command in self.shell.commands for each in settings(command) if id(each.value) not in given]
-        found += [Setting(each.name, None, each.line, each.begin) for each in self.items if each.is_variable]
+        found += [
+            Setting(name, None, line, begin)
+            for name, line, begin in variables(self.documents)
+            if self.text.startswith(name, begin)
+        ]
         return tuple(found)
 
     @cached_property
