@@ -170,7 +170,7 @@ class _Reader:
             parts.append(self.lines[self.at].text)
             self.at += 1
         if text[0] in "[{":
-            whole = "\n".join(re.sub(r"(?:^|\s)#.*$", "", each) for each in parts)
+            whole = "\n".join(re.sub(r"(?:^|\s)#.*$", "", each) for each in parts).rstrip()
             return Flow(whole, line.number, begin, self.anchors).read()
         whole = " ".join(each for each in parts if each)
         if text[0] in "\"'":
