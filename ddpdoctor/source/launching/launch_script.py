@@ -28,6 +28,11 @@ COMMANDED = "Python"
 GPUS = re.compile(r"^gpu(?::[A-Za-z][\w.-]*)?:(\d+)(?:\([^)]*\))?$")
 
 
+def launched_by(script: Word) -> list[Launch]:
+    """Return the launchers of a script that is one word: of what another host is told to run."""
+    return [each for command in within(script) for each in launches(command)]
+
+
 @dataclass
 class LaunchScript:
     """A file that starts a training; ``path`` is as findings show it. What is asked of it is worked out once."""
