@@ -159,6 +159,20 @@ def test_a_script_that_is_handed_to_a_shell_is_read_with_what_starts_it() -> Non
     assert second.handed is not None and not second.handed.is_open  # noqa: PT018 - mypy
 
 
+def test_what_variables_of_options_hold_is_joined_with_the_command() -> None:
+    """Those that others are made of, and that are added to; not where a branch or the environment has a say."""
+    text = 'A="--nnodes=2"\nA="$A --node_rank=0"\nA+=" --nproc_per_node=4"\nRUN="torchrun $A"\n$RUN a.py\n'
+    text += (
+        'B="$B --nnodes=3"\ntorchrun $B b.py\nC="--nnodes=4"\nif [ $1 ]; then C="--nnodes=5"; fi\ntorchrun $C c.py\n'
+    )
+
+    assert said(LaunchScript("run.sh", text, SHELL)) == [
+        ("a.py", 5, {"nnodes": "2", "node-rank": "0", "nproc-per-node": "4"}),
+        ("", 7, {}),
+        ("", 10, {}),
+    ]
+
+
 def test_a_batch_script_in_a_here_document_has_the_lines_of_the_file() -> None:
     """It is read as a script of its own."""
     text = (

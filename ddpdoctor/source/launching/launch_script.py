@@ -167,24 +167,43 @@ class LaunchScript:
         for word in command.words:
             if (array := self._array(word)) is not None:
                 words += array
-                continue
-            is_bare = word.is_open and self.text[word.begin : word.end] == word.text
-            settings = self._values.get(word.text.strip("${}"), []) if is_bare else []
-            held = settings[0].value if len(settings) == 1 and settings[0].command else None
-            is_known = held is not None and settings[0].command and settings[0].command.is_certain
-            if held is None or not is_known or held.text.endswith("=") or re.search(r"\$\(|`", held.text):
-                words.append(word)
-            elif held.line < word.line:
-                words += [
-                    replace(
-                        word,
-                        text=part,
-                        reads=tuple(re.findall(r"\$\{?(\w+)", part)),
-                        is_open=bool(re.search(r"[$`]", part)),
-                    )
-                    for part in held.text.split()
-                ]
+            else:
+                words += self._parts(word)
         return replace(command, words=tuple(words))
+
+    def _parts(self, word: Word, depth: int = 5) -> list[Word]:
+        """Return the words that the shell makes of a variable without quotes; the word where that is not known."""
+        is_bare = word.is_open and (depth < 5 or self.text[word.begin : word.end] == word.text)  # noqa: PLR2004 - as given
+        held = self._text(word.text, word.begin) if is_bare and depth else None
+        if held is None or held.endswith("="):
+            return [word]
+        parts = [
+            replace(
+                word, text=part, reads=tuple(re.findall(r"\$\{?(\w+)", part)), is_open=bool(re.search(r"[$`]", part))
+            )
+            for part in held.split()
+        ]
+        return [each for part in parts for each in self._parts(part, depth - 1)]
+
+    def _text(self, variable: str, before: int) -> str | None:
+        """Return what a variable holds at a place: what each run of the script gives it, and adds to it."""
+        match = re.fullmatch(r"\$(?:(\w+)|\{(\w+)\})", variable)
+        name = (match[1] or match[2]) if match else ""
+        text: str | None = None
+        for each in self._values.get(name, []):
+            given, command = each.value, each.command
+            if given is None or command is None or not command.is_certain:
+                return None
+            if (command.words and command.words[0].text not in EXPORTS) or re.search(r"\$\(|`", given.text):
+                return None
+            if each.begin >= before:
+                continue
+            own = re.compile(rf"\$(?:{name}\b|\{{{name}\}})")
+            if text is None and (self.text.startswith(f"{name}+=", each.begin) or own.search(given.text)):
+                return None  # it adds to what the environment holds
+            added = (text or "") if self.text.startswith(f"{name}+=", each.begin) else ""
+            text = added + own.sub(lambda _, held=text or "": held, given.text)  # type: ignore[misc]
+        return None if text is None or self._is_loop(name) else text
 
     def _array(self, word: Word) -> tuple[Word, ...] | None:
         """Return the words of an array that stands in a word's place, where all of it is certain."""
