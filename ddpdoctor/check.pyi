@@ -127,10 +127,11 @@ from ddpdoctor.lint.examine import Around as Around
 from ddpdoctor.logs.records import Frame as Frame, Kind as Kind, Log as Log, Record as Record
 from ddpdoctor.shell import shell_join as shell_join, shell_quote as shell_quote
 from ddpdoctor.source.arguments import given as given, is_open as is_open, keyword as keyword
-from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript
+from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript, launched_by as launched_by
 from ddpdoctor.source.launching.launchers import Launch as Launch, launcher_options as launcher_options
 from ddpdoctor.source.launching.shell import Command as Command
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
+from ddpdoctor.source.launching.yaml_node import Node as Node
 from ddpdoctor.source.reach.callbacks import (
     Callback as Callback,
     Caller as Caller,

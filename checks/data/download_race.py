@@ -33,7 +33,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import ONE_RANK, Ailment, Finding, Fix, Severity, given, keyword, lint
+from ddpdoctor.check import ONE_RANK, Ailment, Finding, Fix, Severity, given, is_open, keyword, lint
 
 from .._source import STARTED_BY_LAUNCHERS
 
@@ -67,7 +67,7 @@ def before_the_barrier(script: Script) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for data sets of torchvision and torchaudio that all ranks are to download."""
-    if script.frameworks - STARTED_BY_LAUNCHERS:
+    if script.frameworks - STARTED_BY_LAUNCHERS or script.has_one_rank_a_host:
         return
     for call in script.nodes(ast.Call):
         wanted, where = keyword(call, "download"), given(call, 0, "root")
@@ -88,6 +88,40 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 ),
                 script.place(call),
             )
+
+
+FILES = {
+    "torchvision.datasets.utils.download_url": (1, "root"),
+    "torchvision.datasets.utils.download_and_extract_archive": (1, "download_root"),
+    "urllib.request.urlretrieve": (1, "filename"),
+}
+"""What writes a file to where others look for it while it is written, and which argument says where."""
+
+
+@lint
+def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a file that all ranks are to download to one place."""
+    if script.frameworks - STARTED_BY_LAUNCHERS or script.has_one_rank_a_host:
+        return
+    for call in script.calls(*FILES):
+        where = given(call, *FILES[script.resolve(call.func) or ""])
+        if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, call):
+            continue
+        if (
+            not script.all_ranks_reach(call)
+            or script.waits_before(call)
+            or _is_downloaded_before(script, project, call)
+        ):
+            continue
+        yield Finding(
+            f"every rank downloads to {script.code(where)} at once: one reads what another still writes",
+            (script.seen(call, "one rank of each node, then a barrier"),),
+            Fix(
+                "let one rank of each node download it, and the others wait",
+                diff=f"+if local_rank == 0:\n+    {script.code(call)}\n+torch.distributed.barrier()",
+            ),
+            script.place(call),
+        )
 
 
 DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LaunchScript
+    from ddpdoctor.check import LaunchScript, Node
 
 LAUNCHER = re.compile(
     r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\b.*?--nproc[-_]per[-_]node[=\s,\"']+(?!1\b)[\w$]"
@@ -35,9 +35,9 @@ class Bare:
 def bare_containers(launch: LaunchScript) -> Iterator[Bare]:
     """Yield those that a file starts."""
     yield from _run(launch)
-    if launch.items:
-        yield from _services(launch)
-        yield from _pods(launch)
+    for document in launch.documents:
+        yield from _services(document)
+        yield from _pods(document)
 
 
 def _run(launch: LaunchScript) -> Iterator[Bare]:
@@ -55,37 +55,37 @@ def _run(launch: LaunchScript) -> Iterator[Bare]:
             yield Bare("docker run", command.line, "--ipc=host, or --shm-size=16g", "+docker run --ipc=host ...")
 
 
-def _services(launch: LaunchScript) -> Iterator[Bare]:
+def _services(document: Node) -> Iterator[Bare]:
     """Look at the services of docker-compose, one by one."""
-    named = [each for each in launch.items if each.path == ("services",) and each.name]
-    for service in named:
-        inside = [each for each in launch.items if each.path[:2] == ("services", service.name)]
-        said = "\n".join(_text(launch, each.line) for each in inside)
-        whole = f"{service.value}\n{said}"
-        if re.search(r"<<:|extends:|\*\w|\{\{|^&", whole, re.MULTILINE) or ROOM.search(said):
+    services = document.get("services")
+    for name, service in services.entries if services is not None else ():
+        said = service.written()
+        if any(each.is_open for each in service.walk()) or service.get("extends") is not None or ROOM.search(said):
             continue
         if re.search(r"driver: *nvidia|runtime: *nvidia|capabilities:.*gpu", said) and LAUNCHER.search(said):
-            yield Bare(f"the service {service.name}", service.line, "shm_size: 16gb", "+    shm_size: 16gb")
+            yield Bare(f"the service {name}", _line(services, name), "shm_size: 16gb", "+    shm_size: 16gb")
 
 
-def _pods(launch: LaunchScript) -> Iterator[Bare]:
+def _line(node: Node | None, name: str) -> int:
+    return node.places[name][0] if node is not None else 0
+
+
+def _pods(document: Node) -> Iterator[Bare]:
     """Look at the documents of Kubernetes that ask for several GPUs of a node and start ranks."""
-    for number in sorted({each.document for each in launch.items}):
-        inside = [each for each in launch.items if each.document == number]
-        lines = [each.line for each in inside]
-        said = "\n".join(_text(launch, line) for line in range(min(lines), max(lines) + 1))
-        kind = next((each.value for each in inside if each.name == "kind" and not each.path), "")
-        asked = [each for each in inside if each.name == GPUS and each.value.isdecimal() and int(each.value) > 1]
-        if not asked or "{{" in said or ROOM.search(said) or not any(each.name == "image" for each in inside):
-            continue
-        if kind == "PyTorchJob" or LAUNCHER.search(said):
-            volume = (
-                "+volumeMounts: [{name: shm, mountPath: /dev/shm}]\n+volumes: [{name: shm, emptyDir: {medium: Memory}}]"
-            )
-            yield Bare(
-                f"the {kind or 'pod'}", asked[0].line, "an emptyDir of medium Memory, mounted at /dev/shm", volume
-            )
-
-
-def _text(launch: LaunchScript, line: int) -> str:
-    return re.sub(r"(^|\s)#.*", "", launch.lines[line - 1])
+    nodes = [*document.walk()]
+    named = document.get("kind")
+    kind = named.text if named is not None else ""
+    asked = [
+        each
+        for node in nodes
+        for name, each in node.entries
+        if name == GPUS and each.text.isdecimal() and int(each.text) > 1
+    ]
+    if not asked or any(each.is_open for each in nodes) or not any(each.get("image") is not None for each in nodes):
+        return
+    said = document.written()
+    if not ROOM.search(said) and (kind == "PyTorchJob" or LAUNCHER.search(said)):
+        volume = (
+            "+volumeMounts: [{name: shm, mountPath: /dev/shm}]\n+volumes: [{name: shm, emptyDir: {medium: Memory}}]"
+        )
+        yield Bare(f"the {kind or 'pod'}", asked[0].line, "an emptyDir of medium Memory, mounted at /dev/shm", volume)

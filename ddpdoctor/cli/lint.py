@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 from ddpdoctor.cli.options.settings import find_settings
 from ddpdoctor.cli.options.table import Table
 from ddpdoctor.cli.options.values import CHECKS
-from ddpdoctor.cli.screen.terminal import say, style
+from ddpdoctor.cli.screen.terminal import progress, say, style
 from ddpdoctor.facets import BadTarget, Check, Instrument
 from ddpdoctor.findings import Severity
 from ddpdoctor.lint.baseline import as_baseline, without_known
@@ -106,7 +107,7 @@ def lint(  # noqa: PLR0913 - its options
     else:
         linted = _files(paths, exclude, wanted, mend=mend, as_diff=as_diff, cached=not no_cache)
     linted = dataclasses.replace(linted, seconds=time.monotonic() - started)
-    if write_baseline is not None:
+    if write_baseline is not None and not linted.left:
         write_whole(write_baseline, as_baseline(linted.found, write_baseline.parent))
         _complain(linted)
         status = linted.exit_status(Severity.ERROR)
@@ -139,18 +140,44 @@ def _files(  # noqa: PLR0913 - what of the options is about files
         raise BadTarget(
             f"there is neither a Python file nor one that starts trainings in {', '.join(paths) or 'this folder'}{but}"
         )
-    linted = lint_all(found, wanted, cached=cached)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # of a time-out: what was found is told
+    try:
+        linted = lint_all(found, wanted, cached=cached, told=_Shown())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        progress("")
     if as_diff:
         click.echo(patch(linted.found, wanted), nl=False)
         return linted
-    changed = [*mended(linted.found, wanted)] if mend else []
+    changed = [*mended(linted.found, wanted)] if mend and not linted.left else []
     for name, _, after in changed:
         write_whole(Path(name).resolve(), after)
     return lint_all(found, wanted) if changed else linted
 
 
+LATE, OFTEN = 1.0, 0.1  # seconds
+
+
+@dataclasses.dataclass
+class _Shown:
+    """Shows how far it is, where it takes longer than a second."""
+
+    next: float = dataclasses.field(default_factory=lambda: time.monotonic() + LATE)
+
+    def __call__(self, done: int, whole: int) -> None:
+        """Show it, now and then."""
+        if (now := time.monotonic()) >= self.next:
+            self.next = now + OFTEN
+            progress(f"{done:,} of {whole:,} files")
+
+
 def _complain(linted: Linted) -> None:
     """Print what kept it from looking, on standard error."""
+    if linted.left:
+        say(
+            f"ddpdoctor: broken off: {linted.left:,} of {linted.files + linted.left:,} files were not looked at",
+            err=True,
+        )
     for text in (*linted.faults, *linted.useless, *linted.crashes):
         say(f"ddpdoctor: {text}", err=True)
 

@@ -66,6 +66,10 @@ class Around:
         """Whether a regular expression occurs in a launch script that is looked at, or in a README near the file."""
         return self.project.in_launches(self.path, word)
 
+    def launches_beside(self) -> list[str]:
+        """Return the texts of the shell scripts in the folder of the file."""
+        return self.project.launches_beside(self.path)
+
     def beside(self, name: str) -> str | None:
         """Return the text of a file that a launch script names; None where there is none at that place."""
         return self.project.beside(self.path, name)

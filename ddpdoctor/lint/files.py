@@ -13,7 +13,7 @@ from ddpdoctor.suggest import why_no_file
 
 SKIPPED = frozenset(
     ".git .hg .svn .venv venv env node_modules site-packages __pycache__ .tox .nox build dist .eggs .mypy_cache"
-    " .ruff_cache .pytest_cache".split()
+    " .ruff_cache .pytest_cache .ipynb_checkpoints".split()
 )
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from ddpdoctor.source.script import Script
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkProcess as Process
 
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.cache import Cache
@@ -76,9 +77,32 @@ def _cell(source: str, cells: Cells) -> str:
     return "cell {}, line {}".format(*cells.at(int(match[1]))) if match else source
 
 
-def examine_all(names: list[str], work: Work, cache: Cache | None, *, several: bool) -> list[Outcome]:
-    """Return the outcome of each file, in the order of the files."""
+Told = Callable[[int, int], object]
+"""Is told how many files were looked at, of how many."""
+
+
+def examine_all(names: list[str], work: Work, cache: Cache | None, told: Told, *, several: bool) -> list[Outcome]:
+    """Return the outcome of each file, in the order of the files; where the user breaks it off, of those looked at."""
     outcomes: dict[str, Outcome] = {}
+    keys: dict[str, str] = {}
+    with contextlib.suppress(KeyboardInterrupt):
+        _read_all(names, work, cache, outcomes)
+        told(len(outcomes), len(names))
+        keys |= {name: _key(name, work) for name in work.texts} if cache is not None else {}
+        for name, key in keys.items():
+            if cache is not None and key and (plain := cache.get(key)) is not None:
+                outcomes[name] = from_plain(plain, {each.code: each for each in work.checks})
+        waiting = [name for name in work.texts if name not in outcomes]
+        for name, outcome in _looked(waiting, work, several=several):
+            outcomes[name] = outcome
+            told(len(outcomes), len(names))
+            if cache is not None and keys[name]:
+                cache.put(keys[name], as_plain(outcome))
+    return [outcomes[name] for name in names if name in outcomes]
+
+
+def _read_all(names: list[str], work: Work, cache: Cache | None, outcomes: dict[str, Outcome]) -> None:
+    """Read the files; of those that do not concern us, and those that cannot be read, the outcome is known."""
     for name in names:
         try:
             data = read(Path(name))
@@ -91,16 +115,6 @@ def examine_all(names: list[str], work: Work, cache: Cache | None, *, several: b
             outcomes[name] = Outcome(faults=(f"{name}: {NO_TEXT}",) if kind(name) is None and b"\0" in data else ())
         if cache is not None and (kind(name) or PYTHON) == PYTHON:
             _remember(name, digest(data), work.project, cache)
-    keys = {name: _key(name, work) for name in work.texts} if cache is not None else {}
-    for name, key in keys.items():
-        if cache is not None and key and (plain := cache.get(key)) is not None:
-            outcomes[name] = from_plain(plain, {each.code: each for each in work.checks})
-    waiting = [name for name in work.texts if name not in outcomes]
-    for name, outcome in zip(waiting, _looked(waiting, work, several=several), strict=True):
-        outcomes[name] = outcome
-        if cache is not None and keys[name]:
-            cache.put(keys[name], as_plain(outcome))
-    return [outcomes[name] for name in names]
 
 
 def _remember(name: str, content: str, project: Project, cache: Cache) -> None:
@@ -126,48 +140,65 @@ def _key(name: str, work: Work) -> str:
     return digest(name.encode(), work.texts[name], repr(unknown).encode(), *texts)
 
 
-def _looked(names: list[str], work: Work, *, several: bool) -> list[Outcome]:
+def _looked(names: list[str], work: Work, *, several: bool) -> Iterator[tuple[str, Outcome]]:
     """Look at files, in as many processes as there are processors where that is worth it."""
     processes = min(os.cpu_count() or 1, len(names) // SHARE)
     if not several or processes < 2 or not hasattr(os, "fork"):  # noqa: PLR2004 - several
-        return list(_one_by_one(names, work))
+        yield from _one_by_one(names, work)
+        return
     _ = work.project.importers  # before the processes part: each would work it out
+    missing = dict.fromkeys(names)
+    for name, outcome in _in_processes([names[first::processes] for first in range(processes)], work):
+        del missing[name]
+        yield name, outcome
+    yield from _one_by_one(missing, work)
+
+
+def _in_processes(shares: list[list[str]], work: Work) -> Iterator[tuple[str, Outcome]]:
+    """Look at shares of files in a process each; what one owes that was ended is left out."""
+    from multiprocessing.connection import wait  # one file in an editor needs none
+
     known = {each.code: each for each in work.checks}
-    shares = [names[first::processes] for first in range(processes)]
-    found: dict[str, Outcome] = {}
-    for share, receiver in [(share, _started(share, work)) for share in shares]:
-        with contextlib.suppress(EOFError):  # it was ended: what it owes is looked at here
-            plain = json.loads(receiver.recv_bytes())
-            found |= {name: from_plain(each, known) for name, each in zip(share, plain, strict=True)}
-    missing = [name for name in names if name not in found]
-    found |= dict(zip(missing, _one_by_one(missing, work), strict=True))
-    return [found[name] for name in names]
+    started = dict(_started(share, work) for share in shares)
+    try:
+        while started:
+            for receiver in wait(list(started)):
+                try:
+                    name, plain = json.loads(receiver.recv_bytes())  # type: ignore[union-attr]
+                    yield name, from_plain(plain, known)
+                except EOFError:
+                    started.pop(receiver).join()  # type: ignore[call-overload]
+    finally:
+        for process in started.values():
+            process.terminate()
 
 
-def _started(names: list[str], work: Work) -> Connection:
+def _started(names: list[str], work: Work) -> tuple[Connection, Process]:
     """Start a process that looks at files, and return what it writes their outcomes to."""
-    import multiprocessing  # one file in an editor needs none
+    import multiprocessing  # as above
 
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    context.Process(target=_tell, args=(sender, names, work), daemon=True).start()
+    process = context.Process(target=_tell, args=(sender, names, work), daemon=True)
+    process.start()
     sender.close()
-    return receiver
+    return receiver, process
 
 
 def _tell(sender: Connection, names: list[str], work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the process that reads says what has ended it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    sender.send_bytes(json.dumps([as_plain(each) for each in _one_by_one(names, work)]).encode())
+    for name, outcome in _one_by_one(names, work):
+        sender.send_bytes(json.dumps([name, as_plain(outcome)]).encode())
 
 
-def _one_by_one(names: Iterable[str], work: Work) -> Iterator[Outcome]:
+def _one_by_one(names: Iterable[str], work: Work) -> Iterator[tuple[str, Outcome]]:
     """Look at files; trees are many small objects, which a collector would go through again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         for number, name in enumerate(names, 1):
-            yield look(name, work.texts[name], work)
+            yield name, look(name, work.texts[name], work)
             if number % COLLECT == 0:
                 gc.collect()
     finally:

@@ -20,7 +20,7 @@ CONCERNS_US = re.compile(rb"torch|lightning|accelerate|--local_rank")
 ABOUT = re.compile(
     rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE|accelerate|lightning"
     rb"|torchrun|mpirun|TorchTrainer|horovod|deepspeed\.init|main_process|download=True|torch\.(?:save|load)\(|SummaryWriter\("
-    rb"|mkdir\(|makedirs\("
+    rb"|mkdir\(|makedirs\(|download_url|download_and_extract|urlretrieve"
 )
 """A file needs both to be parsed: no check finds anything in one that has neither."""
 LAUNCHES = re.compile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from ddpdoctor.source.project import Project, without_comments
 if TYPE_CHECKING:
     from ddpdoctor.facets import Check
     from ddpdoctor.lint.examine import Found
+    from ddpdoctor.lint.look import Told
 
 CERTAIN, LIKELY = "certain", "likely"
 
@@ -39,7 +40,8 @@ class Wanted:
 class Linted:
     """What was found in all files: ``files`` were looked at, ``parsed`` of them concern distributed training.
 
-    ``faults`` are files that could not be read, ``useless`` comments that ignore nothing.
+    ``faults`` are files that could not be read, ``useless`` comments that ignore nothing, ``left`` files that were not
+    looked at, since the user broke it off.
     """
 
     files: int = 0
@@ -49,9 +51,15 @@ class Linted:
     useless: tuple[str, ...] = ()
     crashes: tuple[str, ...] = ()
     seconds: float = 0.0
+    left: int = 0
 
     def exit_status(self, fail_on: Severity) -> int:
-        """Return 0 for nothing, 1 for certain findings, 2 where a file could not be looked at, 3 for a crash."""
+        """Return 0 for nothing, 1 for certain findings, 2 where a file could not be looked at, 3 for a crash.
+
+        130 where it was broken off, as shells have it.
+        """
+        if self.left:
+            return BROKEN_OFF
         if self.crashes:
             return 3
         if self.faults or not self.files:
@@ -59,22 +67,26 @@ class Linted:
         return int(any(each.is_certain and (each.finding.severity or fail_on) >= fail_on for each in self.found))
 
 
+BROKEN_OFF = 130
 FEW = 50
 """Files that are looked at sooner than the cache is opened, or processes are started."""
 
 
-def lint(paths: list[Path], wanted: Wanted, *, cached: bool = False) -> Linted:
-    """Look at all files; ``cached``: many files are looked at only where they, or those around them, have changed."""
+def lint(paths: list[Path], wanted: Wanted, *, cached: bool = False, told: Told = lambda _, __: None) -> Linted:
+    """Look at all files; ``cached``: many files are looked at only where they, or those around them, have changed.
+
+    ``told`` is told how far it is.
+    """
     several = len(paths) > FEW
     work = Work(wanted.checks, Project(others=tuple(os.path.normpath(path) for path in paths)))
     cache = None
     if cached and several:
         codes = [each.code for each in wanted.checks]
         cache = open_cache(Path.cwd(), codes, [each.origin for each in wanted.checks])
-    outcomes = examine_all([str(path) for path in paths], work, cache, several=several)
+    outcomes = examine_all([str(path) for path in paths], work, cache, told, several=several)
     if cache is not None:
         cache.save()
-    return _linted(outcomes, wanted)
+    return replace(_linted(outcomes, wanted), left=len(paths) - len(outcomes))
 
 
 def lint_text(name: str, data: bytes, wanted: Wanted) -> Linted:

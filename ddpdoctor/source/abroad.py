@@ -66,6 +66,7 @@ def link(project: Project, path: str, tree: Tree | None) -> None:
         project.trees[path] = tree
         tree.abroad = partial(definition, project, path)
         tree.callers = partial(callers, project, path)
+        tree.relays = partial(relays, project, path)
         tree.stored = partial(stored, project, path)
         if any(each.names[0].name == "*" for each in tree.of(ast.ImportFrom)):
             tree.starred = partial(starred, project, path)
@@ -136,13 +137,24 @@ def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tupl
     return project.called[path, function]
 
 
-def _callers(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
+def relays(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
+    """Return the calls of a function of a file in functions of other files, which do not train themselves.
+
+    Those of a package of data sets, say, one of which makes what its name is given (``create("cifar10")``).
+    """
+    found = _callers(project, path, function, of_trainings=False)
+    return [(tree, call) for tree, call in found if tree.function(call) is not None]
+
+
+def _callers(
+    project: Project, path: str, function: ast.FunctionDef, *, of_trainings: bool = True
+) -> list[tuple[Tree, ast.Call]]:
     home = tree_of(project, path)
     if home is not None and isinstance(owner := home.parents.get(function), ast.ClassDef):
-        return _of_method(project, path, owner, function.name)
+        return _of_method(project, path, owner, function.name, of_trainings=of_trainings)
     found = []
     for other in sorted(_importers(project, path, function.name)):
-        if not trains(project, other):
+        if trains(project, other) != of_trainings:
             continue
         tree = tree_of(project, other)
         for call in tree.of(ast.Call) if tree is not None else ():
@@ -191,12 +203,12 @@ def _takes_all(project: Project, path: str, other: str) -> bool:
     return len(ours) == 1 and ours[0] == {other}
 
 
-def _of_method(
-    project: Project, path: str, owner: ast.ClassDef, method: str, levels: int = HEIRS
+def _of_method(  # noqa: PLR0913 - what is asked of the heirs as well
+    project: Project, path: str, owner: ast.ClassDef, method: str, levels: int = HEIRS, *, of_trainings: bool = True
 ) -> list[tuple[Tree, ast.Call]]:
     found = []
     for other in sorted(_importers(project, path, owner.name)):
-        tree = tree_of(project, other) if trains(project, other) else None
+        tree = tree_of(project, other) if trains(project, other) == of_trainings else None
         for call in tree.of(ast.Call) if tree is not None else ():
             name = (resolve(tree, call.func) or "") if tree is not None else ""
             if tree is None or not name.endswith(owner.name) or (there := definition(project, other, name)) is None:
@@ -204,7 +216,7 @@ def _of_method(
             if there[1] is owner:
                 found += [(tree, each) for each in ([call] if method == "__init__" else _asked(tree, call, method))]
     for other, heir in _heirs(project, path, owner, method) if levels else ():
-        found += _of_method(project, other, heir, method, levels - 1)
+        found += _of_method(project, other, heir, method, levels - 1, of_trainings=of_trainings)
     return found
 
 

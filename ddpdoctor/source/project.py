@@ -173,6 +173,14 @@ class Project:
         read = [self.text(each) for each in self.others if not each.endswith(".py")]
         return any(re.search(word, each) for each in (*read, self.beside(path, "README.md") or ""))
 
+    def launches_beside(self, path: str) -> list[str]:
+        """Return the texts of the shell scripts in the folder of a file."""
+        folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
+        names = sorted(
+            each for each in self.folders.listed(folder) if each.endswith((".sh", ".bash", ".sbatch", ".slurm"))
+        )
+        return [self.text(os.path.normpath(f"{folder}/{each}")) for each in names]
+
     def beside(self, path: str, name: str) -> str | None:
         """Return the text of a file that a script names: from the script's folder, or one that is a few above it."""
         for folder in self._own_folders(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -68,13 +69,28 @@ class Script(Meaning):
     def has_one_rank_a_host(self) -> bool:
         """Whether the file gives every process the same local rank: they are on hosts of their own, with own disks."""
         stores = [target for each in self.nodes(ast.Assign) if _is_number(each.value) for target in each.targets]
-        return any(
-            isinstance(each, ast.Subscript)
-            and self.resolve(each.value) == "os.environ"
-            and isinstance(each.slice, ast.Constant)
-            and each.slice.value == "LOCAL_RANK"
-            for each in stores
+        return (
+            any(
+                isinstance(each, ast.Subscript)
+                and self.resolve(each.value) == "os.environ"
+                and isinstance(each.slice, ast.Constant)
+                and each.slice.value == "LOCAL_RANK"
+                for each in stores
+            )
+            or self._meets_at_other_host
         )
+
+    @cached_property
+    def _meets_at_other_host(self) -> bool:
+        """Whether the file names a host at which its processes meet, starts none of them, and reads no local rank.
+
+        Each of them was started by hand, on a host or in a container of its own.
+        """
+        if re.search(r"LOCAL_RANK|LOCALID|spawn|Process\(|start_processes", self.text):
+            return False
+        addresses = {address for each in self.nodes(ast.Constant) if isinstance(each.value, str)
+                     for address in ADDRESS.findall(each.value)}  # fmt: skip
+        return bool(self._calls.get(INIT)) and any(not each.startswith(("127.", "0.", "224.")) for each in addresses)
 
     @property
     def is_test(self) -> bool:
@@ -186,6 +202,9 @@ class Script(Meaning):
     def guards_in(tree: Tree, node: ast.AST) -> list[Guard]:
         """Return the tests that a node of another file is reached through, within its function."""
         return list(guards.guards(tree, node))
+
+
+ADDRESS = re.compile(r"^(?:tcp://)?((?:\d{1,3}\.){3}\d{1,3})(?::|$)")
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -50,3 +50,20 @@ class TestCommand:
     def test_a_right_command_is_not(self, command: str) -> None:
         """Nor is one beside which another can stand on the same host."""
         assert [*found_in_command(shlex.split(command), CHECKS)] == []
+
+    @pytest.mark.parametrize("command", ["bash run.sh", "sh -e run.sh --fast", "./run.sh"])
+    def test_the_script_that_a_command_starts_is_looked_at(self, command: str, tmp_path: Path) -> None:
+        """A finding stands in its file; a batch script is Slurm's, and a script that is no text is passed over."""
+        text = '#!/bin/bash\nARGS=(--standalone)\ntorchrun "${ARGS[@]}" \\\n    train.py --nproc_per_node=2\n'
+        (tmp_path / "run.sh").write_text(text)
+        (found,) = found_in_command(shlex.split(command), CHECKS)
+
+        assert found.check.code == "DDP466"
+        assert found.finding.place.file is not None
+        assert (Path(found.finding.place.file).name, found.finding.place.line) == ("run.sh", 4)
+        (tmp_path / "run.sh").write_text(text.replace("\n", "\n#SBATCH --nodes=1\n", 1))
+        assert [*found_in_command(shlex.split(command), CHECKS)] == []
+        (tmp_path / "run.sh").write_bytes(b"\xff\xfe torchrun")
+        assert [*found_in_command(shlex.split(command), CHECKS)] == []
+        (tmp_path / "run.sh").unlink()
+        assert [*found_in_command(shlex.split(command), CHECKS)] == []

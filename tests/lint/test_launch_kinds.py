@@ -69,6 +69,47 @@ def test_yaml_that_is_not_understood_ends_in_an_open_node_or_none(text: str) -> 
     assert isinstance(documents(text), list)
 
 
+SERVICES = """\
+x-base: &base
+  image: torch
+  environment: &env
+    NCCL_DEBGU: INFO
+  deploy: {resources: {reservations: {devices: [{driver: nvidia, capabilities: [gpu]}]}}}
+services:
+  bare:
+    <<: *base
+    command: torchrun --nproc_per_node=2 a.py
+  roomy:
+    <<: *base
+    shm_size: 8gb
+    command: &same torchrun --nproc_per_node=2 a.py
+  third:
+    environment: *env
+    command: *same
+"""
+
+
+def test_what_anchors_stand_for_is_put_in() -> None:
+    """A merged mapping gives what the service does not say itself; a variable is told where it stands, once."""
+    found = [each.finding for each in lint_text("compose.yaml", SERVICES.encode(), ALL).found]
+    launch = LaunchScript("compose.yaml", SERVICES, YAML)
+
+    assert [(each.place.line, each.message.partition(":")[0]) for each in found] == [
+        (4, "nobody reads NCCL_DEBGU"),
+        (7, "the service bare starts several ranks on GPUs with the 64 MiB of /dev/shm that a container has unasked"),
+    ]
+    assert [each.command.assigned[0][0] for each in launch.launches] == ["NCCL_DEBGU"] * 3
+
+
+def test_lines_of_a_template_are_passed_over_and_leave_their_mapping_open() -> None:
+    """What stands between them is read, and nothing is concluded from what is not there."""
+    text = "spec:\n{{- if .Values.on }}\n  hostNetwork: true\n{{- end }}\n  env:\n  - name: NCCL_DEBGU\n    value: a\n"
+    launch = LaunchScript("pod.yaml", text, YAML)
+
+    assert [(each.name, each.line) for each in launch.settings] == [("NCCL_DEBGU", 6)]
+    assert any(each.is_open for each in launch.documents[0].walk())
+
+
 def test_a_recipe_is_read_as_make_hands_it_over_with_the_places_of_the_file() -> None:
     """Two dollars are one, a variable of make is one of the shell, and a place is that in the Makefile."""
     text = "N ?= 2\nrun:\n\t@echo $$HOME && NCCL_DEBUGG=INFO torchrun \\\n\t  --nproc_per_node=$(N) train.py\n"
@@ -116,6 +157,20 @@ def test_a_script_that_is_handed_to_a_shell_is_read_with_what_starts_it() -> Non
     assert one is not None and one.total == 2  # noqa: PT018 - mypy
     assert other is not None and (other.total, other.each) == (6, 3)  # noqa: PT018 - mypy
     assert second.handed is not None and not second.handed.is_open  # noqa: PT018 - mypy
+
+
+def test_what_variables_of_options_hold_is_joined_with_the_command() -> None:
+    """Those that others are made of, and that are added to; not where a branch or the environment has a say."""
+    text = 'A="--nnodes=2"\nA="$A --node_rank=0"\nA+=" --nproc_per_node=4"\nRUN="torchrun $A"\n$RUN a.py\n'
+    text += (
+        'B="$B --nnodes=3"\ntorchrun $B b.py\nC="--nnodes=4"\nif [ $1 ]; then C="--nnodes=5"; fi\ntorchrun $C c.py\n'
+    )
+
+    assert said(LaunchScript("run.sh", text, SHELL)) == [
+        ("a.py", 5, {"nnodes": "2", "node-rank": "0", "nproc-per-node": "4"}),
+        ("", 7, {}),
+        ("", 10, {}),
+    ]
 
 
 def test_a_batch_script_in_a_here_document_has_the_lines_of_the_file() -> None:

@@ -113,22 +113,17 @@ def test_a_dockerfile_has_commands_and_variables() -> None:
     assert all(text[each.begin :].startswith(each.name) for each in launch.settings)
 
 
-def test_yaml_is_read_by_its_lines() -> None:
+def test_yaml_is_read_with_the_places_of_its_keys() -> None:
     """Keys below keys, lists, documents; a block of text is a value."""
     text = "a:\n  b: 1\n  c:\n  - name: x\n    d: 2 # no\n  e: |\n    f: 3\n---\ng: 'h'\n"
-    text += "env:\n- name: NCCL_X\n  value: 1\n"
+    text += "env:\n- name: NCCL_X\n  value: 1\n- {name: NCCL_Y, value: 2}\n"
     launch = LaunchScript("job.yaml", text, YAML)
+    first, second = launch.documents
 
-    assert [(each.path, each.name, each.value, each.document) for each in launch.items][:7] == [
-        ((), "a", "", 0),
-        (("a",), "b", "1", 0),
-        (("a",), "c", "", 0),
-        (("a", "c"), "name", "x", 0),
-        (("a", "c"), "d", "2", 0),
-        (("a",), "e", "|", 0),
-        ((), "g", "h", 1),
-    ]
-    assert [(each.name, each.line) for each in launch.settings] == [("NCCL_X", 11)]
+    assert first.written() == "\na: \nb: 1\nc: [\nname: x\nd: 2]\ne:     f: 3"
+    assert second.places == {"g": (9, text.index("g:")), "env": (10, text.index("env:"))}
+    assert [(each.name, each.line) for each in launch.settings] == [("NCCL_X", 11), ("NCCL_Y", 13)]
+    assert all(text[each.begin :].startswith(each.name) for each in launch.settings)
 
 
 def test_folders_are_looked_through_for_files_that_start_trainings(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 from helpers import CHECKS
 
 from ddpdoctor.facets import Instrument
+from ddpdoctor.findings import Severity
 from ddpdoctor.lint import look
 from ddpdoctor.lint.cache import MOST_PROJECTS
 from ddpdoctor.lint.files import find
 from ddpdoctor.lint.outcome import Outcome, as_plain, from_plain
-from ddpdoctor.lint.run import FEW, LIKELY, Linted, Wanted, lint
+from ddpdoctor.lint.run import BROKEN_OFF, FEW, LIKELY, Linted, Wanted, lint
 from ddpdoctor.selftest.result import fixture
 from ddpdoctor.selftest.sources import programs
 
@@ -89,6 +90,31 @@ def test_what_has_not_changed_is_not_looked_at_again(project: Path, monkeypatch:
     after = linted()
     assert names.count("train.py") == 1
     assert len(after.found) < len(first.found)
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_what_was_found_is_kept_where_the_user_breaks_it_off(
+    project: Path, monkeypatch: pytest.MonkeyPatch, processors: int
+) -> None:
+    """What is left is looked at the next time, and nothing else is."""
+    assert project.is_dir()
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    paths = find((".",), (), Path())
+
+    def break_off(done: int, whole: int) -> None:
+        assert done <= whole == len(paths)
+        if done > whole // 2:
+            raise KeyboardInterrupt
+
+    broken_off = lint(paths, ALL, cached=True, told=break_off)
+    assert broken_off.files + broken_off.left == len(paths)
+    assert broken_off.found
+    assert broken_off.left
+    assert broken_off.exit_status(Severity.ERROR) == BROKEN_OFF
+    names = asked(monkeypatch)
+    whole = linted()
+    assert 0 < names.count("train.py") < sum(each.name == "train.py" for each in paths)
+    assert whole == linted(cached=False)
 
 
 def test_a_cache_that_is_broken_or_of_another_version_is_none(project: Path, tmp_path: Path) -> None:

@@ -99,10 +99,14 @@ ON_GPUS = re.compile(r"nccl|(?s:\A(?!.*\bgloo\b).*(?:\.cuda\(|[\"']cuda))")
 """What says that the models are on GPUs."""
 
 
+OWN_GPU = re.compile(r"\bcurrent_device\(\)")
+"""What takes the GPU that a process has without a choice: each is shown one of its own, by its launcher."""
+
+
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a checkpoint of a model on a GPU that every rank loads without map_location, into a model."""
-    if script.frameworks - {"horovod"}:
+    if script.frameworks - {"horovod"} or (OWN_GPU.search(script.text) and "set_device" not in script.text):
         return
     on_gpus = ON_GPUS.search(script.text) or project.says(r"\bnccl\b")
     if not on_gpus and (script.runs_in_ranks or not project.mentions("nccl")):

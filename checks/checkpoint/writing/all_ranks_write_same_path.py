@@ -146,6 +146,31 @@ def _made(script: Script) -> Iterator[tuple[ast.Call, ast.expr, str]]:
             yield call, call.func.value, f"{script.code(call.func)}({', '.join([*words, 'exist_ok=True'])})"
 
 
+REMOVERS = ("os.remove", "os.unlink", "os.rmdir", "os.rename", "shutil.rmtree", "shutil.move")
+
+
+@lint
+def removals_in_source(script: Script) -> Iterator[Finding]:
+    """Look for a file or folder that every rank deletes or moves."""
+    if script.frameworks - STARTED_BY_LAUNCHERS:
+        return
+    for call in script.calls(*REMOVERS):
+        path = given(call, 0, "path")
+        if path is None or is_open(call) or depends_on_rank(script, path) or _is_caught(script, call):
+            continue
+        if keyword(call, "ignore_errors") is not None or not _is_named(script, path):
+            continue
+        if is_reached(script, call, joins=script.runs_in_ranks):
+            name = script.code(call.func).rpartition(".")[2]
+            done = "moves" if name in {"rename", "move"} else "deletes"
+            yield Finding(
+                f"every rank {done} {script.code(path)}: one is first, and the others fail",
+                (script.seen(call, "on rank 0 alone"),),
+                Fix(f"let rank 0 alone call {name}, and the others wait", diff=diff_guarded(script, call)),
+                script.place(call),
+            )
+
+
 STARTED_BY_LAUNCHERS = frozenset({"deepspeed", "horovod"})
 """Frameworks whose scripts run in each rank from their first line, and that make no folders of the user's."""
 

@@ -99,15 +99,22 @@ def _written(event: FileWritten, zero: float) -> str:
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a torch.save that every rank comes to, into a path that is the same on all."""
-    if script.frameworks - {"accelerate"} or (script.frameworks and not script.joins):
+    by_horovod = script.frameworks == {"horovod"}
+    if script.frameworks - {"accelerate", "horovod"} or (script.frameworks and not script.runs_in_ranks):
+        return
+    if script.frameworks == {"accelerate"} and not script.joins:
         return
     for call in script.calls("torch.save"):
         path = given(call, 1, "f")
-        if path is None or not is_reached(script, call, joins=script.joins) or depends_on_rank(script, path):
+        if path is None or not is_reached(script, call, joins=script.joins or by_horovod):
+            continue
+        if depends_on_rank(script, path):
             continue
         yield Finding(
             f"every rank writes {script.code(path)}: what one has written, another overwrites while it is read",
-            (script.seen(call, "if torch.distributed.get_rank() == 0:"),),
-            Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
+            (script.seen(call, f"if {'hvd.rank()' if by_horovod else 'torch.distributed.get_rank()'} == 0:"),),
+            WITH_HOROVOD
+            if by_horovod
+            else Fix("save on one rank, and let the others wait before they read it", diff=diff_guarded(script, call)),
             script.place(call),
         )

@@ -195,9 +195,13 @@ LAUNCHED = r"-m\s+torch\.distributed\.launch\b(?![^\n]*--?use[_-]env)"
 @lint
 def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a strict parser that knows --local_rank alone, in a script that torch.distributed.launch is to start."""
-    if script.frameworks - {"fvcore"} or not script.joins or "parse_known_args" in script.text:
+    if script.frameworks - {"fvcore", "mmcv", "mmengine"} or "--local_rank" not in script.text:
+        return
+    if "parse_known_args" in script.text:
         return
     if project.says("local-rank|deepspeed"):
+        return
+    if not script.joins and not (re.search(OF_LIBRARIES, script.text) and _is_launched_beside(script, project)):
         return
     told = {each.place for each in _about_devices(script, project)}
     for call in script.nodes(ast.Call):
@@ -218,6 +222,17 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
                     ),
                     script.place(call),
                 )
+
+
+OF_LIBRARIES = r"\binit_dist\(|\bRunner\b"
+"""What makes the process group in scripts of OpenMMLab's libraries."""
+
+
+def _is_launched_beside(script: Script, project: Around) -> bool:
+    """Whether a launch script in the same folder starts the file by torch.distributed.launch."""
+    name = re.escape(script.path.replace("\\", "/").rpartition("/")[2])
+    command = rf"torch\.distributed\.launch\b(?:(?!--?use[_-]env)[^\n]|\\\n)*[\s/]{name}\b"
+    return any(re.search(command, text) for text in project.launches_beside())
 
 
 def _is_launched(script: Script, project: Around) -> bool:

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, launched_by, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import LaunchScript
@@ -52,3 +52,31 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
                 Fix("write double quotes", command=f'{option}="{word.text}"'),
                 launch.place(word.line, word.begin),
             )
+
+
+@lint
+def on_another_host(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for a variable of this script in what ssh starts on another host, in single quotes."""
+    if launch.kind not in {"shell", "command"}:
+        return
+    for command in launch.shell.commands:
+        words = command.words
+        handed = words[-1] if len(words) > 2 and words[0].text == "ssh" else None  # noqa: PLR2004 - ssh HOST COMMAND
+        if handed is None or handed.is_open or launch.text[handed.begin : handed.begin + 1] != "'":
+            continue
+        own = set(re.findall(r"\b(\w+)=", handed.text))
+        for each in launched_by(handed):
+            given = ((name, word, NAME.fullmatch(word.text)) for name, word in each.options.items() if word is not None)
+            for name, word, match in given:
+                if match is None or match["name"] in own or not launch.is_set(match["name"]):
+                    continue
+                option = f"--{name.replace('-', '_')}"
+                yield Finding(
+                    f"{option} is empty on that host: {word.text}, in single quotes, is a variable of this script",
+                    (launch.seen(handed.line, "double quotes around what ssh is handed"),),
+                    Fix("write double quotes, so that this shell puts its value in", command='ssh host "..."'),
+                    launch.place(handed.line),
+                )
+
+
+NAME = re.compile(r"\$\{?(?P<name>\w+)\}?")

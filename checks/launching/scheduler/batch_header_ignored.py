@@ -23,6 +23,7 @@ non-whitespace line has been reached in the script". Holds for every version of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,28 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP467", Severity.ERROR)
 SIZES = {"nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-task"}
+
+
+APART = re.compile(r"#[ \t]+SBATCH[ \t]+-")
+
+
+@lint
+def with_a_space(launch: LaunchScript) -> Iterator[Finding]:
+    """Look for a script in which all the options stand behind ``# SBATCH``: of one with others, they are put out."""
+    if launch.headers or not launch.lines[0].startswith("#!"):
+        return
+    late = [(line, comment) for line, comment in launch.shell.comments if APART.match(comment)]
+    if not late or not all(launch.lines[line - 1] == comment for line, comment in late):
+        return
+    right = re.sub(r"#[ \t]+SBATCH", "#SBATCH", late[0][1])
+    begin = sum(len(each) + 1 for each in launch.lines[: late[0][0] - 1])
+    edits = (launch.replaced(begin, begin + late[0][1].index("S"), "#"),) if "\r" not in launch.text else ()
+    yield Finding(
+        "Slurm does not read its options: a space stands between # and SBATCH",
+        (launch.seen(late[0][0], right),),
+        Fix("write #SBATCH in one word", edits=edits),
+        launch.place(late[0][0]),
+    )
 
 
 @lint

@@ -112,6 +112,46 @@ def the_same_for_all(script: Script) -> Iterator[Finding]:
                 )
 
 
+TASKS = {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}
+
+
+@lint
+def tasks_as_world_size(script: Script) -> Iterator[Finding]:
+    """Look for tasks of Slurm that each spawn several ranks, and count only the tasks as the world size."""
+    if not script.calls("torch.multiprocessing.spawn"):
+        return
+    for call in script.calls(INIT):
+        rank, size = keyword(call, "rank"), keyword(call, "world_size")
+        held = script.value(size) if size is not None else None
+        made = script.value(rank) if rank is not None else None
+        match made:
+            case ast.BinOp(op=ast.Add(), left=ast.BinOp(op=ast.Mult())):
+                name = _variable(held)
+            case _:
+                name = None
+        if rank is None or size is None or made is None or name is None:
+            continue
+        yield Finding(
+            f"each task of Slurm spawns ranks, and the world size is the number of tasks, {name}: ranks are beyond it",
+            (script.seen(size, "world_size=number of tasks * ranks that each spawns"), script.seen(made)),
+            Fix(
+                "multiply it by the ranks of a task",
+                diff=f"-world_size={script.code(size)}\n+world_size={script.code(size)} * ngpus_per_node",
+            ),
+            script.place(call),
+        )
+
+
+def _variable(node: ast.expr | None) -> str | None:
+    """Return the variable of Slurm that a number is, unchanged: ``int(os.environ["SLURM_NTASKS"])``."""
+    match node:
+        case ast.Call(func=ast.Name(id="int"), args=[ast.Subscript(slice=ast.Constant(value=str(name)))]):
+            return name if name in TASKS else None
+        case ast.Call(func=ast.Name(id="int"), args=[ast.Call(args=[ast.Constant(value=str(name)), *_])]):
+            return name if name in TASKS else None
+    return None
+
+
 OF_NODES = {"$SLURM_NNODES", "${SLURM_NNODES}", "$SLURM_JOB_NUM_NODES", "${SLURM_JOB_NUM_NODES}"}
 MULTIPLIED = re.compile(
     r"spawn|world_size\W[^\n]*\*|\*\s*\w*world_size|\*=|nnodes|num_nodes|n_?tasks|WORLD_SIZE[\"']\]\s*=(?!=)",

@@ -9,16 +9,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Edit, Evidence, Place
-from ddpdoctor.source.launching import dockerfile, editor_tasks, makefile, yaml_lines
+from ddpdoctor.source.launching import dockerfile, editor_tasks, makefile
 from ddpdoctor.source.launching.headers import EXPORTS, SBATCH, SHORT, Header, Setting, options, settings
 from ddpdoctor.source.launching.launchers import Launch, handed_over, inner, launches
 from ddpdoctor.source.launching.shell import Command, Shell, read_shell
 from ddpdoctor.source.launching.shell_words import ShellError, Word
-from ddpdoctor.source.launching.yaml_commands import Container, containers, within
-from ddpdoctor.source.launching.yaml_tree import Node, documents
+from ddpdoctor.source.launching.yaml_commands import Container, containers, variables, within
+from ddpdoctor.source.launching.yaml_tree import documents
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.launching.yaml_lines import Item
+    from ddpdoctor.source.launching.yaml_node import Node
 
 SHELL, DOCKERFILE, YAML, MAKEFILE, EDITOR = "shell", "Dockerfile", "YAML", "Makefile", "launch.json"
 TYPED = "command"
@@ -26,6 +26,11 @@ TYPED = "command"
 COMMANDED = "Python"
 """A Python file or a notebook, of which the commands that it starts are read."""
 GPUS = re.compile(r"^gpu(?::[A-Za-z][\w.-]*)?:(\d+)(?:\([^)]*\))?$")
+
+
+def launched_by(script: Word) -> list[Launch]:
+    """Return the launchers of a script that is one word: of what another host is told to run."""
+    return [each for command in within(script) for each in launches(command)]
 
 
 @dataclass
@@ -72,11 +77,6 @@ class LaunchScript:
         )
 
     @cached_property
-    def items(self) -> tuple[Item, ...]:
-        """Its keys and values, of YAML."""
-        return yaml_lines.items(self.text) if self.kind == YAML else ()
-
-    @cached_property
     def headers(self) -> tuple[Header, ...]:
         """The options of its #SBATCH lines."""
         first = min((command.line for command in self.shell.commands), default=0)
@@ -111,7 +111,11 @@ class LaunchScript:
         """What it sets: by assignments, ``export``, ``ENV``, ``-e`` of docker, ``-x`` of mpirun and in YAML."""
         given = {id(word) for one in self.containers for word in one.environment.values()}
         found = [each for command in self.shell.commands for each in settings(command) if id(each.value) not in given]
-        found += [Setting(each.name, None, each.line, each.begin) for each in self.items if each.is_variable]
+        found += [
+            Setting(name, None, line, begin)
+            for name, line, begin in variables(self.documents)
+            if self.text.startswith(name, begin)
+        ]
         return tuple(found)
 
     @cached_property
@@ -163,24 +167,43 @@ class LaunchScript:
         for word in command.words:
             if (array := self._array(word)) is not None:
                 words += array
-                continue
-            is_bare = word.is_open and self.text[word.begin : word.end] == word.text
-            settings = self._values.get(word.text.strip("${}"), []) if is_bare else []
-            held = settings[0].value if len(settings) == 1 and settings[0].command else None
-            is_known = held is not None and settings[0].command and settings[0].command.is_certain
-            if held is None or not is_known or held.text.endswith("=") or re.search(r"\$\(|`", held.text):
-                words.append(word)
-            elif held.line < word.line:
-                words += [
-                    replace(
-                        word,
-                        text=part,
-                        reads=tuple(re.findall(r"\$\{?(\w+)", part)),
-                        is_open=bool(re.search(r"[$`]", part)),
-                    )
-                    for part in held.text.split()
-                ]
+            else:
+                words += self._parts(word)
         return replace(command, words=tuple(words))
+
+    def _parts(self, word: Word, depth: int = 5) -> list[Word]:
+        """Return the words that the shell makes of a variable without quotes; the word where that is not known."""
+        is_bare = word.is_open and (depth < 5 or self.text[word.begin : word.end] == word.text)  # noqa: PLR2004 - as given
+        held = self._text(word.text, word.begin) if is_bare and depth else None
+        if held is None or held.endswith("="):
+            return [word]
+        parts = [
+            replace(
+                word, text=part, reads=tuple(re.findall(r"\$\{?(\w+)", part)), is_open=bool(re.search(r"[$`]", part))
+            )
+            for part in held.split()
+        ]
+        return [each for part in parts for each in self._parts(part, depth - 1)]
+
+    def _text(self, variable: str, before: int) -> str | None:
+        """Return what a variable holds at a place: what each run of the script gives it, and adds to it."""
+        match = re.fullmatch(r"\$(?:(\w+)|\{(\w+)\})", variable)
+        name = (match[1] or match[2]) if match else ""
+        text: str | None = None
+        for each in self._values.get(name, []):
+            given, command = each.value, each.command
+            if given is None or command is None or not command.is_certain:
+                return None
+            if (command.words and command.words[0].text not in EXPORTS) or re.search(r"\$\(|`", given.text):
+                return None
+            if each.begin >= before:
+                continue
+            own = re.compile(rf"\$(?:{name}\b|\{{{name}\}})")
+            if text is None and (self.text.startswith(f"{name}+=", each.begin) or own.search(given.text)):
+                return None  # it adds to what the environment holds
+            added = (text or "") if self.text.startswith(f"{name}+=", each.begin) else ""
+            text = added + own.sub(lambda _, held=text or "": held, given.text)  # type: ignore[misc]
+        return None if text is None or self._is_loop(name) else text
 
     def _array(self, word: Word) -> tuple[Word, ...] | None:
         """Return the words of an array that stands in a word's place, where all of it is certain."""

@@ -11,11 +11,13 @@ from ddpdoctor.source.launching.shell import Command, read_shell
 from ddpdoctor.source.launching.shell_words import NAME, ShellError, Word
 
 if TYPE_CHECKING:
-    from ddpdoctor.source.launching.yaml_tree import Node
+    from ddpdoctor.source.launching.yaml_node import Node
 
 SCRIPTS = ("run", "script", "commands", "setup", "cmd")
 """Keys whose text is a script, or a list of lines of one."""
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)|\(([A-Za-z_]\w*)\))")
+ENVIRONMENTS = ("env", "environment", "envs")
+CAPITALS = re.compile(r"[A-Z][A-Z0-9_]{2,}")
 SHELLS = re.compile(r"(?:.*/)?(?:ba|z|da)?sh$")
 
 
@@ -31,13 +33,39 @@ class Container:
 def containers(documents: list[Node]) -> Iterator[Container]:
     """Yield what starts something in a file."""
     for document in documents:
-        for node in document.walk():
+        for node in _started(document).walk():
             keys = {name for name, _ in node.entries}
             if keys & {"command", "args", "entrypoint", *SCRIPTS}:
                 environment = _environment(node)
                 found = [_given(each, environment) for each in _commands(node)]
                 if found or environment:
                     yield Container(node, tuple(found), environment)
+
+
+def _started(document: Node) -> Node:
+    """Return a document without what others are made of, and nobody starts: ``x-common:``, ``.common:``."""
+    entries = [each for each in document.entries if not each[0].startswith(("x-", "."))]
+    return replace(document, entries=entries)
+
+
+def variables(documents: list[Node]) -> Iterator[tuple[str, int, int]]:
+    """Yield the variables that a file gives to what it starts, each with its line and where its name stands."""
+    for document in documents:
+        for node in document.walk():
+            for name, value in node.entries:
+                if name in ENVIRONMENTS:
+                    yield from _given_variables(name, value)
+
+
+def _given_variables(word: str, node: Node) -> Iterator[tuple[str, int, int]]:
+    for name, place in node.places.items():
+        if CAPITALS.fullmatch(name):
+            yield name, *place
+    for each in node.items:
+        named = each.get("name") if word == "env" else each if word == "environment" else None
+        match = CAPITALS.match(named.text) if named is not None else None
+        if named is not None and match is not None and named.text[match.end() : match.end() + 1] in {"", "="}:
+            yield match[0], named.line, named.begin
 
 
 def _commands(node: Node) -> Iterator[Command]:
@@ -123,7 +151,7 @@ def _moved(command: Command, begin: int) -> Command:
 def _environment(node: Node) -> dict[str, Word]:
     """Return the variables that a container or a step is given, as texts."""
     found: dict[str, Word] = {}
-    for name in ("env", "environment", "envs"):
+    for name in ENVIRONMENTS:
         held = node.get(name)
         if held is None:
             continue

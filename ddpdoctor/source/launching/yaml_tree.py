@@ -1,50 +1,24 @@
-"""YAML of jobs as a tree of nodes with their lines: block style, flow style, blocks of text.
+"""YAML of jobs as a tree of nodes with their lines: block style, flow style, blocks of text, anchors and merges.
 
-Anchors are left out and what they stand for is not put in: a node that has one is ``is_open``, and so is a template.
+PyYAML is no dependency: its loader drops the lines that a finding needs, and the YAML of jobs is often a template
+(``{{ .Values.x }}``), which it refuses. A node that holds a template, or anything else that is not understood, is
+``is_open``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from ddpdoctor.source.launching.yaml_flow import Flow
+from ddpdoctor.source.launching.yaml_node import ALIAS, DEEPEST, OPEN, Node, merge, unquoted
 
 KEY = re.compile(r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<plain>[^\s#\-?&*!|>%@`{\[,][^#{}\[\]]*?|-[^\s:]+))"
                  r"\s*:(?=\s|$)")  # fmt: skip
 BLOCK = re.compile(r"[|>][+-]?\d*[+-]?\s*(?:#.*)?$")
-OPEN = re.compile(r"\{\{|\$\{\{|^[&*!]")
-FLOW = re.compile(r"\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^']|'')*)'|([^,\[\]{}\"'#][^,\[\]{}]*))\s*")
-ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
-DEEPEST = 100
-
-
-@dataclass
-class Node:
-    """A value: a text, a list (``items``) or a mapping (``entries``); ``begin`` is where a text stands in the file.
-
-    ``style`` is the sign of a block of text, or of quotes, or empty.
-    """
-
-    line: int
-    begin: int = 0
-    text: str = ""
-    style: str = ""
-    items: list[Node] = field(default_factory=list)
-    entries: list[tuple[str, Node]] = field(default_factory=list)
-    is_open: bool = False
-
-    def get(self, *path: str) -> Node | None:
-        """Return what stands below keys; None where there is none."""
-        at: Node | None = self
-        for key in path:
-            at = next((value for name, value in at.entries if name == key), None) if at else None
-        return at
-
-    def walk(self) -> Iterator[Node]:
-        """Yield the node and all below it."""
-        yield self
-        for each in (*self.items, *(value for _, value in self.entries)):
-            yield from each.walk()
+ANCHOR = re.compile(r"&(?P<name>[^\s,\[\]{}]+)\s*")
+TEMPLATE = re.compile(r"\{\{.*\}\}$|\{%.*%\}$")
+"""A line that is one of a template's own: of ``if``, ``end``, ``include``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +60,19 @@ class _Reader:
     def __init__(self, lines: list[_Line]) -> None:
         self.lines = lines
         self.at = 0
+        self.anchors: dict[str, Node] = {}
 
-    def skip(self) -> None:
-        """Pass over empty lines and comments."""
-        while self.at < len(self.lines) and (not self.lines[self.at].text or self.lines[self.at].text[0] == "#"):
+    def skip(self) -> bool:
+        """Pass over empty lines, comments and lines of a template; whether there were any of these."""
+        is_open = False
+        while self.at < len(self.lines):
+            text = self.lines[self.at].text
+            is_templates = TEMPLATE.match(text) is not None
+            if text and text[0] != "#" and not is_templates:
+                break
+            is_open |= is_templates
             self.at += 1
+        return is_open
 
     def block(self, indent: int, depth: int) -> Node:
         """Read what stands at a depth: a list, a mapping or a text."""
@@ -100,7 +82,7 @@ class _Reader:
             self.at = len(self.lines)
             return Node(first.number, is_open=True)
         while True:
-            self.skip()
+            node.is_open |= self.skip()
             if self.at >= len(self.lines) or self.lines[self.at].indent < indent:
                 return node
             line = self.lines[self.at]
@@ -114,9 +96,14 @@ class _Reader:
             elif match := KEY.match(line.text):
                 if node.items:
                     return node
-                key = match["double"] or match["single"] or match["plain"] or ""
-                node.entries.append((key.strip(), self._value(line, match.end(), indent, depth)))
-                node.is_open |= key.strip() == "<<"
+                key = (match["double"] or match["single"] or match["plain"] or "").strip()
+                value = self._value(line, match.end(), indent, depth)
+                if key == "<<":
+                    merge(node, value)
+                    continue
+                node.entries = [each for each in node.entries if each[0] != key or key in node.places]
+                node.entries.append((key, value))
+                node.places[key] = line.number, line.begin + (line.text[0] in "\"'")
             else:
                 return self._scalar(line, 0, indent - 1) if not node.entries and not node.items else self._odd(node)
 
@@ -130,16 +117,35 @@ class _Reader:
         if not rest or rest.startswith("#"):
             return self._below(line, indent + 1, depth)
         inner = line.indent + len(line.text) - len(rest)
+        if (anchor := ANCHOR.match(rest)) is not None:
+            return self._named(anchor["name"], self._anchored(line, inner - line.indent + anchor.end(), indent, depth))
         if not KEY.match(rest) and not re.match(r"-\s", rest):
             return self._scalar(line, len(line.text) - len(rest), indent)
         self.lines[self.at] = _Line(line.number, line.begin + inner - line.indent, inner, rest)
         return self.block(inner, depth + 1)
 
     def _value(self, line: _Line, end: int, indent: int, depth: int) -> Node:
-        rest = line.text[end:].strip()
-        if not rest or rest.startswith("#") or re.fullmatch(r"&[\w-]+", rest):
+        start = end + len(line.text[end:]) - len(line.text[end:].lstrip())
+        rest = line.text[start:]
+        if (anchor := ANCHOR.match(rest)) is not None:
+            return self._named(anchor["name"], self._anchored(line, start + anchor.end(), indent, depth, key=True))
+        if not rest or rest.startswith("#"):
             return self._below(line, indent, depth)
-        return self._scalar(line, end + len(line.text[end:]) - len(line.text[end:].lstrip()), indent)
+        return self._scalar(line, start, indent)
+
+    def _anchored(self, line: _Line, start: int, indent: int, depth: int, *, key: bool = False) -> Node:
+        """Read what stands behind an anchor: on its line, or below."""
+        rest = line.text[start:]
+        if not rest or rest.startswith("#"):
+            return self._below(line, indent if key else indent + 1, depth)
+        if key or not KEY.match(rest):
+            return self._scalar(line, start, indent)
+        self.lines[self.at] = _Line(line.number, line.begin + start, line.indent + start, rest)
+        return self.block(line.indent + start, depth + 1)
+
+    def _named(self, name: str, node: Node) -> Node:
+        self.anchors[name] = node
+        return node
 
     def _below(self, line: _Line, indent: int, depth: int) -> Node:
         self.at += 1
@@ -155,6 +161,8 @@ class _Reader:
         text = line.text[start:]
         begin = line.begin + start
         self.at += 1
+        if (alias := ALIAS.match(text)) is not None:
+            return self.anchors.get(alias["name"]) or Node(line.number, begin, text, is_open=True)
         if BLOCK.match(text):
             return self._block_of_text(line, indent, text[0])
         parts = [text]
@@ -162,11 +170,11 @@ class _Reader:
             parts.append(self.lines[self.at].text)
             self.at += 1
         if text[0] in "[{":
-            whole = "\n".join(re.sub(r"(?:^|\s)#.*$", "", each) for each in parts)
-            return _flow(whole, line.number, begin)
+            whole = "\n".join(re.sub(r"(?:^|\s)#.*$", "", each) for each in parts).rstrip()
+            return Flow(whole, line.number, begin, self.anchors).read()
         whole = " ".join(each for each in parts if each)
         if text[0] in "\"'":
-            return Node(line.number, begin + 1, *_unquoted(whole), is_open=bool(OPEN.search(whole)))
+            return Node(line.number, begin + 1, *unquoted(whole), is_open=bool(OPEN.search(whole)))
         whole = re.sub(r"\s#.*$", "", whole).strip()
         return Node(line.number, begin, whole, is_open=bool(OPEN.search(whole)))
 
@@ -179,40 +187,3 @@ class _Reader:
             return Node(line.number, line.begin, style=style)
         text = "\n".join(" " * each.indent + each.text for each in held)
         return Node(held[0].number, held[0].begin - held[0].indent, text, style, is_open="{{" in text)
-
-
-def _unquoted(text: str) -> tuple[str, str]:
-    match = FLOW.match(text)
-    if match is None or match[3] is not None:
-        return text, ""
-    if match[1] is not None:
-        return re.sub(r"\\(.)", lambda each: ESCAPES.get(each[1], each[1]), match[1]), '"'
-    return match[2].replace("''", "'"), "'"
-
-
-def _flow(text: str, line: int, begin: int) -> Node:
-    """Read ``[a, "b"]`` of texts, and ``{a: b}``; what is nested in another way is open."""
-    node = Node(line, begin)
-    body = text.strip()
-    closes = "]" if body[0] == "[" else "}"
-    at = 1
-    while at < len(body):
-        if body[at] in ", \n":
-            at += 1
-            continue
-        if body[at] == closes:
-            return node
-        match = FLOW.match(body, at)
-        if match is None or not match[0].strip():
-            break
-        here = line + body.count("\n", 0, match.start() + len(match[0]) - len(match[0].lstrip()))
-        raw = match[0].strip()
-        if closes == "}" and match[3] is not None:
-            key, _, value = raw.partition(":")
-            node.entries.append((key.strip(), Node(here, begin, _unquoted(value.strip() or "''")[0])))
-        else:
-            words, style = _unquoted(raw)
-            node.items.append(Node(here, begin, words, style, is_open=bool(OPEN.search(words))))
-        at = match.end()
-    node.is_open = True
-    return node

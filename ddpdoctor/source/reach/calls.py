@@ -83,12 +83,29 @@ def ranks_of_others_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = 
 def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST]) -> bool:
     if tree.callers is None or not isinstance(function, ast.FunctionDef):
         return False
-    return any(
+    if any(
         all_ranks_reach(there, site, seen)
         and not is_in_turn(there, site)
         and (resolve(there, site.func) in SPAWN or not runs_in_parent(there, site))
         for there, site in tree.callers(function)
+    ):
+        return True
+    if tree.relays is None or len(seen) > FURTHEST:
+        return False
+    return any(
+        not is_in_turn(there, site) and _all_come(there, site) and ranks_of_others_reach(there, site, seen)
+        for there, site in tree.relays(function)
     )
+
+
+FURTHEST = 4  # functions that call each other, of files that do not train
+
+
+def _all_come(tree: Tree, node: ast.AST) -> bool:
+    """Whether nothing around a node within its function keeps ranks away, nor waits for a failure."""
+    above = list(tree.above(node))
+    held = [each for each in above if isinstance(each, (ast.ExceptHandler, ast.Match, ast.With, ast.AsyncWith))]
+    return not held
 
 
 def runs_in_parent(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:

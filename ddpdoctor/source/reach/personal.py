@@ -144,11 +144,11 @@ def is_personal(tree: Tree, node: ast.expr, depth: int = 6, seen: frozenset[ast.
 
 
 def _is_shared_abroad(tree: Tree, parameter: ast.arg, depth: int) -> bool:
-    """Whether the trainings in other files, which alone call a function, pass the same on all ranks for a parameter."""
+    """Whether the other files that alone call a function pass the same on all ranks for a parameter."""
     function = tree.function(parameter)
     if tree.callers is None or not isinstance(function, ast.FunctionDef) or call_sites(tree, function) != []:
         return False
-    calls = tree.callers(function)
+    calls = tree.callers(function) or (tree.relays(function) if tree.relays is not None else [])
     handed = [
         (there, argument(site, function, parameter.arg, spawned=resolve(there, site.func) in SPAWN))
         for there, site in calls

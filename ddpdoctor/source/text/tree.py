@@ -38,6 +38,8 @@ class Tree:
     """Finds what the file imports from others of its project, by the full name; None where no project is known."""
     callers: Callable[[ast.FunctionDef], list[tuple[Tree, ast.Call]]] | None = None
     """Finds who calls a function of the file from others, in trainings of several ranks; None as above."""
+    relays: Callable[[ast.FunctionDef], list[tuple[Tree, ast.Call]]] | None = None
+    """The same of files that do not train, and whose own functions trainings call; None as above."""
     stored: Callable[[str], list[tuple[Tree, ast.expr]]] | None = None
     """Finds what the files around this one store in an option of a name (``args.is_main = rank == 0``); as above."""
     starred: Callable[[str], str | None] | None = None
