@@ -45,8 +45,17 @@ def limit(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             f"a process can have {soft} files open",
             (Evidence(f"RLIMIT_NOFILE is {soft}", f"{ENOUGH} or more", "getrlimit"),),
-            Fix("raise the limit", command=f"ulimit -n {min(hard or 65536, 65536)}"),
+            _raised(hard),
         )
+
+
+def _raised(hard: int | None) -> Fix:
+    if hard is not None and 0 <= hard < ENOUGH:
+        return Fix(
+            f"raise the hard limit, which is {hard}: root does it for this shell, docker for a container",
+            command="sudo prlimit --pid $$ --nofile=65536:65536\ndocker run --ulimit nofile=65536:65536 ...",
+        )
+    return Fix("raise the limit", command=f"ulimit -n {min(hard or 65536, 65536)}")
 
 
 @log_pattern(

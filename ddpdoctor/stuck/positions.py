@@ -22,6 +22,7 @@ from ddpdoctor.stuck.ranks.processes import identities
 from ddpdoctor.stuck.ranks.unreaped import ended_ranks
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting
 from ddpdoctor.stuck.waits.kept import of_database, of_polled_lock, of_threads
+from ddpdoctor.stuck.waits.polled import of_poll
 from ddpdoctor.stuck.waits.pools import of_pool
 from ddpdoctor.stuck.waits.workers import started_by, workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
@@ -45,7 +46,7 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     waiting = [each.pid for each in job.ranks if communication(seen[each.pid].stack.frames)]
     here = [
         Sighted(
-            _kept(_position(each, seen[each.pid], seconds), seen[each.pid], waiting),
+            _kept(_position(each, seen[each.pid], seconds), seen[each.pid], waiting, _others(job, seen, each.pid)),
             host,
             each.process.backends,
             max(each.identity.local_size, 0),
@@ -63,14 +64,22 @@ def sighting(job: Job, seen: dict[int, Seen], seconds: float) -> Sighting:
     return Sighting(tuple(ranks), job.world_size, job.address, job.ranks[0].identity.run, time.time(), others)
 
 
-def _kept(position: Position, seen: Seen, waiting: list[int]) -> Position:
-    """Tell of a rank that polls for a lock that never comes: whoever holds it waits for the others, or is gone."""
+def _others(job: Job, seen: dict[int, Seen], pid: int) -> list[Stack]:
+    """Return the stacks of all other ranks of the training; none where this host does not see all of them."""
+    found = [seen[each.pid].stack for each in job.ranks if each.pid != pid]
+    return found if len(found) == job.world_size - 1 else []
+
+
+def _kept(position: Position, seen: Seen, waiting: list[int], beside: list[Stack]) -> Position:
+    """Tell of a rank that polls for what never comes: a lock whose holder waits for the others, or is gone; a flag."""
     if position.doing not in {Doing.WORKING, Doing.ASKING, Doing.STANDING}:
         return position
     others = [pid for pid in waiting if pid != position.pid]
     lock = of_polled_lock(seen.stack.frames, others) or of_left_lock(seen.stack.build)
     if lock is None and position.doing is Doing.ASKING:
         lock = of_database(position.pid, others)
+    if lock is None:
+        lock = of_poll(seen, beside, all_wait=bool(beside) and len(others) == len(beside))
     if lock is None and waits_for_build(seen.stack.frames):
         return replace(position, doing=Doing.ASKING)
     return replace(position, doing=Doing.STANDING, awaited=lock) if lock else position

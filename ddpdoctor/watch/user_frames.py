@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os.path
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 LIBRARIES = tuple(
     f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))} if path
 )
+STANDARD = re.compile(r"/lib(?:64)?/python3\.\d+t?/")
+"""The folder of the standard library: that of another interpreter, too, whose processes are looked at from outside."""
 PACKAGE = f"{Path(__file__).parents[1]}/"
 WATCH = f"{PACKAGE}watch/"
 OF_NOBODY_ELSE = 3  # references: of a frame, a variable, and the argument of getrefcount
@@ -34,7 +37,7 @@ def is_users(file: str) -> bool:
         return True
     if "/site-packages/" in file or "/dist-packages/" in file or file.startswith("<frozen"):
         return False
-    return not file.startswith((PACKAGE, *LIBRARIES))
+    return not file.startswith((PACKAGE, *LIBRARIES)) and STANDARD.search(file) is None
 
 
 def is_watchs(file: str) -> bool:

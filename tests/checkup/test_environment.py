@@ -184,6 +184,9 @@ def test_no_alarm_on_lists_that_work(checks: dict[str, Check], facts: Facts, set
     [
         ("rendezvous-variable-missing", {"RANK": "0"}, [Severity.NOTE]),
         ("rendezvous-variable-missing", {"RANK": "0", "WORLD_SIZE": "2"}, [None]),
+        ("rendezvous-variable-missing", {"NNODES": "2", "MASTER_ADDR": "a"}, [Severity.NOTE]),
+        ("rendezvous-variable-missing", {"NNODES": "2", "MASTER_ADDR": "a", "NODE_RANK": "1"}, []),
+        ("rendezvous-variable-missing", {"NNODES": "1", "MASTER_ADDR": "a"}, []),
         ("rendezvous-variable-malformed", {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "8"}, []),
         ("rendezvous-variable-malformed", {"RANK": " 0", "WORLD_SIZE": "2\n", "MASTER_PORT": " 29500"}, []),
         ("rendezvous-variable-malformed", {"RANK": "2", "WORLD_SIZE": "2"}, [None]),

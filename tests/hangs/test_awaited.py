@@ -114,6 +114,17 @@ def test_a_child_whose_output_nobody_reads(waiting: Waiting) -> None:
     psutil.Process(told.process).kill()
 
 
+def test_a_child_whose_queue_nobody_empties(waiting: Waiting) -> None:
+    """It ends once the thread that writes what it has put is done, and its parent reads only after that."""
+    told = waiting.seen(
+        "from multiprocessing import get_context as context; own = context('fork'); queue = own.Queue(); "
+        "child = own.Process(target=queue.put, args=(bytes(10 ** 7),)); child.start(); child.join()",
+        words="to take out what it has put into a queue or pipe, which is full",
+    )
+    assert told.mend.startswith("take all of it out before join()")
+    psutil.Process(told.process).kill()
+
+
 def test_a_child_that_waits_in_its_turn(waiting: Waiting) -> None:
     """For somebody to type, or for the rank itself to write to it, or to close it."""
     asks = "subprocess.run((sys.executable, '-S', '-c', 'input()'))"
@@ -174,6 +185,22 @@ def test_an_output_that_nobody_reads(waiting: Waiting) -> None:
     """The process behind the pipe that a rank prints to does not read."""
     found = waiting.seen("\nwhile True: os.write(1, b'x' * 4096)", words="to read its standard output, which is full")
     assert found.process == os.getpid()
+
+
+def test_a_queue_that_whoever_has_started_it_does_not_empty(waiting: Waiting) -> None:
+    """Its parent waits for its end, as torch.multiprocessing.spawn does; other ranks could read as well."""
+    pid = waiting.start(
+        "from multiprocessing import get_context as context; own = context('fork'); queue = own.SimpleQueue()\n"
+        "def fill():\n    while True: queue.put(bytes(10 ** 5))\n"
+        "child = own.Process(target=fill); child.start(); print(child.pid, flush=True); child.join()"
+    )
+    output = waiting.started[-1].stdout
+    assert output is not None
+    child = int(output.readline())
+    told = until(child, f"process {pid} (")
+    assert "to take out what was put into a queue or pipe, which is full" in told.what
+    assert told.process == pid
+    psutil.Process(child).kill()
 
 
 def test_connections(waiting: Waiting) -> None:

@@ -61,6 +61,13 @@ if rank == 1:
     store.wait(["never"])  # here
 dist.barrier()
 """,
+    "asks the store": JOIN
+    + """
+store = dist.distributed_c10d._get_default_store()
+while rank == 1 and not store.check(["never"]):
+    time.sleep(0.2)  # here
+dist.barrier()
+""",
     "order": JOIN
     + """
 a, b = torch.ones(1), torch.ones(1)
@@ -166,6 +173,7 @@ dist.barrier()
 SCRIPTS = HANGING | MOVING
 HANGS = {
     "store": "rank-died-or-stuck",
+    "asks the store": "rank-died-or-stuck",
     "order": "collective-order-mismatch",
     "iterations": "ranks-diverge",
     "worker": "rank-died-or-stuck",

@@ -87,7 +87,7 @@ def _finding(left: LeftBy, proof: tuple[Evidence, ...], positions: Table | None,
             *([Evidence(str(only), "all ranks leave the loop in the same step", f"rank {left.rank}")] if only else []),
             *proof,
         ),
-        _together(training.framework),
+        SKIP_TOGETHER if loop.exits and all(each.skips for each in loop.exits) else _together(training.framework),
         Place(file=loop.file, line=only.line if only else loop.line, rank=left.rank),
         table=positions,
         ambiguity=None

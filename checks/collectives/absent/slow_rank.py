@@ -45,12 +45,14 @@ from ddpdoctor.check import (
     Position,
     Record,
     Severity,
+    Site,
     Stalled,
     TimedOut,
     Training,
     Whereabouts,
     log_pattern,
     place,
+    question,
     repeats_until,
     watch,
 )
@@ -70,6 +72,10 @@ FIX = Fix(
     "prepare the data before the training, or give the group more time",
     diff="+from datetime import timedelta\n-torch.distributed.init_process_group(backend)\n"
     "+torch.distributed.init_process_group(backend, timeout=timedelta(hours=3))",
+)
+OF_LOOP = Fix(
+    "have what the loop asks for made before the other ranks wait for this one, and let the loop end with an error "
+    "after some time, so that the launcher ends them all"
 )
 
 
@@ -107,15 +113,21 @@ def while_training(event: Stalled) -> Iterator[Finding]:
     busy = (*event.doing(Doing.WORKING), *event.doing(Doing.ASKING))[0]
     waiting = next(position for position in event.ranks if position.doing is Doing.WAITING)
     site, keeps = busy.site, what_keeps(busy, event)
-    loop = repeats_until(site.file, site.line) if site and busy.doing is Doing.ASKING else ""
+    asks = busy.doing is Doing.ASKING
+    loop = _loop(site) if site and (asks or event.outside) else ""
     yield Finding(
         f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
         f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
         (*seen(event), *((Evidence(loop, "", f"rank {busy.rank}, the loop around {short(site)}"),) if loop else ())),
-        FIX,
+        OF_LOOP if asks and loop else FIX,
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
     )
+
+
+def _loop(site: Site) -> str:
+    """Return the condition of the loop around a line, or that of its only way out."""
+    return str(question(site.file, site.line) or repeats_until(site.file, site.line))
 
 
 LIMIT = re.compile(r"Timed out waiting (\d+)ms for|failed to pass monitoredBarrier in (\d+) ms")

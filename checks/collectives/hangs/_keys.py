@@ -5,22 +5,27 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import calls_at, tree_of
+from ddpdoctor.check import calls_at, question, tree_of
 
 from ._told import short
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Site
 
-WAITS = frozenset({"get", "wait"})
+WAITS = frozenset({"get", "wait", "check"})
 SETS = frozenset({"set", "add", "compare_set", "append"})
 
 
 def of_key(site: Site | None) -> str:
-    """Return which key a line waits for, and whether a line of its file sets it; empty where none is written there."""
+    """Return which key a line waits for, and whether a line of its file sets it; empty where none is written there.
+
+    A loop that asks for one stands around the line.
+    """
     if site is None:
         return ""
-    keys = [key for call in calls_at(site.file, site.line) if _method(call) in WAITS for key in _words(call)]
+    asked = question(site.file, site.line)
+    calls = [*calls_at(site.file, site.line), *(_calls(asked.asked) if asked else ())]
+    keys = [key for call in calls if _method(call) in WAITS for key in _words(call)]
     if not keys:
         return ""
     told = {
@@ -31,6 +36,10 @@ def of_key(site: Site | None) -> str:
     others = ", ".join(f"{key!r} (line {line})" for key, line in list(told.items())[:3])
     name = short(site).partition(":")[0]
     return f": no line of {name} sets the key {keys[0]!r}" + (f"; it sets {others}" if others else "")
+
+
+def _calls(test: ast.expr) -> list[ast.Call]:
+    return [each for each in ast.walk(test) if isinstance(each, ast.Call)]
 
 
 def _method(call: ast.Call) -> str:

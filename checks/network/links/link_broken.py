@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 AILMENT = Ailment("DDP308", Severity.ERROR)
+UNREACHABLE = "unreachable"
+"""What the host that connects is told by its own kernel: it has no route, or what is next on it does not answer."""
 
 
 @probe
@@ -42,11 +44,14 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
     for suspect in suspects(cluster):
         if suspect.fault not in (Fault.LINK, Fault.ONE_WAY):
             continue
-        link = suspect.links[0]
+        link = next((each for each in suspect.links if each.state == UNREACHABLE), suspect.links[0])
         source, target = cluster.hosts[link.source], cluster.hosts[link.target]
         both = suspect.fault is Fault.LINK
+        no_way = link.state == UNREACHABLE
         yield Finding(
-            f"{source.place} and {target.place} do not reach each other: {link.state}"
+            f"{source.place} finds no way to {target.place}: its kernel says that it is unreachable"
+            if no_way
+            else f"{source.place} and {target.place} do not reach each other: {link.state}"
             if both
             else f"{source.place} does not reach {target.place}, which reaches it: {link.state}",
             tuple(Evidence(each, "ok", "TCP, from each host to each") for each in seen(cluster, suspect.links)),
@@ -55,5 +60,5 @@ def between_hosts(cluster: Cluster) -> Iterator[Finding]:
                 command=f"ip route get {target.gloo}; sudo nft list ruleset   # on {source.name}\n"
                 f"ip route get {source.gloo}; sudo nft list ruleset   # on {target.name}",
             ),
-            Place(host=source.name if both else target.name),
+            Place(host=source.name if both or no_way else target.name),
         )

@@ -143,7 +143,19 @@ def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
             else f"ss -ltnp 'sport = :{host.port}'; echo $MASTER_PORT   # on {host.master}, while the check runs there",
         ),
         Place(variable="MASTER_ADDR", host=host.name),
-        ambiguity=Ambiguity(causes, f"nc -zv -w 5 {master} {host.port}   # on {host.name}, while the master waits"),
+        ambiguity=Ambiguity(
+            (*causes, *_of_name(host)),
+            f"nc -zv -w 5 {master} {host.port}   # on {host.name}, while the master waits"
+            + (f"\ngetent ahosts {host.master}   # on all hosts" if _of_name(host) else ""),
+        ),
+    )
+
+
+def _of_name(host: Host) -> tuple[str, ...]:
+    """Return what a name adds to the causes: each host looks it up by itself."""
+    is_address = not host.master_at or host.master in host.master_at.split()
+    return (
+        () if is_address else (f"{host.master}, which is {host.master_at.split()[0]} here, is another host elsewhere",)
     )
 
 

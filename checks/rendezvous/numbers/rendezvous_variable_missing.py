@@ -53,6 +53,7 @@ from ddpdoctor.check import (
     lint,
     log_pattern,
     probe,
+    read_launch,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +94,23 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
             Place(variable="LOCAL_RANK"),
             severity=Severity.NOTE,  # operators of Kubernetes set RANK for the node, and torchrun the rest
         )
+
+
+@probe
+def in_a_hosts_environment(facts: Facts) -> Iterator[Finding]:
+    """Look for hosts that are counted and not numbered: each is looked at alone, and else nothing says so."""
+    count = facts.environ.get("NNODES", "")
+    if not (count.isdecimal() and int(count) > 1 and facts.environ.get("MASTER_ADDR")):
+        raise NotRun("NNODES and MASTER_ADDR are not set")
+    if read_launch(facts.environ).launcher or "GROUP_WORLD_SIZE" in facts.environ:
+        return
+    yield Finding(
+        f"NNODES={count} counts several hosts, and neither NODE_RANK nor a launcher says which one this is",
+        (Evidence(f"NNODES={count}; not set: NODE_RANK", f"NODE_RANK=0 to {int(count) - 1}", "environment"),),
+        Fix("say it, on each host, where the hosts are to be looked at together", command=LAUNCHERS[-1][1][1]),
+        Place(variable="NODE_RANK"),
+        severity=Severity.NOTE,  # torchrun's c10d rendezvous numbers the hosts by itself
+    )
 
 
 @log_pattern(

@@ -40,6 +40,12 @@ class Awaited(NamedTuple):
 
 
 STREAMS = {1: "standard output", 2: "standard error"}
+PIPE = "pipe"
+READ = (
+    "read what it prints while it runs: communicate(), or subprocess.run(..., capture_output=True); else leave the "
+    "pipe out"
+)
+EMPTY = "take all of it out before join(): a process does not end before what it has put into a queue is taken"
 THE_STORE = "the ranks' store"
 SHARED = "/multiprocessing/synchronize.py"
 OF_PROCESSES = Awaited(
@@ -130,13 +136,26 @@ def _room(pid: int, descriptor: int) -> Awaited | None:
         return _sending(pid, descriptor)
     if not name.startswith("pipe:"):
         return _opening(name) if name.startswith("/") and not name.startswith("/dev/") else None
-    what = STREAMS.get(descriptor, "pipe")
+    what = STREAMS.get(descriptor, PIPE)
     readers = [each for each in users_of(name, READS) if each != pid]
+    parent = _parent(pid)
+    if what == PIPE and parent in readers:
+        return Awaited(
+            f"process {parent} ({command_of(parent)}), which has started it, to take out what was put into a queue or "
+            "pipe, which is full",
+            "take out while the ranks run: torch.multiprocessing.spawn(..., join=False), get(), and join() after that",
+            f"ps -fp {parent}",
+            parent,
+        )
     who = f"process {readers[0]} ({command_of(readers[0])})" if len(readers) == 1 else "another process"
     return Awaited(
         f"{who} to read its {what}, which is full", "mend what reads there, or write to a file",
         f"ps -fp {readers[0]}" if len(readers) == 1 else "", readers[0] if len(readers) == 1 else 0,
     )  # fmt: skip
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _pipe(pid: int, name: str) -> Awaited:
@@ -206,13 +225,12 @@ def _child(pid: int, number: int) -> Awaited | None:
         return None
     what = f"the end of process {child} ({command_of(child)}), which it has started"
     if found := _unread(child, pid):
+        queue = found == PIPE
+        way = "for this one to take out what it has put into a queue or pipe" if queue else "for this one to read its"
         return Awaited(
-            f"{what}, and which waits for this one to read its {found}, which is full",
-            "read what it prints while it runs: communicate(), or subprocess.run(..., capture_output=True); else leave "
-            "the pipe out",
-            f"ps -fp {child}",
-            child,
-        )
+            f"{what}, and which waits {way}{'' if queue else f' {found}'}, which is full", EMPTY if queue else READ,
+            f"ps -fp {child}", child,
+        )  # fmt: skip
     mend = f"mend what keeps process {child}, or start it with a time-out"
     if inner := _within(child, pid):
         what, mend = f"{what}, and which waits for {inner.what}", inner.mend or mend
@@ -235,13 +253,20 @@ def _within(child: int, parent: int) -> Awaited | None:
 
 
 def _unread(child: int, parent: int) -> str:
-    """Return the stream that a child cannot write to, since nobody but its parent can read it, which waits for it."""
-    with suppress(OSError, ValueError, IndexError):
-        call = under_way(child)
-        if call is not None and call[0] == "write":
-            name = link_of(child, call[1])
-            readers = [each for each in users_of(name, READS) if each != child] if name.startswith("pipe:") else []
-            return STREAMS.get(call[1], "pipe") if readers == [parent] else ""
+    """Return the stream that a child cannot write to, since nobody but its parent can read it, which waits for it.
+
+    A multiprocessing.Queue is written by a thread of its own, for whose end the child waits when it ends.
+    """
+    for thread in sorted(Path(f"/proc/{child}/task").glob("[0-9]*")):
+        with suppress(OSError, ValueError, IndexError):
+            call = under_way(child, int(thread.name))
+            name = link_of(child, call[1]) if call is not None and call[0] == "write" else ""
+            if (
+                call
+                and name.startswith("pipe:")
+                and [each for each in users_of(name, READS) if each != child] == [parent]
+            ):
+                return STREAMS.get(call[1], PIPE)
     return ""
 
 

@@ -14,7 +14,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 def loop_counters(file: str, line: int) -> set[str]:
     """Return the variables that the loops around a line, in its function, set or count up."""
     found = set()
-    for loop in _around(file, line):
+    for loop in loops_around(file, line):
         if isinstance(loop, (ast.For, ast.AsyncFor)):
             found |= {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
         for each in _own(loop):
@@ -25,7 +25,7 @@ def loop_counters(file: str, line: int) -> set[str]:
 
 def repeats_until(file: str, line: int) -> str:
     """Return the condition of the innermost loop around a line, in its function, where that is a ``while``."""
-    inner = next(reversed(_around(file, line)), None)
+    inner = next(reversed(loops_around(file, line)), None)
     return f"while {ast.unparse(inner.test)}" if isinstance(inner, ast.While) else ""
 
 
@@ -37,7 +37,7 @@ def _function(file: str, line: int) -> ast.AST | None:
     return found
 
 
-def _around(file: str, line: int) -> list[ast.For | ast.AsyncFor | ast.While]:
+def loops_around(file: str, line: int) -> list[ast.For | ast.AsyncFor | ast.While]:
     """Return the loops around a line within its function, outermost first."""
     function = _function(file, line) or parsed(file)
     return [each for each in _own(function) if isinstance(each, LOOPS) and _is_in(each, line)]

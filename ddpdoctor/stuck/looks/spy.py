@@ -15,13 +15,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck.looks.builds import built_in
+from ddpdoctor.stuck.looks.files import named_here, root_of
 from ddpdoctor.watch.user_frames import is_users
 
 PATIENCE = 10.0  # seconds for one look
@@ -29,6 +29,10 @@ TRIES = 5  # of reading a process that runs
 AT_ONCE = 8
 INSTALL = "py-spy is not installed, so no Python line is known: pip install 'ddpdoctor[stuck]'"
 TORCH, THREADS, JOIN, LAST = "/torch/", "/threading.py", "join", "_shutdown"  # py-spy names methods with their class
+SERVE = (
+    "/concurrent/futures/thread.py", "/torch/utils/data/_utils/pin_memory.py", "/multiprocessing/queues.py",
+    "/tqdm/_monitor.py",
+)  # fmt: skip
 RESULT = ("/concurrent/futures/_base.py", "result")
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 ADDRESS = re.compile(r"0x[0-9a-f]+(?=>$)")
@@ -42,7 +46,7 @@ class Stack:
     ``others`` are the frames of the user's code in other threads, innermost first, by the thread's name. ``ends`` tells
     that the main thread, which is not this one, has run the script to its end and waits for the others. ``threads`` are
     the kernel's numbers of the other ones. ``build`` is the folder of an extension that torch builds, where it waits
-    for the lock of that.
+    for the lock of that. ``alone``: no other thread of Python's can run anything of the script's.
     """
 
     frames: tuple[Frame, ...] = ()
@@ -51,6 +55,7 @@ class Stack:
     ends: bool = False
     threads: tuple[int, ...] = field(default=(), compare=False)
     build: str = ""
+    alone: bool = field(default=False, compare=False)
 
     @property
     def joins(self) -> bool:
@@ -78,15 +83,16 @@ def stacks(pids: Iterable[int]) -> Stacks:
     if program is None:
         return Stacks({}, INSTALL)
     pids = tuple(pids)
+    root = root_of(pids)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = dict(zip(pids, pool.map(lambda pid: _ask(program, pid), pids), strict=True))
+        said = dict(zip(pids, pool.map(lambda pid: _ask(program, pid, root), pids), strict=True))
     read = {pid: each for pid, each in said.items() if isinstance(each, Stack)}
     complaints = [each for each in said.values() if isinstance(each, str)]
     denied = any(right in each.lower() for each in complaints for right in RIGHTS)
     return Stacks(read, _advice() if denied and not read else "")
 
 
-def _ask(program: str, pid: int) -> Stack | str:
+def _ask(program: str, pid: int, root: str) -> Stack | str:
     complaint = ""
     command = (program, "dump", "--json", "--locals", "--nonblocking", "--pid", str(pid))
     for _ in range(TRIES):
@@ -94,7 +100,7 @@ def _ask(program: str, pid: int) -> Stack | str:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         except subprocess.TimeoutExpired:
             return "it took too long"
-        if done.returncode == 0 and (stack := parse(done.stdout, pid)) is not None:
+        if done.returncode == 0 and (stack := parse(done.stdout, pid, root)) is not None:
             return stack
         complaint = done.stderr
         if any(right in complaint.lower() for right in RIGHTS) or not Path(f"/proc/{pid}").exists():
@@ -102,15 +108,15 @@ def _ask(program: str, pid: int) -> Stack | str:
     return complaint
 
 
-def parse(text: str, pid: int) -> Stack | None:
-    """Return the thread of a dump that trains; None where there is none."""
+def parse(text: str, pid: int, root: str = "") -> Stack | None:
+    """Return the thread of a dump that trains; None where there is none. ``root``: where its files lie."""
     try:
         threads = json.loads(text)
         main = _that_trains(threads, pid)
         if main is None:
             return None
         main, *others = [
-            {**each, "frames": _absolute(each["frames"], pid)} for each in (main, *_besides(threads, main))
+            {**each, "frames": _absolute(each["frames"], pid, root)} for each in (main, *_besides(threads, main))
         ]
         return _stack(main["frames"], others, ends=any(map(_ends, others)))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -126,7 +132,13 @@ def _stack(frames: list[dict[str, Any]], others: Sequence[dict[str, Any]] = (), 
         ends,
         tuple(int(each.get("os_thread_id") or 0) for each in others if _runs_the_users(each)),
         built_in(own),
+        all(map(_is_idle, others)),
     )
+
+
+def _is_idle(thread: dict[str, Any]) -> bool:
+    """Whether it only serves what the main thread gives it."""
+    return any(str(each["filename"]).endswith(SERVE) for each in thread["frames"]) and not _runs_the_users(thread)
 
 
 def _elsewhere(threads: Iterable[dict[str, Any]]) -> Iterator[tuple[str, tuple[Frame, ...]]]:
@@ -150,14 +162,8 @@ def _besides(threads: list[dict[str, Any]], main: dict[str, Any]) -> Iterator[di
     return (each for each in threads if each is not main)
 
 
-def _absolute(frames: list[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
-    """Name files as seen from anywhere: some are named from the process's folder."""
-    if all(str(each["filename"]).startswith(("/", "<")) for each in frames):
-        return frames
-    with suppress(OSError):
-        folder = Path(f"/proc/{pid}/cwd").readlink()
-        return [{**each, "filename": str(folder / str(each["filename"]))} for each in frames]
-    return frames
+def _absolute(frames: list[dict[str, Any]], pid: int, root: str) -> list[dict[str, Any]]:
+    return [{**each, "filename": named_here(str(each["filename"]), pid, root)} for each in frames]
 
 
 def _frame(each: dict[str, Any]) -> Frame:

@@ -9,6 +9,7 @@ from typing import Any
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.process.awaited import Awaited
 from ddpdoctor.host.process.connections import Peer
+from ddpdoctor.stuck.looks.files import as_there
 from ddpdoctor.stuck.looks.gpus import Use, as_use
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker
 from ddpdoctor.watch.monitor.seen.operation import JOINING
@@ -98,8 +99,15 @@ def as_data(sighting: Sighting) -> dict[str, Any]:
     """Return a sighting as JSON can hold it."""
     ranks = [{**asdict(each), "doing": each.position.doing.name} for each in sighting.ranks]
     for each in ranks:
-        each["position"] = {name: each["position"][name] for name in WRITTEN}
+        each["position"] = _as_there({name: each["position"][name] for name in WRITTEN})
     return {**asdict(replace(sighting, ranks=())), "kind": KIND, "ranks": ranks}
+
+
+def _as_there(data: Any) -> Any:
+    """Name files as they are named in the container: another host's lines are compared with them."""
+    if isinstance(data, dict):
+        return {name: as_there(each) if name == "file" else _as_there(each) for name, each in data.items()}
+    return [_as_there(each) for each in data] if isinstance(data, (list, tuple)) else data
 
 
 WRITTEN = (

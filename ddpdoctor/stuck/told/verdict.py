@@ -10,6 +10,7 @@ from ddpdoctor.engine import result
 from ddpdoctor.findings import Report, Result, Severity, Status
 from ddpdoctor.stuck.looks.gpus import waited_for
 from ddpdoctor.stuck.told.text import where
+from ddpdoctor.stuck.waits.polled import asked_text
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Doing
 from ddpdoctor.watch.training import Training
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import LauncherWaits, Position, Stalled
 
 SHOWN = 4  # ranks that are named in the verdict
+LONGEST = 80  # characters of a condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,16 @@ def _said(event: Stalled, report: Report) -> str:
     if at_work:
         return f"This training does not hang: {_ranks(at_work)}, the others wait."
     if asking:
-        return f"Undecided: {_ranks(asking)}, and nothing else moves: it hangs if that never comes."
+        return f"Undecided: {_ranks(asking)}{_until(asking[0])}, and nothing else moves: it hangs if that never comes."
     if not report.findings(Severity.WARNING) and len(event.ranks) < event.world_size:
         return "Undecided: all ranks that were seen wait for others, which were not seen."
     return "This training hangs."
+
+
+def _until(position: Position) -> str:
+    """Return the condition of the loop in which a rank asks, where it does nothing else there."""
+    asked = asked_text(position.site.file, position.site.line) if position.site and position.stack else ""
+    return f" (`{asked}`)" if asked and len(asked) <= LONGEST else ""
 
 
 def _ranks(positions: tuple[Position, ...]) -> str:

@@ -1,0 +1,64 @@
+"""A rank that asks for something again and again which can never come: nobody is left who could change the answer."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.host.process.awaited import THE_STORE, Awaited
+from ddpdoctor.source.training.polls import flag_of, question, store_asked
+from ddpdoctor.watch.user_frames import is_users
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.stack import Frame
+    from ddpdoctor.stuck.looks.look import Seen
+    from ddpdoctor.stuck.looks.spy import Stack
+
+OWN_SIGNALS = {signal.SIGINT, signal.SIGCHLD}
+"""Those that Python itself, and torch's data loader, have handlers for."""
+
+
+def of_poll(seen: Seen, others: Iterable[Stack], *, all_wait: bool) -> Awaited | None:
+    """Return what a rank asks for, where it was in one such loop at each look, and the answer stays what it is.
+
+    ``others`` are the stacks of the other ranks; ``all_wait`` that they are all there, and wait in communications.
+    """
+    inner = [_users(each) for each in seen.looks]
+    asked = [question(each.file, each.line) if each else None for each in inner]
+    first, place = next(iter(asked), None), next(iter(inner), None)
+    if first is None or place is None or any(each is None or each.asked is not first.asked for each in asked):
+        return None
+    flag = flag_of(place.file, first.asked)
+    if flag and seen.stack.alone and not _has_handlers(seen.pid):
+        return Awaited(
+            f"{flag} to change, which its own loop does not do, and no other thread of it runs",
+            "look in its output for the exception of the thread that was to change it, and let the loop end with it",
+        )
+    call = store_asked(first.asked)
+    if call and all_wait and not any(each.others for each in others):
+        return Awaited(
+            f"an answer of {THE_STORE} to {call}, which changes when a rank sets the key, while all others wait",
+            "set the key on a rank before that rank waits for the others",
+        )
+    return None
+
+
+def asked_text(file: str, line: int) -> str:
+    """Return the condition that a loop asks again and again; empty where it does more than that."""
+    return str(question(file, line) or "")
+
+
+def _users(stack: Stack) -> Frame | None:
+    return next((each for each in stack.frames if is_users(each.file)), None)
+
+
+def _has_handlers(pid: int) -> bool:
+    """Whether a signal has a handler of the script's own, which could change anything; also where that is not known."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        caught = next(int(each.split()[1], 16) for each in lines if each.startswith("SigCgt:"))
+    except (OSError, ValueError, StopIteration):
+        return True
+    return any(caught >> (each - 1) & 1 for each in range(1, 32) if each not in OWN_SIGNALS)
