@@ -16,11 +16,11 @@ from ddpdoctor.source.text.notebook import read_notebook
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONCERNS_US = re.compile(rb"torch|lightning|accelerate|--local_rank")
+CONCERNS_US = re.compile(rb"torch|lightning|accelerate|--local_rank|TrainingArguments|ignite")
 ABOUT = re.compile(
     rb"distributed|DataParallel|DistributedSampler|local_rank|LOCAL_RANK|DataLoader|CUDA_VISIBLE|accelerate|lightning"
     rb"|torchrun|mpirun|TorchTrainer|horovod|deepspeed\.init|main_process|download=True|torch\.(?:save|load)\(|SummaryWriter\("
-    rb"|mkdir\(|makedirs\(|download_url|download_and_extract|urlretrieve"
+    rb"|mkdir\(|makedirs\(|download_url|download_and_extract|urlretrieve|process_zero|TrainingArguments"
 )
 """A file needs both to be parsed: no check finds anything in one that has neither."""
 LAUNCHES = re.compile(

@@ -51,6 +51,8 @@ if mode in {"optimizer", "schedule"}:
     scheduler = torch.optim.lr_scheduler.ConstantLR(adam) if mode == "schedule" else None
 if mode == "batch":
     config["train_batch_size"] = 7
+if mode == "auto":
+    config["train_batch_size"] = "auto"
 data = TensorDataset(torch.arange(512.0).reshape(64, 8) / 512)
 engine, optimizer, loader, _ = deepspeed.initialize(
     model=model,
@@ -68,9 +70,11 @@ for epoch in range(2):
         loader.data_sampler.set_epoch(epoch)
     for step, (x,) in enumerate(loader):
         loss = engine(x).square().mean()
+        if mode == "read":
+            loss = loss + torch.nn.functional.linear(x, model[0].weight).mean()  # of ZeRO 3
         if mode == "divided":
             loss = loss / accumulation
-        engine.backward(loss)
+        loss.backward() if mode == "plain" else engine.backward(loss)
         if mode == "clip":
             torch.nn.utils.clip_grad_norm_(engine.parameters(), 0.1)
         if mode == "optimizer":
@@ -79,6 +83,8 @@ for epoch in range(2):
             engine.step()
         if mode == "schedule":
             scheduler.step()
+        if mode == "again":
+            optimizer.step()
     if mode == "folders":
         engine.save_checkpoint(f"saved/{dist.get_rank()}")
     elif mode == "placeholders" and dist.get_rank() == 0:
@@ -154,6 +160,7 @@ def test_its_own_launcher_is_watched(watched: Watched) -> None:
         (("seldom", 1, 4), "engine-stepped-seldom", "+engine.step()"),
         (("clip", 2, 1), "engine-gradients-clipped", "gradient_clipping"),
         (("folders", 1, 1), "checkpoint-folders-differ", "one folder"),
+        (("plain", 2, 4), "framework-backward-bypassed", "+engine.backward(loss)"),
         (("placeholders", 3, 1), "zero3-placeholder-weights", "save_16bit_model"),
     ],
 )
@@ -181,11 +188,14 @@ def test_accumulation_as_the_engine_means_it_gets_no_finding(watched: Watched) -
         ("loader", "no-distributed-sampler", "training_data=dataset"),
         ("batch", "deepspeed-batch-size-mismatch", "train_batch_size"),
         ("load", "nested-state-dict", 'ckpt["module"]'),
+        ("auto", "deepspeed-auto-not-filled", "train_batch_size"),
+        ("again", "optimizer-stepped-beside-engine", "-optimizer.step()"),
+        ("read", "zero3-parameter-not-gathered", "GatheredParameters"),
     ],
 )
 def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, told: str) -> None:
     """With the line, and in the words of DeepSpeed."""
-    found = watched(mode)
+    found = watched(mode, 3 if mode == "read" else 1)
     assert slug in {each["slug"] for each in found}, found
     (ours,) = (each for each in found if each["slug"] == slug)
     assert told in json.dumps(ours["findings"], ensure_ascii=False).replace('\\"', '"')

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import COLLECTIVES, dotted
+from ddpdoctor.check import COLLECTIVES, dotted, keyword
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -33,9 +33,10 @@ ASKED = (
     | OF_A_MODULE
     | OF_FABRIC
     | OF_TRAINER
-    | set("log save_checkpoint load_checkpoint attach state_dict report broadcast_from_rank_zero".split())
+    | set("log save_checkpoint load_checkpoint attach state_dict report run broadcast_from_rank_zero".split())
 )
 """All methods that are looked at here: most calls are of others."""
+EVALUATORS = ("ignite.engine.create_supervised_evaluator", "ignite.engine.engine.create_supervised_evaluator")
 LOCAL = {"RunningAverage", "GpuInfo", "Frequency"}
 """Metrics of Ignite of which not all reduce over the ranks."""
 
@@ -75,6 +76,8 @@ def _method(script: Script, call: ast.Call, function: ast.Attribute) -> Iterator
         yield call, "for all workers of Ray Train, who meet in it", guard.test
     elif function.attr == "attach" and _is_metric(script, owner):
         yield call, "what makes a metric of Ignite compute, by a collective", guard.test
+    elif function.attr == "run" and _evaluates(script, owner):
+        yield call, "what has metrics of Ignite compute, by collectives", guard.test
     elif function.attr == "state_dict" and script.made_by(owner, *FSDP):
         yield call, "a collective of FullyShardedDataParallel", guard.test
 
@@ -135,6 +138,15 @@ def _is_metric(script: Script, node: ast.expr) -> bool:
     held = script.held(node) if isinstance(node, (ast.Name, ast.Attribute)) else node
     path = (script.resolve(held.func) or "") if isinstance(held, ast.Call) else ""
     return path.startswith("ignite.metrics.") and path.rpartition(".")[2] not in LOCAL
+
+
+def _evaluates(script: Script, owner: ast.expr) -> bool:
+    """Whether an expression holds an evaluator of Ignite's that was made with metrics."""
+    made = script.value(owner)
+    is_one = isinstance(made, ast.Call) and script.resolve(made.func) in EVALUATORS
+    metrics = keyword(made, "metrics") if isinstance(made, ast.Call) and is_one else None
+    held = script.value(metrics) if metrics is not None else None
+    return isinstance(held, ast.Dict) and any(_is_metric(script, each) for each in held.values)
 
 
 def _is_engine(script: Script, node: ast.expr) -> bool:

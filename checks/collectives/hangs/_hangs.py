@@ -17,6 +17,7 @@ from ddpdoctor.check import (
 
 from ..._store import meets_nowhere, misses_the_store
 from ._batches import behind_a_batch
+from ._branches import in_branch
 from ._callbacks import in_callback, of_thread
 from ._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
 from ._exits import loop_left_by, step_skipped
@@ -47,6 +48,7 @@ class Hang(enum.Enum):
     WORKS = "a rank works, or asks for something, while the others wait for it"
     SHAPES = "ranks give different shapes to one collective"
     ROOTS = "ranks name different roots of one collective"
+    BRANCH = "a rank gathers the weights of a part of the model that another one leaves out"
     ORDER = "ranks call different collectives"
     GUARDED = "a collective is called by some ranks only"
     METRICS = "a metric is synchronised by some ranks only"
@@ -195,6 +197,8 @@ def _mismatched(event: Stalled, ours: Communication, theirs: Communication) -> H
         return Hang.GUARDED
     if behind_a_batch(event.ranks):
         return Hang.BATCH
+    if in_branch(event.ranks):
+        return Hang.BRANCH
     if ours.operation != theirs.operation or ours.operation == NEW_GROUP:
         return Hang.ORDER
     return Hang.ROOTS if root_of(ours) != root_of(theirs) else Hang.SHAPES

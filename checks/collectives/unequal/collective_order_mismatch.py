@@ -47,6 +47,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._apart import Pair, mismatch
+from ..hangs._branches import in_branch
 from ..hangs._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._orders import Turned, turned
@@ -244,7 +245,7 @@ def _groups(pair: Pair, proof: tuple[Evidence, ...], positions: Table | None) ->
 def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
     """Yield the first collectives that do not match, where a rank is gone without a word."""
     pair = mismatch(event, training)
-    if pair is None:
+    if pair is None or in_branch(event.progress):
         return
     (rank, ours), (other, theirs) = pair
     lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])

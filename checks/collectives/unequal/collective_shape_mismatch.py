@@ -50,6 +50,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._apart import mismatch
+from ..hangs._branches import in_branch
 from ..hangs._compared import NEW_GROUP, first_mismatch, unlike_splits
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._pairs import overrun
@@ -194,6 +195,8 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
     """Yield the first collective with different shapes, where a rank is gone without a word."""
     pair = mismatch(event, training)
     if pair is None or pair[0][1].operation != pair[1][1].operation or pair[0][1].operation == NEW_GROUP:
+        return
+    if in_branch(event.progress):
         return
     (rank, ours), (other, theirs) = pair
     lost = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])

@@ -6,17 +6,20 @@ In a model with parts that only some batches use (a vision tower and a text-only
 rank whose batch skips a part reduces other buckets than the rest. The collectives have the same number and operation,
 and very different sizes: ALLREDUCE of 195812480 elements on one rank, 51123456 on another. Without
 TORCH_DISTRIBUTED_DEBUG=DETAIL it is a hang in backward. DeepSpeed's ZeRO-3 compares the order of modules itself:
-"disagreement between rank0 and rank7".
+"disagreement between rank0 and rank7". With FSDP and ZeRO-3 each module's forward gathers its weights from all ranks:
+a rank that leaves one out is in another collective than the rest.
 
 ## How to be sure
 
 The difference of the sizes is the number of parameters of the part that was skipped. Print
-`sum(p.numel() for p in part.parameters())` for the parts of the model, and compare.
+`sum(p.numel() for p in part.parameters())` for the parts of the model, and compare. In a running training
+(`ddpdoctor run`) one rank gathers weights at a line of a forward, under an `if`, that another rank has not come to.
 
 ## How to mend it
 
 Let every batch use every part, with a dummy input or with zero times its parameters added to the loss; or build
-batches in which each rank has every kind of sample.
+batches in which each rank has every kind of sample. DeepSpeed gathers a module with all of its parts at once where it
+is told to, before `deepspeed.initialize`: `deepspeed.utils.set_z3_leaf_modules(model, [Block])`.
 
 ## Versions and sources
 
@@ -29,8 +32,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Record,
+    Severity,
+    Stalled,
+    Table,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
 
+from ..hangs._apart import mismatch
+from ..hangs._branches import Branch, in_branch
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._told import seen, short, table
 from ._mismatch import Mismatch, on_mismatch, sides
 
 AILMENT = Ailment("DDP713", Severity.ERROR)
@@ -65,4 +86,38 @@ def of_deepspeed(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             " features = model.vision(images)",
         ),
         record.place,
+    )
+
+
+@on_hang(Hang.BRANCH)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Name the branch of a sharded model, and the rank that is not in it."""
+    if found := in_branch(event.ranks):
+        yield _finding(found, training, seen(event), table(event))
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Name it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
+    if mismatch(event, training) and (found := in_branch(event.progress)):
+        yield _finding(
+            found, training, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+        )
+
+
+def _finding(found: Branch, training: Training, proof: tuple[Evidence, ...], positions: Table | None = None) -> Finding:
+    by_deepspeed = training.framework is not None and training.framework.name == "DeepSpeed"
+    owner = found.site.function.rpartition(".")[0].rpartition(".")[2] or "Block"
+    leaf = f"+deepspeed.utils.set_z3_leaf_modules(model, [{owner}])   # before initialize: gathered as one\nor\n"
+    return Finding(
+        f"rank {found.rank} gathers the weights of a module at {short(found.site)}, under `if {found.test}`: rank "
+        f"{found.other} leaves it out, and calls {found.theirs.operation} at {short(found.theirs.site)} in its place",
+        (Evidence(f"if {found.test}", "every module on all ranks, in each step", str(found.site)), *proof),
+        Fix(
+            "let every batch go through every part of the model",
+            diff=f"{leaf if by_deepspeed else ''}-if {found.test}:\n-    h = h + self.part(h)\n"
+            f"+part = self.part(h)   # on all ranks, each time\n+h = h + (part if {found.test} else 0.0 * part)",
+        ),
+        place(found.site, rank=found.rank),
+        table=positions,
     )

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import (
     Finding,
     Fix,
+    keyword,
 )
 
+from ..._ray import training_functions
 from ..._source import (
     LOADER,
     SAMPLER,
@@ -104,3 +106,32 @@ def by_names(script: Script) -> Iterator[Finding]:
                             script.place(sampled.call),
                         )
                         break
+
+
+PREPARES = ("ray.train.torch.prepare_data_loader", "ray.train.torch.train_loop_utils.prepare_data_loader")
+OF_RAY = Fix(
+    "tell the sampler that prepare_data_loader has put in the epoch, first thing in the loop over epochs",
+    diff=" for epoch in range(epochs):\n+    if ray.train.get_context().get_world_size() > 1:\n"
+    "+        loader.sampler.set_epoch(epoch)\n     for batch in loader:",
+)
+
+
+def by_ray(script: Script) -> Iterator[Finding]:
+    """Follow a loader that Ray Train has shared out into the loop over epochs of the function that the workers run."""
+    for function in training_functions(script):
+        loaders = [each for each in script.calls(LOADER) if script.function(each) is function]
+        for call in (each for each in script.calls(*PREPARES) if script.function(each) is function and each.args):
+            name, handed = target(script, call), call.args[0]
+            made = [each for each in loaders if each is handed or target(script, each) == ast.unparse(handed)]
+            shuffles = [keyword(each, "shuffle") for each in made]
+            if name is None or len(made) != 1 or not (isinstance(shuffles[0], ast.Constant) and shuffles[0].value):
+                continue
+            for loop in script.epoch_loops():
+                inner = iterated(script, name, loop) if script.function(loop) is function else None
+                if inner is not None and script.learns(inner) and not is_evaluation(script, name, inner):
+                    yield Finding(
+                        f"each epoch of {name} has the same order: its sampler's set_epoch is never called",
+                        (script.seen(call, f"{name}.sampler.set_epoch({ast.unparse(loop.target)})"), script.seen(loop)),
+                        OF_RAY,
+                        script.place(call),
+                    )

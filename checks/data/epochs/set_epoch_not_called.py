@@ -62,7 +62,7 @@ from ..._source import (
 from .._lines import epoch_loop
 from .._passes import repeated
 from .._words import at, shown, told_epoch
-from ._epochs_in_source import DISTRIBUTED, MEND, OF_GRADIENTS, by_all_loaders, by_names, has_others, of_flow
+from ._epochs_in_source import DISTRIBUTED, MEND, OF_GRADIENTS, by_all_loaders, by_names, by_ray, has_others, of_flow
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, LoaderExam, Script
@@ -177,3 +177,10 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             continue
         found.append(of_flow(script, call, learned[0]))
     yield from found or ([] if unknown else by_all_loaders(script))
+
+
+@lint
+def of_ray_train(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a loader that Ray Train has given a sampler, which is never told the epoch."""
+    if not project.says("set_epoch"):
+        yield from by_ray(script)

@@ -59,6 +59,12 @@ FIX = Fix(
     "start one task for each host and let mp.spawn do the rest, or drop mp.spawn and use torchrun",
     command="srun --ntasks-per-node=1 python train.py   # or: torchrun --nproc_per_node=2 train.py",
 )
+COUNTED = {
+    "torchrun": "--nproc-per-node=2",
+    "deepspeed": "--num_gpus=2",
+    "accelerate launch": "--num_processes=2",
+}
+"""How each launcher is told the number of ranks."""
 
 
 @log_pattern(BARRIER, context=(SPAWN,), supersedes=("master-port-in-use",))
@@ -151,9 +157,15 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
         yield Finding(
             f"{each.tool} starts several ranks, and each {started}",
             (launch.seen(each.line, "one launcher, or mp.spawn"),),
-            FIX,
+            _one_of(inner[0].tool, each.tool) if inner else FIX,
             launch.place(each.line),
         )
+
+
+def _one_of(*tools: str) -> Fix:
+    """Return how each of several launchers starts the training alone."""
+    alone = [f"{tool} {COUNTED[tool]} train.py" for tool in dict.fromkeys(tools) if tool in COUNTED]
+    return Fix("start the training with one launcher", command="   # or: ".join(alone)) if alone else FIX
 
 
 def _starts_several(launch: LaunchScript, each: Launch) -> bool:

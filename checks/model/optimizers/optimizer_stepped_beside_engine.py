@@ -12,7 +12,8 @@ rank's own gradients, until the engine's next step writes its own copy over that
 In a source (`ddpdoctor lint`): the engine and the optimizer are both stepped, and the optimizer is the one that
 initialize returned, or was made of the parameters of the model that initialize was given and was not handed to it; or
 the engine makes the backwards, and the optimizer all of the steps. In a running training (`ddpdoctor run`): the engine
-made several backwards and no step, and the script stepped the engine's optimizer.
+made several backwards and no step, and the script stepped the engine's optimizer. In a log: ZeRO's optimizer is
+stepped by a line of the script's own, and has no averaged gradients any more.
 
 ## How to mend it
 
@@ -30,6 +31,7 @@ the returned optimizer raises, under ZeRO-1 one of its own trains without a word
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -39,11 +41,13 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Record,
     Severity,
     dotted,
     is_open,
     keyword,
     lint,
+    log_pattern,
     place,
     watch,
 )
@@ -57,6 +61,21 @@ AILMENT = Ailment("DDP542", Severity.ERROR)
 IN_PLACE = Fix(
     "step the engine, which steps the optimizer", diff="-optimizer.step()\n-optimizer.zero_grad()\n+engine.step()"
 )
+NORMS = {"get_grad_norm_direct", "_get_norm_groups"}
+"""Of ZeRO's optimizers: what reads the averaged gradients that the engine's step has cleared."""
+
+
+@log_pattern(r"TypeError: 'NoneType' object is not iterable|KeyError: 0\b")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Look for a step of ZeRO's optimizer that comes of the script's own line, and not of the engine's step."""
+    called = [each.function for each in record.frames if "deepspeed" in each.file]
+    if NORMS & set(called[-2:]) and called[0] == "step" and "_take_model_step" not in called and record.users:
+        yield Finding(
+            "the script steps the optimizer of DeepSpeed's engine, which engine.step() has stepped already",
+            (record.proof(match, "engine.step() alone"),),
+            Fix("leave the step to the engine", diff="-optimizer.step()\n engine.step()"),
+            record.place,
+        )
 
 
 @watch(EngineNotStepped)

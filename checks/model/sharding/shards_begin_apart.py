@@ -12,7 +12,8 @@ that of a model that knows little.
 ddpdoctor reads a few numbers of each parameter before it is sharded. Here they differ between the ranks, the names and
 shapes are the same, some ranks have loaded a state dict into them before, and others have not. Silent where all were
 initialised, with other seeds: a model of random parts is a random model. Silent where a state dict is loaded after the
-sharding, before the first step.
+sharding, before the first step. In a source (`ddpdoctor lint`): the model gets memory by `to_empty()` after
+`fully_shard`, one rank alone initialises it, and nothing in reach copies weights from rank to rank.
 
 ## How to mend it
 
@@ -31,11 +32,16 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: FullyShardedDat
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, ShardingBegan, Training, place, watch
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, ShardingBegan, Training, lint, place, watch
 
 from .._words import listed
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP1584", Severity.ERROR)
 FIXES = {
@@ -81,3 +87,43 @@ def while_training(event: ShardingBegan, training: Training) -> Iterator[Finding
         FIXES[event.api],
         place(first.site),
     )
+
+
+INITIALISES = frozenset("reset_parameters init_weights _init_weights initialize_weights".split())
+COPIES = (
+    r"broadcast|sync_module_states|set_model_state_dict\(|set_state_dict\(|load_state_dict\(|distribute_tensor"
+    r"|FullyShardedDataParallel|\bDDP\b|DistributedDataParallel|\.copy_\("
+)
+"""What occurs where the other ranks get their weights by another way."""
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for parts that one rank alone gives values, where each rank has its own."""
+    shards = next(iter(script.calls(*SHARDS)), None)
+    empty = [each for each in script.nodes(ast.Call) if _called(each) == "to_empty"]
+    if shards is None or not empty or project.says(COPIES):
+        return
+    for call in script.nodes(ast.Call):
+        guard = script.one_rank_guard(call) if _called(call) in INITIALISES else None
+        if guard is not None and call.lineno > empty[0].lineno > shards.lineno:
+            yield Finding(
+                f"one rank alone calls {_called(call)}, of its parts: the others' stay what to_empty() left",
+                (
+                    script.seen(call, "every rank initialises its own parts"),
+                    script.seen(guard.test),
+                    script.seen(empty[0]),
+                ),
+                Fix(
+                    "initialise on all ranks",
+                    diff=f"-if {script.code(guard.test)}:\n-    {script.code(call)}\n+{script.code(call)}",
+                ),
+                script.place(call),
+            )
+
+
+SHARDS = ("torch.distributed.fsdp.fully_shard", "torch.distributed._composable.fsdp.fully_shard")
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

@@ -5,8 +5,8 @@
 A `DataParallel` inside a model that DDP wraps is an error on GPUs: every rank's inner wrapper scatters over
 all GPUs of the node, and every rank but the first stops with "module must have its parameters and buffers on
 device cuda:0 (device_ids[0])". Without GPUs the inner wrapper does nothing but put `module.` into the keys of
-the state dict. A factory that wraps the whole model is no fault: ddpdoctor then examines what is inside, and
-says so.
+the state dict; DDP inside of DeepSpeed's engine averages all gradients a second time. A factory that wraps the
+whole model is no fault: ddpdoctor then examines what is inside, and says so.
 
 ## How to be sure
 
@@ -25,11 +25,25 @@ Holds for torch 2.2 and later. Source: the check in torch.nn.parallel.data_paral
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import DDP, Ailment, Evidence, Finding, Fix, Record, Severity, given, lint, log_pattern, probe
+from ddpdoctor.check import (
+    DDP,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Record,
+    Severity,
+    given,
+    keyword,
+    lint,
+    log_pattern,
+    probe,
+)
 
 from .._logs import NOT_ON_FIRST, WRAPPED_TWICE
 from .._words import listed
@@ -83,14 +97,26 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
-    """Look for a wrapper around what is a wrapper at this line, on every way."""
+    """Look for a wrapper around what is a wrapper at this line, on every way; DeepSpeed's engine is one."""
     for call in script.calls(DDP, "torch.nn.parallel.DataParallel"):
-        model = given(call, 0, "module")
-        wrap = script.wrap(model) if model is not None else None
-        if model is not None and wrap is not None and wrap.sure:
-            yield Finding(
-                f"{script.code(model)} is a {wrap.kind} already, and is wrapped once more",
-                (script.seen(call, "the bare model"), script.seen(wrap.call)),
-                Fix("wrap the model once"),
-                script.place(call),
-            )
+        if model := given(call, 0, "module"):
+            yield from _again(script, call, model, "", Fix("wrap the model once"))
+    for call in script.calls("deepspeed.initialize"):
+        if model := keyword(call, "model"):
+            once = Fix("give DeepSpeed the bare model: its engine averages the gradients", diff=f"-{ENGINE}\n+{BARE}")
+            yield from _again(script, call, model, " by DeepSpeed", once)
+
+
+ENGINE = "engine, *_ = deepspeed.initialize(model=DDP(model), ...)"
+BARE = "engine, *_ = deepspeed.initialize(model=model, ...)"
+
+
+def _again(script: Script, call: ast.Call, model: ast.expr, by: str, fix: Fix) -> Iterator[Finding]:
+    wrap = script.wrap(model)
+    if wrap is not None and wrap.sure:
+        yield Finding(
+            f"{script.code(model)} is a {wrap.kind} already, and is wrapped once more{by}",
+            (script.seen(call, "the bare model"), script.seen(wrap.call)),
+            fix,
+            script.place(call),
+        )

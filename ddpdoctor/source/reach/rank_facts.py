@@ -179,8 +179,17 @@ def _option(tree: Tree, node: ast.expr) -> Fact | None:
     """Return what the launcher passes for ``--local_rank``, where that is what ``args.local_rank`` holds."""
     match node:
         case ast.Attribute(value=ast.Name() as base, attr="local_rank"):
+            made = [each.value for each in values(tree, base)]
+            if made and all(isinstance(each, ast.Call) and _is_of_transformers(tree, each) for each in made):
+                return Fact.LOCAL_RANK
             return Fact.LOCAL_RANK if is_parsed(tree, base) and "local_rank" in options(tree) else None
     return None
+
+
+def _is_of_transformers(tree: Tree, call: ast.Call) -> bool:
+    return (resolve(tree, call.func) or "").startswith("transformers.") and "TrainingArguments" in ast.unparse(
+        call.func
+    )
 
 
 def _returned(tree: Tree, function: ast.expr, depth: int) -> Fact | None:

@@ -24,6 +24,8 @@ DECORATORS = re.compile(
     r"(?:^|\.)(?:rank_zero_only|on_main_process|on_local_main_process|on_last_process|on_process|on_local_process|one_rank_only)$"
 )
 """Their decorators of functions that one rank alone runs."""
+ALONE_OR_0 = {"-1", "0"}
+"""The ranks of a test that lets a process without a launcher through as well."""
 ONE_RANK, OTHER_RANKS = "one rank", "the other ranks"
 ALONE = re.compile(r"distributed|is_initialized|is_available|use_?ddp|is_?ddp|^ddp$|is_dist|multi_?gpu", re.IGNORECASE)
 
@@ -57,6 +59,14 @@ def who(tree: Tree, test: ast.expr, depth: int = DEPTH) -> str | None:  # noqa: 
                     return ONE_RANK
                 case (ast.NotEq(), _) | (ast.Gt(), 0) | (ast.GtE(), 1):
                     return OTHER_RANKS
+        case ast.Compare(
+            left=left, ops=[ast.In() | ast.NotIn() as operator], comparators=[ast.Tuple() | ast.List() as few]
+        ):
+            if (
+                fact(tree, left) in {Fact.RANK, Fact.LOCAL_RANK}
+                and {ast.unparse(each) for each in few.elts} == ALONE_OR_0
+            ):
+                return ONE_RANK if isinstance(operator, ast.In) else OTHER_RANKS
         case ast.Name() | ast.Attribute():
             if fact(tree, test) in {Fact.RANK, Fact.LOCAL_RANK}:
                 return OTHER_RANKS

@@ -11,12 +11,14 @@ from ddpdoctor.watch.events.base import Event
 class FrameworkSeen(Event):
     """A framework has made the process group, or wrapped a model; ``site`` is the user's line that called it.
 
-    ``asked`` names another way to shard the training that it was asked for and does not follow: ``FSDP``.
+    ``asked`` names another way to shard the training that it was asked for and does not follow: ``FSDP``. ``stage`` is
+    that of DeepSpeed's ZeRO.
     """
 
     framework: str
     wraps: bool = False
     asked: str = ""
+    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

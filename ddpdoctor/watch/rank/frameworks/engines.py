@@ -68,6 +68,11 @@ class Engines:
         """Return the highest stage of ZeRO that an engine of this process has."""
         return max((each.zero_optimization_stage() for each in self.accounts), default=0)
 
+    def bypassed(self) -> int:
+        """Return the steps of accumulation of an engine that steps, and whose backward is never called; 0 without."""
+        passed = (each for each, account in self.accounts.items() if account.steps and not account.backwards)
+        return max((each.gradient_accumulation_steps() for each in passed), default=0)
+
     def optimizer_steps(self, optimizer: Any) -> None:
         """Look whether the script steps what is the engine's to step, and the engine is never told to."""
         if not self.accounts or "step" in self.told or calling_package():

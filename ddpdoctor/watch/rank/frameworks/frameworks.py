@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.frameworks import ACCELERATE, LIGHTNING, Framework, by_module
+from ddpdoctor.frameworks import ACCELERATE, DEEPSPEED, LIGHTNING, Framework, by_module
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import (
     AccumulationUnused,
@@ -85,15 +85,20 @@ class Frameworks:
 
     def backward(self, models: Models) -> None:
         """Look whether the framework that wrapped the models is passed by."""
-        if self.wrapping is None or "backward" in self.told or _is_called_by_a_library():
+        owner = DEEPSPEED if self.engines.accounts else self.wrapping
+        if owner is None or "backward" in self.told or _is_called_by_a_library():
             return
-        found = (
-            _accelerates() if self.wrapping is ACCELERATE else _by_hand(models) if self.wrapping is LIGHTNING else None
-        )
+        found = None
+        if owner is DEEPSPEED:
+            found = _divides_loss("engine.backward(loss)", self.engines.bypassed())
+        elif owner is ACCELERATE:
+            found = _accelerates()
+        elif owner is LIGHTNING:
+            found = _by_hand(models)
         if found:
             self.told.add("backward")
             right, left_out = found
-            self.recorder.emit(BackwardBypassed, framework=self.wrapping.name, right=right, left_out=left_out)
+            self.recorder.emit(BackwardBypassed, framework=owner.name, right=right, left_out=left_out)
 
     def steps(self, optimizer: Any, models: Models) -> None:
         """Look whether an optimizer steps while Accelerate keeps the gradients apart."""
@@ -226,10 +231,12 @@ def _accelerates() -> tuple[str, str] | None:
     )
     if shared.get("_mixed_precision") == "fp16" and getattr(shared.get("device"), "type", "") != "cpu":
         return "accelerator.backward(loss)", "the loss is not scaled for float16"
-    steps = _accumulation(_gradient_state() or {})
-    return (
-        ("accelerator.backward(loss)", f"it is not divided by the {steps} steps of accumulation") if steps > 1 else None
-    )
+    return _divides_loss("accelerator.backward(loss)", _accumulation(_gradient_state() or {}))
+
+
+def _divides_loss(right: str, steps: int) -> tuple[str, str] | None:
+    """Return what a framework's own backward does where it accumulates."""
+    return (right, f"it is not divided by the {steps} steps of accumulation") if steps > 1 else None
 
 
 def _by_hand(models: Models) -> tuple[str, str] | None:

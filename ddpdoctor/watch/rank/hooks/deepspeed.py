@@ -69,4 +69,4 @@ def _tell(recorder: Recorder, engine: Any) -> None:
         static_graph=False,
         owning_library="deepspeed",
     )
-    recorder.emit(FrameworkSeen, framework=DEEPSPEED.name, wraps=True, asked="")
+    recorder.emit(FrameworkSeen, framework=DEEPSPEED.name, wraps=True, stage=engine.zero_optimization_stage())

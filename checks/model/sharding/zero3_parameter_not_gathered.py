@@ -1,0 +1,97 @@
+"""A parameter that ZeRO 3 has partitioned is read where nobody has gathered it.
+
+## What happens
+
+Under ZeRO stage 3 a parameter is an empty tensor of size [0] but while the forward or the backward of its own module
+runs. Code that reads it elsewhere, such as a penalty on weights, a loss by `F.linear(x, model.head.weight)`, an
+initialisation, or a comparison with another model, gets that tensor: "size mismatch, got input (4), mat (4x16), vec
+(0)", "The size of tensor a (0) must match the size of tensor b (64)", "index 0 is out of bounds for dimension 0 with
+size 0". Sums and means raise nothing, and are 0 or nan.
+
+## How to be sure
+
+The error names a size of 0, or a vector in place of a matrix. In a running training (`ddpdoctor run`) an engine of ZeRO
+3 holds the model, and the error comes of a line of the script's own; in a log, the traceback goes through DeepSpeed's
+ZeRO, or the log says that stage 3 is in use. Small parameters stay whole (`stage3_param_persistence_threshold`, 100000
+elements), so that small models show nothing.
+
+## How to mend it
+
+Read within `with deepspeed.zero.GatheredParameters(parameters):`, on all ranks; what is to have a gradient is computed
+in a forward of the module.
+
+## Versions and sources
+
+Source: DeepSpeed documentation, "ZeRO", manual parameter coordination. Seen with DeepSpeed 0.19 and torch 2.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Failed,
+    Finding,
+    Fix,
+    FrameworkSeen,
+    Log,
+    Record,
+    Severity,
+    Training,
+    log_pattern,
+    place,
+    watch,
+)
+
+AILMENT = Ailment("DDP1526", Severity.ERROR)
+EMPTY = (
+    r"(?:RuntimeError|IndexError): (?:size mismatch, got input \(\d+\), mat \(\d+x\d+\), vec \(0\)"
+    r"|mat2 must be a matrix, got 1-D tensor|inconsistent tensor size, expected tensor \[0\]"
+    r"|The size of tensor a \((?:0\) must match|\d+\) must match the size of tensor b \(0\))"
+    r"|index \d+ is out of bounds for dimension 0 with size 0)"
+)
+SAID = re.compile(EMPTY)
+THROUGH = re.compile(r"deepspeed[/\\]runtime[/\\]zero[/\\]")
+STAGE = r"ZeRO[- ]?(?:stage )?3\b|zero_?optimization_?stage[ .=:]+3\b|[\"']?stage[\"']?: 3\b"
+PARTITIONED = 3  # the stage that takes the parameters apart
+FIX = Fix(
+    "gather it, on all ranks, where it is read; what is to have a gradient belongs into the module's forward",
+    diff="-penalty = model.head.weight.norm()\n+with deepspeed.zero.GatheredParameters([model.head.weight]):\n"
+    "+    norm = model.head.weight.norm()",
+)
+
+
+@watch(Failed)
+def while_training(event: Failed, training: Training) -> Iterator[Finding]:
+    """Look at an error about an empty tensor, where an engine of ZeRO 3 holds the model."""
+    engines = [each for each in training.of(FrameworkSeen, pid=event.pid) if each.stage == PARTITIONED]
+    if engines and SAID.search(event.text) and not THROUGH.search(event.text):
+        yield Finding(
+            "a parameter is read where ZeRO 3 has not gathered it: it is an empty tensor there",
+            (
+                Evidence(event.said, "the parameter as the module has it", f"rank {event.rank}"),
+                Evidence("DeepSpeed's engine, ZeRO 3", "", str(engines[-1].site)),
+            ),
+            FIX,
+            place(event.site, rank=event.rank),
+        )
+
+
+@log_pattern(EMPTY, context=(STAGE,))
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Look whether the traceback goes through ZeRO, or the log says that stage 3 is in use."""
+    through, shown = THROUGH.search(record.text), log.first(STAGE)
+    if record.users is None or (through is None and shown is None):
+        return
+    yield Finding(
+        "a parameter is read where ZeRO 3 has not gathered it: it is an empty tensor there",
+        (
+            record.proof(match, "the parameter as the module has it"),
+            *((record.proof(through),) if through else (shown[0].proof(shown[1]),) if shown else ()),
+        ),
+        FIX,
+        record.place,
+    )
