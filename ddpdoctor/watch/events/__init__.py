@@ -40,6 +40,7 @@ from ddpdoctor.watch.events.frameworks import (
     SteppedUnsynced,
     StopAsked,
 )
+from ddpdoctor.watch.events.growing import CompiledAnew, GraphsKept, HooksPiledUp, Keeper, OptimizerMadeAnew
 from ddpdoctor.watch.events.hang import (
     Doing,
     HeldAtEnd,
@@ -134,6 +135,7 @@ __all__ = [
     "CallsTimed",
     "Clip",
     "Communication",
+    "CompiledAnew",
     "Crashed",
     "DataSeen",
     "Doing",
@@ -160,11 +162,14 @@ __all__ = [
     "FileRead",
     "FileWritten",
     "FrameworkSeen",
+    "GraphsKept",
     "GroupMade",
     "HeldAtEnd",
+    "HooksPiledUp",
     "JoinEntered",
     "Joined",
     "Joining",
+    "Keeper",
     "LauncherWaits",
     "Left",
     "LeftWhole",
@@ -180,6 +185,7 @@ __all__ = [
     "Number",
     "Numbered",
     "OptimizerLoaded",
+    "OptimizerMadeAnew",
     "OptimizerSeen",
     "OrderSeen",
     "OthersFingerprinted",
