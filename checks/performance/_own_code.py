@@ -10,9 +10,11 @@ from ddpdoctor.check import LinesSampled, SampledLine, Tree, calls_at, resolve, 
 
 from ._samples import goes_through_samples
 
-OPEN = ("", "module called", "forward", "logging", "collective")
+OPEN = ("", "module called", "forward", "backward", "logging", "collective")
 """What the sampler itself says of such a line: nothing, that a module is called, something is logged or sent."""
 ASLEEP, WRITTEN, HOOK, EVALUATED, READ = "asleep", "file written", "hook", "evaluated", "file read"
+CONVERTED = "converted"
+CONVERTS = {"torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "numpy.array", "numpy.asarray"}
 PARAMETERS, NUMBERS, SAMPLES = "parameters one by one", "numbers one by one", "samples one by one"
 WRITES = {"flush", "savefig", "to_csv", "imwrite", "imsave", "save_image"}
 INTO = re.compile(r"\bopen\(|log|file|\bf\b|\bfh\b|std(out|err)", re.IGNORECASE)
@@ -28,9 +30,11 @@ WRITERS = {"write", "writelines"}
 READS_PATH, READS_OPENED = {"read_text", "read_bytes"}, {"read", "readlines", "readline"}
 EVALUATES = re.compile(r"_?(run_|do_)?(eval|evaluate|validate|valid|validation|test)(_\w+)?$")
 HOOKS = re.compile(r"register_(module_)?(forward|full_backward)(_pre)?_hook$")
+OF_TENSORS = {"register_hook", "register_post_accumulate_grad_hook"}
 OF_PARAMETERS = re.compile(r"\.(named_)?(parameters|buffers)\(\)|\.state_dict\(\)|_foreach_|\bparam_groups\b")
 IN_PYTHON = re.compile(r"\.(numpy|tolist|cpu)\(\)|argmax\(|\.topk\(")
 READS = re.compile(r"\.(item|tolist|cpu|numpy)\(\)|\bfloat\(")
+SAYS = re.compile(r"\.(item|tolist|cpu|numpy|info|debug)\(|\b(float|print)\(")
 RESOLVED = 3  # names that are followed one after another
 Loop = ast.For | ast.comprehension
 Group = tuple[str, str, int]
@@ -72,7 +76,9 @@ def _together(parts: list[SampledLine]) -> SampledLine:
 
 
 def _is_apt(what: str, kind: str) -> bool:
-    """Whether that can be what the time goes to where the sampler saw this: in forward samples and hooks alone."""
+    """Whether that can be what the time goes to where the sampler saw this: in backward hooks alone."""
+    if kind == "backward":
+        return what == HOOK
     if kind == "forward":
         return what in {SAMPLES, HOOK}
     return what == PARAMETERS if kind == "collective" else what != SAMPLES or kind == "module called"
@@ -104,6 +110,8 @@ def _call_kind(tree: Tree, call: ast.Call) -> str:
         return ASLEEP
     if named in DUMPS or last in WRITES | SUMMARIES or (last in WRITERS and _into_a_file(tree, call)):
         return WRITTEN
+    if named in CONVERTS:
+        return CONVERTED
     reads = named in READERS or last in READS_PATH or (last in READS_OPENED and _into_a_file(tree, call))
     return READ if reads else ""
 
@@ -191,12 +199,24 @@ def _resolved(tree: Tree, node: ast.expr, depth: int = RESOLVED) -> str:
 
 
 def _hook(tree: Tree, number: int) -> int | None:
-    """Return the line of the function that a line stands in, where it is registered as a hook of modules."""
+    """Return the line of the function that a line stands in, where it is registered as a hook.
+
+    Of hooks of tensors those count that read: others make the gradients that the training wants.
+    """
     functions = {node.name: node for node in _functions(tree, number)}
-    for call in tree.of(ast.Call) if functions else ():
-        if isinstance(call.func, ast.Attribute) and HOOKS.search(call.func.attr) and call.args:
-            given = call.args[0].func if isinstance(call.args[0], ast.Call) else call.args[0]
-            name = given.attr if isinstance(given, ast.Attribute) else given.id if isinstance(given, ast.Name) else ""
-            if name in functions:
-                return functions[name].lineno
+    for call in tree.of(ast.Call):
+        of_tensors = isinstance(call.func, ast.Attribute) and call.func.attr in OF_TENSORS
+        if (
+            not isinstance(call.func, ast.Attribute)
+            or not (of_tensors or HOOKS.search(call.func.attr))
+            or not call.args
+        ):
+            continue
+        given = call.args[0].func if isinstance(call.args[0], ast.Call) else call.args[0]
+        name = given.attr if isinstance(given, ast.Attribute) else given.id if isinstance(given, ast.Name) else ""
+        hook = functions.get(name)
+        if isinstance(given, ast.Lambda) and given.lineno <= number <= (given.end_lineno or 0):
+            return given.lineno if not of_tensors or SAYS.search(ast.unparse(given)) else None
+        if hook is not None and (not of_tensors or SAYS.search(ast.unparse(hook))):
+            return hook.lineno
     return None

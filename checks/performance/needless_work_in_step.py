@@ -8,7 +8,8 @@ started for it. `gc.collect()` looks at each object of the program, and `torch.c
 that the next step asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
 `subprocess.run` waits for `nvidia-smi`, and `mlflow.log_metric` for a server. `time.sleep` in a loop that polls waits
 for nothing most of the time; a log that is flushed after each line waits for the disk; a hook that computes statistics
-of each layer's output runs in each forward.
+of each layer's output runs in each forward, and one of each parameter's gradient in each backward. `torch.tensor(data)`
+of a whole data set copies all of it for each batch, and `target.load_state_dict(...)` all weights.
 
 ## How to be sure
 
@@ -16,9 +17,9 @@ of each layer's output runs in each forward.
 lines of the loop by their share of the time. ddpdoctor finds one of these calls where it takes a tenth of the time or
 more, and 2 ms of a step, in every tenth step or more often (a new pass over a loader, and a collection of garbage, in
 most of the steps that were measured). Of your own lines it reads what they call: `time.sleep`, `write`, `flush`,
-`os.fsync`, `savefig` and the like, that a function was registered as a hook of modules, or that it evaluates, by its
-name: that three tenths of the time, and now and then. Where the rank waits for a
-core, that wait is left out; of an exchange the share of what the thread computes has to be as large: what another
+`os.fsync`, `savefig`, `torch.tensor` and the like, that a function was registered as a hook (of tensors one that reads
+or prints), or that it evaluates, by its name: that three tenths of the time, and now and then. Where the rank waits for
+a core, that wait is left out; of an exchange the share of what the thread computes has to be as large: what another
 process takes from a rank makes no finding.
 
 ## How to mend it
@@ -52,7 +53,7 @@ from ddpdoctor.check import (
 )
 
 from ._lines import of_kind, seen, share
-from ._own_code import ASLEEP, EVALUATED, HOOK, READ, WRITTEN, own_work
+from ._own_code import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN, own_work
 from ._steps import without
 
 AILMENT = Ailment("DDP907", Severity.NOTE)
@@ -105,14 +106,21 @@ KINDS = {
         "reads a file", "read it once, before the loop, where it is always the same; let the workers of a DataLoader "
         "read ahead where each step needs another one", now_and_then=False,
     ),
+    CONVERTED: Kind(
+        "makes a tensor of other data", "make it once, before the loop, or in the workers of a DataLoader; "
+        "torch.from_numpy copies nothing", now_and_then=False,
+    ),
+    "state loaded": Kind(
+        "loads a state dict", "do it once in many steps, or copy the tensors with one call (torch._foreach_copy_)",
+    ),
     EVALUATED: Kind("evaluates", "evaluate less often, once an epoch or in a run of its own"),
     HOOK: Kind(
-        "runs a hook of modules", "let it return at once but for one step in a hundred, or remove it (handle.remove())",
+        "runs a hook", "let it return at once but for one step in a hundred, or remove it (handle.remove())",
     ),
 }  # fmt: skip
 
 
-OF_OWN_CODE = {ASLEEP, EVALUATED, HOOK, READ, WRITTEN}
+OF_OWN_CODE = {ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN}
 AS_USUAL = 0.3  # of the time: who evaluates for less may want that, and in each step it is part of the training
 
 

@@ -19,6 +19,9 @@ CALL = 0.0002  # seconds of a step: a shorter call is not worth a word
 CALLS = 3  # that are named
 BUSY = 0.3  # of the time: beyond it, most checks of speed say nothing
 LINE = 0.05  # of the time: a line that takes less has no row
+COUNTED = "What was counted, and needs no clock"
+SENT = {"all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "barrier"}
+OFTEN = 1.5  # small collectives of a line, of a step: what a step has once is said by the lines that take long
 MANY, TINY = 8, 1 << 18  # buckets; bytes of one on average
 APART = 0.2  # of the time: ranks whose lines differ by so much are both told
 RAMP = "_.-=+*#"  # plain ASCII, as all text for a terminal
@@ -160,9 +163,9 @@ def differ(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]])
 
 def certain(profile: Mapping[str, Any]) -> list[str]:
     """Return what costs time on any machine, and can be told where nothing can be timed: it is counted."""
-    if not profile or not all(each.get("exposed") for each in profile.values()):
-        return []
-    told, said = list(profile.values()), []
+    told, said = list(profile.values()), _collectives(profile)
+    if not told or not all(each.get("exposed") for each in told):
+        return [f"{COUNTED}: {'; '.join(said)}."] if said else []
     if (times := min(each["reduced"] for each in told)) > 1:
         said.append(f"each step has {times} backwards, and the gradients are averaged in each (model.no_sync())")
     if all(each["searched_in_vain"] for each in told):
@@ -170,7 +173,19 @@ def certain(profile: Mapping[str, Any]) -> list[str]:
     buckets = told[0]["buckets"]
     if len(buckets) >= MANY and sum(buckets) <= len(buckets) * TINY:
         said.append(f"gradients travel in {len(buckets)} small buckets (bucket_cap_mb)")
-    return [f"What was counted, and needs no clock: {'; '.join(said)}."] if said else []
+    return [f"{COUNTED}: {'; '.join(said)}."] if said else []
+
+
+def _collectives(profile: Mapping[str, Any]) -> list[str]:
+    """Name the lines that call several small collectives in each step, on all ranks."""
+    by_line: dict[tuple[str, str, int], list[float]] = {}
+    for each in profile.values():
+        for call in each["calls"]:
+            if call["what"] in SENT:
+                by_line.setdefault((call["what"], call["file"], call["line"]), []).append(call["calls"])
+    found = [(min(times), *key) for key, times in by_line.items() if len(times) == len(profile)]
+    often = sorted((each for each in found if each[0] >= OFTEN), reverse=True)[:CALLS]
+    return [f"{times:.3g} {what} a step at {file}:{line}" for times, what, file, line in often]
 
 
 def _caveats(ranks: Sequence[tuple[int, Mapping[str, Any]]], profile: Mapping[str, Any]) -> list[str]:

@@ -39,6 +39,11 @@ def of(name):
     return look
 layer.register_forward_hook(of("a"))
 """
+OF_TENSOR = """
+def look(gradient):
+    norms.append(gradient.norm().item())  # here
+weight.register_hook(look)
+"""
 MARKED = {
     "parameters one by one": [
         "for p, q in zip(average.parameters(), model.parameters()):\n    p.copy_(0.9 * p + 0.1 * q)  # here",
@@ -53,6 +58,7 @@ MARKED = {
         "labels = y.cpu().numpy()\nfor label in labels:\n    seen[label] += 1  # here",
         "for p, t in zip(out.argmax(1).tolist(), y.tolist()):\n    table[p][t] += 1  # here",
     ],
+    "converted": ["import torch\nx = torch.tensor(features)  # here"],
     "asleep": ["import time\nwhile not ready():\n    time.sleep(0.1)  # here"],
     "file written": [
         "log = open('log')\nlog.write(text)  # here",
@@ -67,7 +73,7 @@ MARKED = {
         "with open(path, 'rb') as f:\n    for line in f:\n        rows.append(line.strip())  # here",
         "import gzip\nwith gzip.open(path) as f:\n    head = f.read(100)  # here",
     ],
-    "hook": [LOOK, MADE],
+    "hook": [LOOK, MADE, OF_TENSOR, "weight.register_hook(lambda g: norms.append(g.norm().item()))  # here"],
     "samples one by one": [
         forward("x", "for i in range(x.shape[0]):", "    made.append(self.layer(x[i]))  # here"),
         forward(

@@ -71,6 +71,7 @@ def test_a_compiled_module_is_compiled_once(tmp_path: Path, jobs: Jobs, way: str
 WRAPPED = """
 import torch, torch.distributed as dist
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 class Net(nn.Module):
@@ -91,6 +92,7 @@ for step in range(24):
     model(torch.randn(4, 8)).backward()
     optimizer.step()
     if step == 12:
+        assert counters["stats"]["unique_graphs"] == 1, dict(counters["stats"])
         model.eval()
         with torch.no_grad():
             model(torch.randn(2, 8))

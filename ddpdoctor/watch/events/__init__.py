@@ -40,6 +40,7 @@ from ddpdoctor.watch.events.frameworks import (
     SteppedUnsynced,
     StopAsked,
 )
+from ddpdoctor.watch.events.growing import CompiledAnew, GraphsKept, HooksPiledUp, Keeper, OptimizerMadeAnew
 from ddpdoctor.watch.events.hang import (
     Doing,
     HeldAtEnd,
@@ -135,6 +136,7 @@ __all__ = [
     "CallsTimed",
     "Clip",
     "Communication",
+    "CompiledAnew",
     "Crashed",
     "DataSeen",
     "Doing",
@@ -162,11 +164,14 @@ __all__ = [
     "FileWritten",
     "FrameworkSeen",
     "GatherAliased",
+    "GraphsKept",
     "GroupMade",
     "HeldAtEnd",
+    "HooksPiledUp",
     "JoinEntered",
     "Joined",
     "Joining",
+    "Keeper",
     "LauncherWaits",
     "Left",
     "LeftWhole",
@@ -182,6 +187,7 @@ __all__ = [
     "Number",
     "Numbered",
     "OptimizerLoaded",
+    "OptimizerMadeAnew",
     "OptimizerSeen",
     "OrderSeen",
     "OthersFingerprinted",

@@ -33,6 +33,7 @@ from ddpdoctor.watch.rank.evaluation.evaluations import Evaluations, Sums
 from ddpdoctor.watch.rank.frameworks.frameworks import Frameworks
 from ddpdoctor.watch.rank.frameworks.horovod import Horovod
 from ddpdoctor.watch.rank.graph.operands import Operands
+from ddpdoctor.watch.rank.growing.growing import Growing
 from ddpdoctor.watch.rank.ledger.ledger import Ledger
 from ddpdoctor.watch.rank.limits import Limits
 from ddpdoctor.watch.rank.measured.profile import Profile
@@ -91,6 +92,7 @@ class Recorder:
         self.evaluations: Evaluations = Evaluations(self)
         self.sums, self.aliases = Sums(self), Aliases(self)
         self.stopwatch = Stopwatch()
+        self.growing = Growing(self)
         self.profile = Profile(self, self.settings.profile) if self.settings.profile else None
         self.handles, self.failures, self.leaving = Handles(self), Failures(self), Leaving(self)
         self.trains = TrainingThread(self._trains_in)

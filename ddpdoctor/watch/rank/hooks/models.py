@@ -5,35 +5,57 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Loaded, Wrapping
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import switching
 from ddpdoctor.watch.rank.model.models import NAMES
-from ddpdoctor.watch.rank.patch import Patch, patch
+from ddpdoctor.watch.rank.on_import import when_imported
+from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.rank.stopwatch import now
 from ddpdoctor.watch.rehearsal.in_ranks import Rebuilt
 from ddpdoctor.watch.user_frames import user_site
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ddpdoctor.watch.rank.recorder import Recorder
 
 MOST = 100  # keys that an event names
 REBUILT = "_ddpdoctor_rebuilt"
 
 
-def hook(recorder: Recorder) -> list[Patch]:
+def hook(recorder: Recorder) -> list[Any]:
     """Replace DistributedDataParallel's constructor and forward, and Module.load_state_dict."""
     from torch.nn import Module
     from torch.nn.parallel import DistributedDataParallel
 
+    counted = Counted(functools.partial(_begins, recorder))
     return [
         patch(DistributedDataParallel, "__init__", _wrapping(recorder)),
-        patch(DistributedDataParallel, "forward", _forward(recorder)),
+        patch(DistributedDataParallel, "forward", _forward(recorder, counted)),
         patch(Module, "load_state_dict", _loading(recorder)),
         patch(Module, "train", switching(functools.partial(recorder.safely, _switched, recorder))),
+        when_imported("torch._dynamo.decorators", functools.partial(_leave_out, DistributedDataParallel, counted)),
     ]
+
+
+@dataclass(slots=True)
+class Counted:
+    """What takes note of a forward that begins; a compiler looks at none of it once it is there."""
+
+    begins: Callable[..., None]
+
+
+def _leave_out(wrapper: Any, counted: Counted, compiler: ModuleType) -> None:
+    """Let no compiler look at what stands in for the forward of a wrapper: it counts, and would be compiled each time.
+
+    torch.compile goes on within it, at the module that is wrapped, as it does without the watch.
+    """
+    compiler.skip(wrapper.forward)
+    counted.begins = compiler.disable(counted.begins)
 
 
 def _switched(recorder: Recorder, module: Any) -> None:
@@ -78,22 +100,28 @@ def _to_be_wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[
     return [(name, each) for name, each in named if each.requires_grad and name not in ignored]
 
 
-def _forward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _begins(recorder: Recorder, model: Any, args: Any, kwargs: Any, with_gradients: bool) -> None:  # noqa: FBT001 - the patch hands it on
+    log = recorder.log
+    if log is None:
+        return
+    log.counters[event_log.FORWARDS] += 1
+    recorder.trains.works()
+    recorder.models.forward(model, with_gradients=with_gradients)
+    if recorder.evaluations.open and model.training and with_gradients:
+        recorder.safely(recorder.evaluations.over)
+    if recorder.feed.passes:
+        recorder.safely(recorder.feed.taken, model, (args, kwargs))
+    if recorder.rows.active and with_gradients and (recorder.exchanges.windows or not recorder.rows.over):
+        recorder.safely(_given, recorder, model, args)
+
+
+def _forward(recorder: Recorder, counted: Counted) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     from torch import is_grad_enabled
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(model: Any, *args: Any, **kwargs: Any) -> Any:
-            log, with_gradients = recorder.log, is_grad_enabled()
-            if log is not None:
-                log.counters[event_log.FORWARDS] += 1
-                recorder.trains.works()
-                recorder.models.forward(model, with_gradients=with_gradients)
-                if recorder.evaluations.open and model.training and with_gradients:
-                    recorder.safely(recorder.evaluations.over)
-                if recorder.feed.passes:
-                    recorder.safely(recorder.feed.taken, model, (args, kwargs))
-                if recorder.rows.active and with_gradients and (recorder.exchanges.windows or not recorder.rows.over):
-                    recorder.safely(_given, recorder, model, args)
+            with_gradients = is_grad_enabled()
+            counted.begins(model, args, kwargs, with_gradients)
             began = now()
             try:
                 result = original(model, *args, **kwargs)

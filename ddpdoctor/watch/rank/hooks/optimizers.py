@@ -82,6 +82,8 @@ def _after(recorder: Recorder, optimizers: Optimizers, paces: Paces) -> Callable
         recorder.stopwatch.stepped(log)
         if recorder.profile is not None:
             recorder.safely(_profile, recorder, recorder.profile)
+        if log.counters[event_log.STEPS] >= recorder.growing.at:
+            recorder.growing.stepped(log.counters[event_log.STEPS])
         pace = paces.of(optimizer)
         if pace.near:
             recorder.safely(_tell, recorder, optimizer)
@@ -132,6 +134,7 @@ def _building(recorder: Recorder, optimizers: Optimizers) -> Callable[[Callable[
             original(optimizer, *args, **kwargs)
             if recorder.is_rank:
                 recorder.safely(recorder.ledger.built, optimizer)
+                recorder.safely(recorder.growing.remade.built, optimizer)
 
         return add_param_group
 
@@ -196,6 +199,13 @@ def _begins(recorder: Recorder) -> None:
         recorder.feed.learned()
 
 
+def _looks_at(recorder: Recorder, losses: Any) -> None:
+    if recorder.exchanges.windows:
+        recorder.exchanges.backward(losses)
+    if recorder.growing.graphs.wants:
+        recorder.growing.graphs.mark(losses)
+
+
 def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -207,8 +217,8 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 recorder.safely(_begins, recorder)
             exchanges.in_backward = True
             _counted(recorder)
-            if exchanges.windows and args:
-                recorder.safely(exchanges.backward, args[0])
+            if args and (exchanges.windows or recorder.growing.graphs.wants):
+                recorder.safely(_looks_at, recorder, args[0])
             began = now()
             try:
                 result = original(*args, **kwargs)

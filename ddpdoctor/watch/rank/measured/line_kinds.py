@@ -32,6 +32,7 @@ FIRST = (
 LATER = (
     ("/torch/serialization.py", "save", "checkpoint written"),
     ("/copy.py", "deepcopy", "copied"),
+    ("/torch/nn/modules/module.py", "load_state_dict", "state loaded"),
     ("/torch/distributed/", "all_gather_object", "objects exchanged"),
     ("/torch/distributed/", "gather_object", "objects exchanged"),
     ("/torch/distributed/", "broadcast_object_list", "objects exchanged"),
