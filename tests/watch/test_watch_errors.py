@@ -271,6 +271,14 @@ class TestOneProcess:
         assert "seen: gloo uses" in done.stderr
         assert f"{path}:{line_of('# guilty', path)}" in done.stderr
 
+    def test_a_download_that_fails_says_nothing_of_gloo(self, python: str, ddpdoctor: Run, script: Script) -> None:
+        """The interface between ranks has nothing to do with a server on the internet."""
+        path = script("import torch, urllib.request\nurllib.request.urlopen('https://models.invalid/a.pth')\n")
+        done = ddpdoctor("run", "--", python, path)
+
+        assert "DDP347 internet-unreachable" in done.stderr
+        assert "gloo uses" not in done.stderr
+
     def test_the_repair_names_the_very_file(self, python: str, ddpdoctor: Run, script: Script, tmp_path: Path) -> None:
         """No rank, no launcher: the command mends the file, and then it loads."""
         net = "net = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"

@@ -209,7 +209,7 @@ class Failures:
             self._explainer = Explainer(self._checks)
         peers = self._peers() if self._explainer.tells_of_another(failure) else []
         found = self._explainer.explain([*peers, failure], Dispatcher(self._checks))
-        if not failure.seen and any(shows_network(check.area) for check, _ in found):
+        if not failure.seen and _can_be_of_ranks(failure) and any(shows_network(check.area) for check, _ in found):
             failure = replace(failure, seen=network())
             found = self._explainer.explain([*peers, failure], Dispatcher(self._checks))
         return note(found, failure.text)
@@ -234,3 +234,8 @@ def has_note(exc: BaseException) -> bool:
 def is_note(text: object) -> bool:
     """Whether a note of an exception is an explanation of ours."""
     return str(text).startswith(MARK)
+
+
+def _can_be_of_ranks(failure: Failed) -> bool:
+    """Whether ranks that do not reach each other can have raised it: a library that downloads has errors of its own."""
+    return "." not in failure.error or failure.error.startswith("torch.")
