@@ -41,6 +41,8 @@ class ProcessExitedException(Exception):  # noqa: N818 - the name is that of mp.
     [
         (ChildFailedError(Failure(10, 1, 0), Failure(11, -9, 1)), [Exit(11, 9, 1)]),
         (ProcessExitedException(), [Exit(12, 11, 1)]),
+        (ChildFailedError(Failure(10, -15, 0), Failure(11, -9, 1)), [Exit(11, 9, 1)]),
+        (ChildFailedError(Failure(10, -15, 0)), [Exit(10, 15, 0)]),
         (ValueError("-9"), []),
     ],
 )
