@@ -83,9 +83,16 @@ def _mend(first: Failed, others: str) -> Fix:
         return DEBUGGER
     if first.error == "EOFError" and "reading a line" in first.said:
         return ASKED
+    if first.error == "StopIteration":
+        return SHORT
     return Fix(f"mend this error of rank {first.rank}; the other ranks {others}")
 
 
+SHORT = Fix(
+    "give all ranks as many batches, or begin the iterator anew on the rank whose batches are used up",
+    diff="-loader = DataLoader(dataset, batch_size=4)\n"
+    "+loader = DataLoader(dataset, batch_size=4, sampler=DistributedSampler(dataset, drop_last=True), drop_last=True)",
+)
 ASKED = Fix(
     "take the question out: a rank has no terminal to be answered at; ask before the launch, or by an option",
     diff='-answer = input("Overwrite? ")\n+parser.add_argument("--overwrite", action="store_true")',
