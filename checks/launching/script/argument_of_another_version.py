@@ -17,7 +17,7 @@ Use the argument of the installed version, or install the version that the calle
 ## Versions and sources
 
 Sources: Lightning, "Upgrade from 1.9 to 2.0"; transformers, MIGRATION_GUIDE and release notes of 4.41 to 5.0;
-accelerate, release notes of 0.31 and 1.0. Holds for all versions.
+accelerate, release notes of 0.31 and 1.0. Holds for torch 2.2 to 2.13.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ name on the command line goes to the script, what stands before it to the launch
 
 ## Versions and sources
 
-Holds for argparse, transformers' HfArgumentParser, click and absl. Source: CPython, Lib/argparse.py.
+Holds for argparse, transformers' HfArgumentParser, click and absl, with torch 2.2 to 2.13. Source: CPython,
+Lib/argparse.py.
 """
 
 from __future__ import annotations

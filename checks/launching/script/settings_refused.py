@@ -19,7 +19,8 @@ Write the value as it is asked for, or install the version that knows the key.
 ## Versions and sources
 
 Holds for pydantic 1 and 2. Sources: pydantic documentation, "Validation Errors"; DeepSpeed,
-deepspeed/runtime/zero/config.py; microsoft/DeepSpeed#6525.
+deepspeed/runtime/zero/config.py; microsoft/DeepSpeed#6525. No version of torch
+changes it.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def of_a_file(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Tell the file and the line that is no YAML or JSON; JSON can be data, so a reader of settings must ask."""
     if match["json"] and not OF_SETTINGS.search(record.text):
         return
-    at = re.search(r'in "([^"\n]+)", line (\d+)', record.text)
+    at = re.search(r'in "([^"<\n]+)", line (\d+)', record.text)
     where = f"{at[1]}:{at[2]}" if at else ""
     yield Finding(
         f"the DeepSpeed configuration {match['path']} is not there"
