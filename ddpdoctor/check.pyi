@@ -214,6 +214,7 @@ from ddpdoctor.watch.events import (
     Exchange as Exchange,
     Factor as Factor,
     Failed as Failed,
+    FailedAlone as FailedAlone,
     FileGrew as FileGrew,
     FileOpened as FileOpened,
     FileRead as FileRead,

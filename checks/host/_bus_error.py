@@ -9,7 +9,7 @@ from ddpdoctor.check import Log, Record
 from ._exits import died_by
 
 WORKER = r"DataLoader worker \(pid \d+\) is killed by signal: Bus error|Unexpected bus error encountered in worker"
-DIED = died_by(7, "SIGBUS")
+DIED = died_by(7, "SIGBUS") + r"|\bBus error +\(core dumped\)"
 CRASH = r"Fatal Python error: Bus error"
 DF = r"^(?:shm|tmpfs|none)\s+([\d.]+)([MG])i?\s+[\d.]+[KMG]?i?\s+[\d.]+[KMGT]?i?\s+(\d+)%\s+/dev/shm\b"
 MAPPED = r"numpy[/\\](?:_?core)[/\\]memmap\.py|\blmdb\b|np\.(?:memmap|load)\(|mmap_mode=|safe_open\(|\bmmap\.mmap\("

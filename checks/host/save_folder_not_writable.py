@@ -22,10 +22,23 @@ Holds for all versions of torch. Source: open(2).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, NotRun, Place, Severity, probe
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    log_pattern,
+    probe,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -53,3 +66,34 @@ def of_each_host(cluster: Cluster) -> Iterator[Finding]:
             ),
             Place(file=first.save, host=first.name),
         )
+
+
+REFUSED = (
+    r"(?:PermissionError: \[Errno 13\] Permission denied|OSError: \[Errno 30\] Read-only file system)"
+    r": '(?P<path>[^'\n]{1,500})'"
+)
+CACHES = re.compile(r"triton|torchinductor|torch_extensions|\.cache\b")  # of libraries, not what the training saves
+WRITES = re.compile(
+    r"makedirs|mkdir|torch\.save|save_pretrained|save_state|save_checkpoint|\bopen\([^\n]*['\"][wax]b?\+?['\"]|SummaryWriter"
+    r"|copy(?:file|tree)|\.write_(?:text|bytes)"
+)
+
+
+@log_pattern(REFUSED)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read the path that a rank was to make or write."""
+    if not WRITES.search(record.text) or CACHES.search(match["path"]):
+        return
+    ranks = sorted(log.ranks(REFUSED))
+    read_only = "Errno 30" in match[0]
+    folder = match["path"].rpartition("/")[0] or "."
+    yield Finding(
+        f"{'rank ' + ', '.join(map(str, ranks[:8])) if ranks else 'a rank'} is not allowed to write {match['path']}"
+        + (": the file system is read-only" if read_only else ""),
+        (record.proof(match, "a file is written"),),
+        Fix(
+            "save to a folder of the user who trains" if not read_only else "save to a file system that can be written",
+            command=f"ls -ld {folder}; id -un; df -h {folder}",
+        ),
+        record.place,
+    )

@@ -134,11 +134,13 @@ class RecordBuffer:
         counts = self._counts.copy()
         for matching, count in self.finder.skipped():
             counts.update(dict.fromkeys(matching, count))
+        lengths = {reader.origin.name: reader.lines for reader in self._readers}
+        by_text = {pattern.pattern: each for pattern, each in positions.items()}
         return MatchedLog(
-            Log(records, {pattern.pattern: each for pattern, each in positions.items()}, self._nodes(records)),
+            Log(records, by_text, self._nodes(records), lengths),
             positions,
             dict(counts),
-            {reader.origin.name: reader.lines for reader in self._readers},
+            lengths,
             {reader.origin.name: reader.last_lines for reader in self._readers},
             {rank: status for reader in self._readers for rank, status in reader.statuses.items()},
             first,

@@ -112,6 +112,13 @@ class Log:
     """Which records a pattern occurs in, by their positions, for those patterns of which the reader knows it."""
     nodes: tuple[str, ...] = ()
     """The hosts whose output it is, as far as lines or paths name them."""
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """How many lines each source has."""
+
+    def lines_after(self, record: Record) -> int:
+        """Count the lines of its source that stand below a record."""
+        last = record.numbers[-1] if record.numbers else record.line + record.text.count("\n")
+        return self.lengths.get(record.source, last) - last
 
     def find(self, pattern: str) -> Iterator[tuple[Record, re.Match[str]]]:
         """Yield the records in which a declared pattern occurs, each with the match."""

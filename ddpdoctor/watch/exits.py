@@ -9,13 +9,15 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
 from typing import NamedTuple
 
 EXITS = ".exits"
-SAY_ALL = frozenset({4, 7, 8, 9, 11})
-"""SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV: nothing that the others say tells more than such a signal.
+TERMINATED = 15
+SAY_ALL = frozenset({4, 7, 8, 9, 11, TERMINATED})
+"""SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV, SIGTERM: nothing that the others say tells more than such a signal.
 
-SIGABRT is how torch itself gives up, and SIGTERM what a launcher sends the other ranks once one has failed.
+SIGABRT is how torch itself gives up.
 """
 
 
@@ -29,7 +31,9 @@ class Exit(NamedTuple):
     @property
     def text(self) -> str:
         """The words of torchrun for it."""
-        return f"failed (exitcode: -{self.signal}) local_rank: {self.local_rank} (pid: {self.pid})"
+        name = Signals(self.signal).name if self.signal in set(Signals) else "N/A"
+        ended = f"failed (exitcode: -{self.signal}) local_rank: {self.local_rank} (pid: {self.pid})"
+        return f"{ended}: Signal {self.signal} ({name}) received by PID {self.pid}"
 
 
 def exits_in(exc: BaseException) -> list[Exit]:
@@ -42,7 +46,8 @@ def exits_in(exc: BaseException) -> list[Exit]:
         found = [(getattr(exc, "error_pid", 0), getattr(exc, "exit_code", 0), getattr(exc, "error_index", 0))]
     else:
         return []
-    return [Exit(pid, -code, rank) for pid, code, rank in found if code < 0]
+    asked = any(code not in {0, -TERMINATED} for _, code, _ in found)  # what a launcher asks of the others then
+    return [Exit(pid, -code, rank) for pid, code, rank in found if code < 0 and not (asked and code == -TERMINATED)]
 
 
 def tell(session: str, exits: list[Exit]) -> None:

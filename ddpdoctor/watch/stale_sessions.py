@@ -24,7 +24,10 @@ else:
 
 HELD = "held"  # the monitor's file
 FRESH = 60.0  # seconds in which a folder's monitor comes to its lock
-OURS = {".events", ".pulse", ".ask", ".stack", ".stack-partial", ".flight", ".flight-partial", ".dump", ".unused"}
+OURS = {
+    ".events", ".pulse", ".ask", ".stack", ".stack-partial", ".flight", ".flight-partial", ".dump", ".crash", ".exits",
+    ".unused",
+}  # fmt: skip
 NAMED = {HELD, "monitor", ENDED}  # with any other file, a copy of what a rehearsal has changed say, it stays
 
 

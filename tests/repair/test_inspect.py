@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import subprocess
 import sys
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,25 @@ def test_what_is_damaged_is_said_with_status_two(saved: Saved, tmp_path: Path) -
     assert said.exit_code == 2
     assert "broken" in said.output
     assert isinstance(inspect(path), CheckpointFile)
+
+
+@pytest.mark.parametrize("bytes_of_the_header", [slice(0, 4), slice(26, 30)])
+def test_a_record_whose_own_header_is_destroyed_is_damage(
+    saved: Saved, tmp_path: Path, bytes_of_the_header: slice
+) -> None:
+    """Torch reads a tensor by the header that stands before it: the archive's directory alone is no proof."""
+    path = tmp_path / "damaged.pt"
+    data = bytearray(saved["bare.pt"].read_bytes())
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        offset = next(each.header_offset for each in archive.infolist() if each.filename.endswith("/data/0"))
+    header = data[offset : offset + 30]
+    header[bytes_of_the_header] = b"\xff" * 4
+    data[offset : offset + 30] = header
+    path.write_bytes(data)
+    done = run("inspect", path)
+
+    assert done.exit_code == 2
+    assert "/data/0 does not " in done.output
 
 
 def test_import_ddpdoctor_is_enough() -> None:

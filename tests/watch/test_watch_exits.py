@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from helpers import TORCHRUN, Run, Script
+from helpers import CHECKS, TORCHRUN, Run, Script
 
+from ddpdoctor.watch.dispatcher import Dispatcher
+from ddpdoctor.watch.events import Failed, FailedAlone
 from ddpdoctor.watch.exits import Exit, exits_in, tell, told
+from ddpdoctor.watch.training import Training
 
 
 @dataclass
@@ -41,6 +44,8 @@ class ProcessExitedException(Exception):  # noqa: N818 - the name is that of mp.
     [
         (ChildFailedError(Failure(10, 1, 0), Failure(11, -9, 1)), [Exit(11, 9, 1)]),
         (ProcessExitedException(), [Exit(12, 11, 1)]),
+        (ChildFailedError(Failure(10, -15, 0), Failure(11, -9, 1)), [Exit(11, 9, 1)]),
+        (ChildFailedError(Failure(10, -15, 0)), [Exit(10, 15, 0)]),
         (ValueError("-9"), []),
     ],
 )
@@ -52,6 +57,16 @@ def test_signals_alone_are_told(raised: Exception, exits: list[Exit], tmp_path: 
 
     assert list(told(str(tmp_path))) == exits
     assert [path.name for path in tmp_path.iterdir()] == ([f"{os.getpid()}.exits"] if exits else [])
+
+
+def test_a_rank_that_failed_alone_is_named_with_those_that_the_launcher_ended() -> None:
+    """No other rank lost it: the launcher was quicker."""
+    first = Failed(pid=10, time=1.0, rank=1, error="KeyError", text="KeyError: 'b'")
+    found = list(Dispatcher(CHECKS).see_of(Training(), FailedAlone(pid=0, time=2.0, first=first, gone=(0,))))
+
+    assert [each.check.slug for each in found] == ["one-rank-failed"]
+    assert found[0].finding.message == "rank 1 alone failed: KeyError: 'b'"
+    assert [each.source for each in found[0].finding.evidence] == ["rank 1", "rank 0"]
 
 
 KILLED = """

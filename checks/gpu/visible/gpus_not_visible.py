@@ -123,3 +123,23 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             'nvidia-smi -L; echo "$CUDA_VISIBLE_DEVICES"   # GPUs listed: the variable; none: container or driver',
         ),
     )
+
+
+@log_pattern(
+    r"could not select device driver \"[^\"\n]{0,20}\" with capabilities: \[\[gpu"
+    r"|unknown or invalid runtime name: nvidia"
+    r"|nvidia-container-cli: (?:initialization error|requirement error)[^\n]{0,200}"
+)
+def by_docker(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read Docker's refusal of a container with GPUs."""
+    yield Finding(
+        "Docker cannot give GPUs to a container on this host: NVIDIA's container toolkit is not set up",
+        (record.proof(match, "a container that sees the GPUs"),),
+        Fix(
+            "install the toolkit, tell Docker of it, and start Docker anew",
+            command="sudo apt-get install -y nvidia-container-toolkit\n"
+            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker\n"
+            "docker run --rm --gpus all ubuntu nvidia-smi -L",
+        ),
+        record.place,
+    )

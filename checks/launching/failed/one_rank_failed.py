@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, PeerLost, Severity, place, watch
+from ddpdoctor.check import Ailment, Evidence, Failed, FailedAlone, Finding, Fix, PeerLost, Severity, place, watch
 
 AILMENT = Ailment("DDP480", Severity.ERROR)
 
@@ -46,11 +46,57 @@ def while_training(event: PeerLost) -> Iterator[Finding]:
                 for each in event.others
             ),
         ),
-        DEBUGGER
-        if first.error.endswith("BdbQuit")
-        else Fix(f"mend this error of rank {first.rank}; the other ranks only lost their connection to it"),
+        _mend(first, "only lost their connection to it"),
         place(site, rank=first.rank),
     )
+
+
+@watch(FailedAlone)
+def at_the_end(event: FailedAlone) -> Iterator[Finding]:
+    """Yield the name of the rank, where the launcher was quicker than the others were to lose it."""
+    first = event.first
+    if not first.error or first.error == "SystemExit":
+        return
+    yield Finding(
+        f"rank {first.rank} alone failed: {first.said}",
+        (
+            Evidence(first.said, "", f"rank {first.rank}"),
+            *(
+                Evidence(
+                    "is gone, and told of no exception",
+                    "the launcher ends the others once one has failed",
+                    f"rank {rank}",
+                )
+                for rank in event.gone
+            ),
+            *(Evidence("came to the end of its program", "", f"rank {rank}") for rank in event.ended),
+        ),
+        _mend(
+            first, "did not come to it: look at what differs there: its share of the data, a branch on the rank, a file"
+        ),
+        place(first.site, rank=first.rank),
+    )
+
+
+def _mend(first: Failed, others: str) -> Fix:
+    if first.error.endswith("BdbQuit"):
+        return DEBUGGER
+    if first.error == "EOFError" and "reading a line" in first.said:
+        return ASKED
+    if first.error == "StopIteration":
+        return SHORT
+    return Fix(f"mend this error of rank {first.rank}; the other ranks {others}")
+
+
+SHORT = Fix(
+    "give all ranks as many batches, or begin the iterator anew on the rank whose batches are used up",
+    diff="-loader = DataLoader(dataset, batch_size=4)\n"
+    "+loader = DataLoader(dataset, batch_size=4, sampler=DistributedSampler(dataset, drop_last=True), drop_last=True)",
+)
+ASKED = Fix(
+    "take the question out: a rank has no terminal to be answered at; ask before the launch, or by an option",
+    diff='-answer = input("Overwrite? ")\n+parser.add_argument("--overwrite", action="store_true")',
+)
 
 
 DEBUGGER = Fix(

@@ -17,7 +17,7 @@ The launcher quotes the line.
 
 ## Versions and sources
 
-Holds for DeepSpeed 0.3 and later. Source: deepspeed/launcher/runner.py, `_parse_hostfile`.
+Holds for DeepSpeed 0.3 and later, with any torch. Source: deepspeed/launcher/runner.py, `_parse_hostfile`.
 """
 
 from __future__ import annotations

@@ -38,6 +38,8 @@ FAILED = (
     r"failed \(exitcode: -?\d+\)|ChildFailedError|Traceback \(most recent call last\)"
     r"|srun: error: [^\n]{0,199}(?:Exited with exit code|Killed|Out Of Memory)"
 )
+ALONE = r"Signal 15 \(SIGTERM\) received by PID"
+STATUS = r"failed \(exitcode: (-?\d+)\)|exitcode\s*: (-?\d+) \(pid"
 
 
 @log_pattern(CANCELLED, context=(FAILED,))
@@ -58,6 +60,33 @@ def by_slurm(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding
             else 'sacct -j "$SLURM_JOB_ID" --format=JobID,State,ExitCode,Elapsed,Timelimit,Reason%40',
         ),
         record.place,
+    )
+
+
+@log_pattern(ALONE, context=(STATUS, CANCELLED))
+def of_a_rank(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """See that SIGTERM alone has ended ranks: the launcher sends it to the others once one has failed."""
+    statuses = {next(filter(None, found.groups())) for _, found in log.find(STATUS)}
+    if log.first(CANCELLED) or statuses - {"-15"}:
+        return
+    rank = re.search(r"local_rank: (\d+)", record.text)  # as `run` has it of the launcher
+    yield Finding(
+        f"{f'local rank {rank[1]}' if rank else 'a rank'} was ended by SIGTERM: somebody asked it to end, and no "
+        "other rank of this log has failed",
+        (record.proof(match, "no signal while the ranks train"),),
+        Fix(
+            "find out who sends signals on that host: a watch over memory or time, the platform, or the script",
+            command="journalctl -u systemd-oomd -u earlyoom --since today; grep -rn 'os.kill' --include=*.py .",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "a watch over memory or time on that host (systemd-oomd, earlyoom, a limit of the platform)",
+                "the scheduler or the platform, or a launcher whose rank on another host has failed",
+                "a person's kill, or the script's own",
+            ),
+            "journalctl --since today | grep -iE 'oom|killed|sigterm'",
+        ),
     )
 
 

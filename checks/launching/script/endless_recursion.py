@@ -21,7 +21,8 @@ The line that repeats is the one; `__getattr__` beside copy, pickle or a worker'
 
 ## Versions and sources
 
-Holds for all versions. Source: CPython documentation, "object.__getattr__", and Lib/copy.py, `_reconstruct`.
+Holds for all versions of Python and torch. Source: CPython documentation, "object.__getattr__", and Lib/copy.py,
+`_reconstruct`.
 """
 
 from __future__ import annotations

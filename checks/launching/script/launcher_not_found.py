@@ -34,7 +34,7 @@ NAME = r"(?P<{}>torchrun|accelerate|deepspeed|horovodrun|composer|fabric)"
 
 @log_pattern(
     rf"(?:^|[\s:/]){NAME.format('shell')}: (?:command )?not found\b|command not found: {NAME.format('zsh')}\b"
-    rf'|exec: "{NAME.format("docker")}": executable file not found|execve\(\): {NAME.format("slurm")}: No such file'
+    rf'|exec: "{NAME.format("docker")}": executable file not found|execve\(\): (?P<slurm>[\w.-]{{1,60}}): No such file'
     rf"|No such file or directory: '{NAME.format('python')}'"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:

@@ -16,7 +16,8 @@ name on the command line goes to the script, what stands before it to the launch
 
 ## Versions and sources
 
-Holds for argparse, transformers' HfArgumentParser, click and absl. Source: CPython, Lib/argparse.py.
+Holds for argparse, transformers' HfArgumentParser, click and absl, with torch 2.2 to 2.13. Source: CPython,
+Lib/argparse.py.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ CLICK = r"(?m)^Error: (?P<said>(?:Missing|No such|Invalid value for|Got unexpect
 NOT_USED = r"ValueError: (?P<said>Some specified arguments are not used by the HfArgumentParser: [^\n]{1,500})"
 ABSL = r"FATAL Flags parsing error: (?P<said>[^\n]{1,500})"
 STATUS = r"exitcode ?: (\d+)|(?:exit code:?|return code =|exit status|terminated with code) (\d+)"
+BEHIND = 2  # lines that a shell says behind the last word of a parser
 LAUNCHERS = {"torchrun", "launch.py", "run.py", "runner.py", "accelerate", "deepspeed", "launch"}
 OF_A_LAUNCHER = re.compile(
     r"(?:--|')(?:local[-_]rank|nproc[-_]per[-_]node|nnodes|node[-_]rank|rdzv[-_]\w+|standalone|num[-_]processes"
@@ -64,9 +66,12 @@ def of_click(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding
 
 
 def _ended_otherwise(log: Log) -> bool:
-    """Whether processes ended, and none with the status of a parser that refuses."""
+    """Whether processes ended, and none with the status of a parser that refuses; or the log goes on behind it."""
     statuses = {found[1] or found[2] for _, found in log.find(STATUS)}
-    return bool(statuses) and "2" not in statuses
+    if statuses:
+        return "2" not in statuses
+    last = [log.lines_after(each) for pattern in (ARGPARSE, CLICK) for each, _ in log.find(pattern)]
+    return bool(last) and min(last) > BEHIND
 
 
 def _refused(record: Record, match: re.Match[str], program: str) -> Iterator[Finding]:

@@ -19,7 +19,8 @@ Write the value as it is asked for, or install the version that knows the key.
 ## Versions and sources
 
 Holds for pydantic 1 and 2. Sources: pydantic documentation, "Validation Errors"; DeepSpeed,
-deepspeed/runtime/zero/config.py; microsoft/DeepSpeed#6525.
+deepspeed/runtime/zero/config.py; microsoft/DeepSpeed#6525. No version of torch
+changes it.
 """
 
 from __future__ import annotations
@@ -52,6 +53,55 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         _mend(fields, match[0], owner),
         record.place,
     )
+
+
+@log_pattern(
+    r"(?:omegaconf\.errors\.\w+: |(?P<override>Could not override '(?P<key>[^'\n]{1,200})'))"
+    r"(?P<said>(?:Key '[^'\n]{1,100}' is not in struct|Missing mandatory value: [^\n]{1,100})?)"
+)
+def of_omegaconf(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read OmegaConf's and Hydra's own words."""
+    if not match["said"] and not match["override"]:
+        return
+    full = re.search(r"full_key: (\S+)", record.text)
+    key = match["key"] or (full[1] if full else "")
+    yield Finding(
+        f"the configuration has no {key}, which the command line is to change"
+        if match["override"]
+        else f"the configuration refuses what is asked of it: {match['said']}" + (f" ({key})" if key else ""),
+        (record.proof(match, "a key that the configuration has"),),
+        Fix("name a key that is there, or add it by a plus sign", command=f"python train.py +{key}=... --cfg job"),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"yaml\.\w+\.(?:Scanner|Parser|Composer|Constructor)Error: (?P<yaml>[^\n]{1,200})"
+    r"|Expected a string path to an existing deepspeed config, or a dictionary[^\n]{0,60}Received: "
+    r"(?P<path>[^\n]{1,200})|JSONDecodeError: (?P<json>[^\n]{1,200})"
+)
+def of_a_file(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Tell the file and the line that is no YAML or JSON; JSON can be data, so a reader of settings must ask."""
+    if match["json"] and not OF_SETTINGS.search(record.text):
+        return
+    at = re.search(r'in "([^"<\n]+)", line (\d+)', record.text)
+    where = f"{at[1]}:{at[2]}" if at else ""
+    yield Finding(
+        f"the DeepSpeed configuration {match['path']} is not there"
+        if match["path"]
+        else f"a configuration cannot be read{f', {where}' if where else ''}: {match['yaml'] or match['json']}",
+        (record.proof(match, "a file that can be read"),),
+        Fix(
+            "name it by its absolute path: a relative one counts from where the launcher is started"
+            if match["path"]
+            else "mend that line",
+            command=f"ls -l {match['path']}" if match["path"] else "python -m json.tool FILE   # for JSON",
+        ),
+        record.place,
+    )
+
+
+OF_SETTINGS = re.compile(r"deepspeed[/\\]runtime[/\\]config\.py|hf_argparser\.py|parse_json_file|\bds_config\b")
 
 
 def _mend(fields: list[tuple[str, str]], text: str, owner: str) -> Fix:

@@ -17,7 +17,7 @@ Hand the key to the ranks as a variable, or switch the tracker off.
 ## Versions and sources
 
 Sources: wandb documentation, "Environment variables"; Neptune documentation, "Set API token"; Comet documentation,
-"Configure". Holds for wandb 0.12 and later.
+"Configure". Holds for wandb 0.12 and later, with any torch.
 """
 
 from __future__ import annotations

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
+from operator import lt
 from typing import BinaryIO
 
 from ddpdoctor.checkpoint.formats.archive import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE, Directory
@@ -41,16 +44,27 @@ def reach(file: BinaryIO, directory: Directory) -> None:
         DamagedError: it is not so.
     """
     pages = Pages(file.fileno())
-    records = sorted(zip(directory.offsets, directory.packed, directory.positions, strict=True))
-    stops = [*(record[0] for record in records[1:]), directory.start]
     told = directory.data
-    for (offset, packed, entry), stop in zip(records, stops, strict=True):
+    for (offset, packed, entry), stop in _with_stops(directory):
         if _is_usual(pages.data, told, entry, offset - pages.start, packed, stop - pages.start):
             continue  # as nearly all are
         wrong = _wrong(pages, directory.data, entry, offset, packed, stop)
         if wrong:
             name = next(name for name, at in zip(directory.names(), directory.positions, strict=True) if at == entry)
             raise DamagedError(f"the record {name} {wrong}")
+
+
+def _with_stops(directory: Directory) -> Iterator[tuple[tuple[int, int, int], int]]:
+    """Yield offset, packed size and entry of each record as they stand in the file, with where the next one begins.
+
+    They mostly are in that order already: of hundreds of thousands, no list is made then.
+    """
+    records: Iterable[tuple[int, int, int]] = zip(directory.offsets, directory.packed, directory.positions, strict=True)
+    offsets = directory.offsets
+    if not all(map(lt, offsets, islice(offsets, 1, None))):
+        records = sorted(records)
+        offsets = [offset for offset, _, _ in records]
+    return zip(records, chain(islice(offsets, 1, None), (directory.start,)), strict=True)
 
 
 def _is_usual(data: bytes, told: bytes, entry: int, at: int, packed: int, stop: int) -> bool:  # noqa: PLR0913, PLR0917

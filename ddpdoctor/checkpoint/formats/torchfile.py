@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location, StateDict
 from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats.archive_reach import reach
 from ddpdoctor.checkpoint.pickles.opcodes import interpret
 from ddpdoctor.checkpoint.pickles.tensors import storage_bytes
 from ddpdoctor.checkpoint.pickles.values import DamagedError, UnreadableError
@@ -72,6 +73,8 @@ def read_zip(
             directory = replace(directory, data=archive.at(file, directory.start, length))
         _check_notes(file, directory, folder)
         _check_storages(machine, directory, folder)
+        if not change:  # whoever changes a file does so by himself
+            reach(file, directory)
     except DamagedError as exc:
         return replace(blank, damage=str(exc)), None
     except UnreadableError as exc:

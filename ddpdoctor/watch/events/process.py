@@ -204,6 +204,19 @@ class PeerLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedAlone(Event):
+    """Made at the end of the command: one rank has failed of what no check knows, and no other rank has failed.
+
+    ``gone`` are the ranks whose process is no more and told nothing, as the launcher ends them; ``ended`` those whose
+    program came to its end.
+    """
+
+    first: Failed
+    gone: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSeen(Event):
     """An exception that torch, or a loader, raised into the user's code; whether it was caught is not known yet.
 

@@ -12,7 +12,7 @@ import psutil
 
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.event_log import Reader
-from ddpdoctor.watch.events import Ended, Event, Failed, Joined, PeerLost
+from ddpdoctor.watch.events import Ended, Event, Failed, FailedAlone, Joined, PeerLost
 from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
@@ -205,7 +205,9 @@ class Monitor:
         if not failed:
             return ""
         first = failed[0]
-        return f"rank {first.rank}: {first.said}" + (f" ({first.site})" if first.site else "")
+        alike = {each.rank for each in failed if (each.said, each.site) == (first.said, first.site)}
+        who = f"all {len(alike)} ranks" if len(alike) == self.training.world_size > 1 else f"rank {first.rank}"
+        return f"{who}: {first.said}" + (f" ({first.site})" if first.site else "")
 
     def alive(self) -> bool:
         """Whether a rank is there."""
@@ -218,6 +220,7 @@ class Monitor:
             self._explain(each)
             if status and not asked:
                 self._explain_silence(each)
+                self._explain_alone(each)
         for training in list(self._dispatcher.trainings) or [self.training]:
             self._time(training, at_end=True)
             self._tell(self._dispatcher.see_of(training, Ended(pid=0, time=time.time(), status=status)))
@@ -264,6 +267,14 @@ class Monitor:
         progress, ended = each.progress(), each.ended()
         lost = PeerLost(pid=0, time=time.time(), first=None, others=(), gone=gone, ended=ended, progress=progress)
         self._tell(self._dispatcher.see_of(each.training, lost))
+
+    def _explain_alone(self, each: Followed) -> None:
+        """Ask what one rank has failed of by itself, where no check knows that and no other rank waited for it."""
+        others = (*each.gone(), *each.ended())
+        if each.known or self._stopped or self.interrupted or len(each.failed) != 1 or not others:
+            return
+        event = FailedAlone(pid=0, time=time.time(), first=each.failed[0], gone=each.gone(), ended=each.ended())
+        self._tell(self._dispatcher.see_of(each.training, event))
 
     def _tell(self, found: Iterable[Found]) -> None:
         for each in found:
