@@ -37,7 +37,7 @@ def while_training(event: HooksPiledUp, training: Training) -> Iterator[Finding]
         return
     looks = [event.steps // 2**before for before in reversed(range(len(event.counts)))]
     seen = ", ".join(f"{count} after step {step}" for count, step in zip(event.counts, looks, strict=True))
-    module = event.module or "the model itself"
+    module = f"the module {event.module}" if event.module else "the model itself"
     yield Finding(
         f"{event.function}() at {event.file}:{event.line} is registered as a hook of {module} again and again: "
         f"{event.counts[-1]} of them run in each step by now",

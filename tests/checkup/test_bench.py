@@ -17,6 +17,7 @@ from ddpdoctor.cli.bench import sizes
 from ddpdoctor.examine.target import Target
 from ddpdoctor.facets import NotRun
 from ddpdoctor.report.bench.text import ratio_text, size_text, time_text, tuned_text
+from ddpdoctor.report.html.bench_page import bench_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,7 @@ def test_what_one_round_denies_is_no_difference() -> None:
     assert is_slower(Spread(1.1, 1.2, 1.3))
     assert not is_slower(Spread(0.9, 1.2, 1.3))
     assert ratio_text(Spread(0.5, 0.6, 0.9)) == "40% faster (10% to 50%)"
-    assert ratio_text(Spread(0.9, 1.2, 1.3)) == "not told apart (-10% to +30%)"
+    assert ratio_text(Spread(0.9, 1.2, 1.3)) == "not told apart (10% faster to 30% slower)"
 
 
 def test_figures_have_their_unit() -> None:
@@ -123,6 +124,8 @@ def test_only_what_changes_nothing_else_is_advised() -> None:
     with_it = Tuned(2, 100, 4, (*tried, asked, measured), (measured,))
     assert "Best here: DistributedDataParallel(model, bucket_cap_mb=100), 50% faster" in tuned_text(with_it)
     assert "2 ranks do 2.00 times the work of one" in tuned_text(with_it)
+    page = bench_page(None, with_it, None, [])
+    assert page.index("Best here: DistributedDataParallel(model, bucket_cap_mb=100)") < page.index("<table")
 
 
 def test_what_goes_together_is_tried_together_with_the_best_bucket_size() -> None:

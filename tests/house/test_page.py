@@ -16,6 +16,7 @@ from hypothesis import given, strategies as st
 
 from ddpdoctor.findings import Report
 from ddpdoctor.report.html.curves import LINE, LOSSES, MOST, add_curves
+from ddpdoctor.report.html.heat import Cell, add_heat
 from ddpdoctor.report.html.page import as_page
 from ddpdoctor.report.html.pictures import COLUMNS, LEFT, ROWS, WIDTH, add_pictures, rows
 from ddpdoctor.report.steps import PARTS
@@ -78,6 +79,19 @@ def test_the_course_lies_within_the_picture(spans: list[list[int]]) -> None:
         assert len(moves) <= COLUMNS + 1
         for x, width in moves:
             assert LEFT - 1 <= float(x) <= float(x) + float(width) <= LEFT + WIDTH + 1
+
+
+def test_the_names_of_hosts_fit_beside_the_cells() -> None:
+    """Without the domain that all have; what is longer still is squeezed. Addresses stay whole."""
+    for names, first in (
+        ([f"node-{number:03d}.cluster.example.com" for number in range(60)], "node-000 to node-001"),
+        ([f"10.0.0.{number}" for number in range(60)], "10.0.0.0 to 10.0.0.1"),
+    ):
+        root = ET.Element("main")
+        add_heat(root, "", names, [[Cell("", 0)] * 60] * 60, "", {0: "good"})
+        labels = [each for each in root.iter("text") if each.attrib["x"] == "0"]
+        assert labels[0].text == first
+        assert all(len(each.text or "") <= 25 or "textLength" in each.attrib for each in labels)
 
 
 def test_a_thousand_ranks_are_put_together_and_none_is_left_out_of_the_table() -> None:

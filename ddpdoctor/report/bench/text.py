@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddpdoctor.bench.combined import pasted
 from ddpdoctor.bench.setting import ALONE, DATA_PARALLEL, DDP, TOGETHER
@@ -25,14 +25,28 @@ SECOND = "the 95 % interval of a second measurement, against DDP's defaults alon
 UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
 
 
-def links_text(links: Links) -> str:
+class Told(NamedTuple):
+    """What was measured: of what, the table, and what follows, whose lines to paste are indented."""
+
+    about: str
+    headers: tuple[str, ...]
+    rows: list[list[str]]
+    follows: list[str]
+
+    @property
+    def text(self) -> str:
+        """All of it, for a terminal."""
+        return "\n".join((self.about, table_text(list(self.headers), self.rows), *self.follows))
+
+
+def links_told(links: Links) -> Told:
     """Return the operations by size, then what they reach of the link."""
     rows = [
         [each.operation, size_text(each.size), time_text(each.seconds), f"{each.bandwidth(links.ranks) / GIGA:.2f}"]
         for each in links.measured
     ]
-    table = table_text(["operation", "bytes", "time (least to most)", "GB/s a rank"], rows)
-    return "\n".join((f"{links.ranks} ranks of this host, {links.backend}", table, *_verdict(links)))
+    about = f"{links.ranks} ranks of this host, {links.backend}"
+    return Told(about, ("operation", "bytes", "time (least to most)", "GB/s a rank"), rows, [*_verdict(links)])
 
 
 def _verdict(links: Links) -> Iterator[str]:
@@ -52,13 +66,22 @@ def _verdict(links: Links) -> Iterator[str]:
     )
 
 
+def links_text(links: Links) -> str:
+    """Return all of it as text."""
+    return links_told(links).text
+
+
 def tuned_text(tuned: Tuned) -> str:
+    """Return all of it as text."""
+    return tuned_told(tuned).text
+
+
+def tuned_told(tuned: Tuned) -> Told:
     """Return the settings with their times, then what follows from them."""
     rows = [[each.setting.name, *_cells(each)] for each in tuned.tried]
     about = f"{tuned.ranks} ranks, {size_text(tuned.size)} of parameters"
     about += f", {tuned.batch} samples in the batch of a rank" if tuned.batch else ""
-    table = table_text(["setting", "a batch (least to most)", "against DDP"], rows)
-    return "\n".join((about, table, *_advice(tuned)))
+    return Told(about, ("setting", "a batch (least to most)", "against DDP"), rows, [*_advice(tuned)])
 
 
 def _cells(tried: Tried) -> tuple[str, str]:
@@ -138,7 +161,11 @@ def ratio_text(ratio: Spread) -> str:
         return f"{1 - ratio.middle:.0%} faster ({1 - ratio.high:.0%} to {1 - ratio.low:.0%})"
     if is_slower(ratio):
         return f"{ratio.middle - 1:.0%} slower ({ratio.low - 1:.0%} to {ratio.high - 1:.0%})"
-    return f"not told apart ({ratio.low - 1:+.0%} to {ratio.high - 1:+.0%})"
+    return f"not told apart ({_way(ratio.low)} to {_way(ratio.high)})"
+
+
+def _way(ratio: float) -> str:
+    return f"{abs(ratio - 1):.0%} {'faster' if ratio < 1 else 'slower'}"
 
 
 def time_text(seconds: Spread) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from ddpdoctor.report.bench.text import links_text, tuned_text
+from ddpdoctor.report.bench.text import Told, links_told, tuned_told
+from ddpdoctor.report.html.markup import add_table, add_text
 from ddpdoctor.report.html.page import empty_page, rendered
 from ddpdoctor.report.html.pairs import add_pairs
 
@@ -24,9 +26,17 @@ def bench_page(links: Links | None, tuned: Tuned | None, pairs: Pairs | None, ca
     )
     for each in caveats:
         ET.SubElement(header, "p").text = each
-    for text in (links_text(links) if links else "", tuned_text(tuned) if tuned else ""):
-        if text:
-            ET.SubElement(main, "pre").text = text
+    for told in (links_told(links) if links else None, tuned_told(tuned) if tuned else None):
+        if told is not None:
+            _add_told(main, told)
     if pairs is not None:
         add_pairs(main, pairs)
     return rendered(root)
+
+
+def _add_told(parent: ET.Element, told: Told) -> None:
+    """Add what follows from the figures, then the figures."""
+    for indented, lines in groupby(told.follows, key=lambda line: line.startswith("  ")):
+        for text in ["\n".join(line[2:] for line in lines)] if indented else lines:
+            add_text(parent, "pre" if indented else "p", text)
+    add_table(parent, told.about, told.headers, told.rows, named=True)

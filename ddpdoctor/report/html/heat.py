@@ -12,6 +12,7 @@ from ddpdoctor.report.html.markup import add_figures, add_key, add_picture, add_
 ROWS = 48  # of a picture; more members are put together
 WIDEST = 26  # units of a cell
 WIDTH, LEFT, TOP = 640, 170, 24
+WHOLE = 25  # characters of a label that fit beside the cells
 LEVELS = 5
 BY_FACTORS = {0: "the best, and what is near it", 1: "worse by 2", 2: "by 3", 3: "by 6", 4: "by 10 or more"}
 """How ``levels`` are told beside a picture."""
@@ -53,7 +54,7 @@ def add_heat(  # noqa: PLR0913, PLR0917 - what a picture needs
     add_text(section, "h2", title)
     add_text(section, "p", told)
     add_key(section, {f"level{level}": words for level, words in key.items()})
-    group = max(1, math.ceil(len(names) / ROWS))
+    group, short = max(1, math.ceil(len(names) / ROWS)), _without_domain(names)
     count = math.ceil(len(names) / group)
     size = min(WIDEST, WIDTH / count)
     senders = " Rows are the senders, columns the receivers."
@@ -61,7 +62,9 @@ def add_heat(  # noqa: PLR0913, PLR0917 - what a picture needs
     for row in range(count):
         members = range(row * group, min(len(names), (row + 1) * group))
         y = TOP + row * size
-        add_text(svg, "text", _label(names, members), {"x": "0", "y": f"{y + size - 4:.1f}"})
+        label = _label(short, members)
+        squeezed = {"textLength": f"{LEFT - 8}", "lengthAdjust": "spacingAndGlyphs"} if len(label) > WHOLE else {}
+        add_text(svg, "text", label, {"x": "0", "y": f"{y + size - 4:.1f}"} | squeezed)
         if count * 3 <= WIDTH / 8 or row % 8 == 0:
             add_text(svg, "text", str(members[0]), {"x": f"{LEFT + row * size:.1f}", "y": "14"})
         for column in range(count):
@@ -77,6 +80,14 @@ def add_heat(  # noqa: PLR0913, PLR0917 - what a picture needs
 def _label(names: Sequence[str], members: range) -> str:
     first, last = names[members[0]], names[members[-1]]
     return first if len(members) == 1 else f"{first} to {last}"
+
+
+def _without_domain(names: Sequence[str]) -> Sequence[str]:
+    """Return names without the domain that all of them have."""
+    parts = [each.partition(".") for each in names]
+    domains = {domain for _, _, domain in parts}
+    is_one = len(domains) == 1 and any(each.isalpha() for each in "".join(domains))
+    return [first for first, _, _ in parts] if is_one else names
 
 
 def _figures(section: ET.Element, names: Sequence[str], cells: Sequence[Sequence[Cell]]) -> None:

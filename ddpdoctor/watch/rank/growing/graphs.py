@@ -63,7 +63,7 @@ class Graphs:
             return
         newest = node._sequence_nr()  # noqa: SLF001 - torch's own number of a node, in the order of their making
         if self.before >= 0:
-            first = min(_since(node, self.before), key=lambda each: each._sequence_nr(), default=None)  # noqa: SLF001 - as above
+            first = min(_nodes(node, self.before, NODES), key=lambda each: each._sequence_nr(), default=None)  # noqa: SLF001 - as above
             if first is not None:
                 mark = Mark()
                 first.metadata[KEY] = mark
@@ -84,11 +84,6 @@ class Graphs:
             self.recorder.emit(
                 GraphsKept, alive=len(alive), marked=len(self.marks), steps=steps, keepers=tuple(keepers)
             )
-
-
-def _since(node: Any, before: int) -> list[Any]:
-    """List the nodes of a graph that were made after another one, but for those that add gradients up."""
-    return [each for each in _nodes(node, before, NODES) if KEY not in each.metadata]
 
 
 def _nodes(first: Any, before: int, most: int) -> Iterator[Any]:
