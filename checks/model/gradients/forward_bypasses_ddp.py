@@ -153,8 +153,20 @@ def _wrappers(script: Script) -> Iterator[tuple[ast.Call, str, ast.expr | None]]
             ) if method in PREPARES.values() and len(names) == len(handed):
                 if script.made_by(owner, *(each for each, own in PREPARES.items() if own == method)):
                     for name, each in zip(names, handed, strict=True):
-                        if isinstance(name, ast.Name) and "model" in name.id.lower():
+                        if isinstance(name, ast.Name) and isinstance(each, ast.Name) and _is_model(script, each):
                             yield call, name.id, each
+            case ast.Assign(
+                targets=[ast.Name(id=wrapper)],
+                value=ast.Call(func=ast.Attribute(value=owner, attr=method), args=[ast.Name() as bare]) as call,
+            ) if method in PREPARES.values() and _is_model(script, bare):
+                if script.made_by(owner, *(each for each, own in PREPARES.items() if own == method)):
+                    yield call, wrapper, bare
+
+
+def _is_model(script: Script, name: ast.Name) -> bool:
+    """Whether parameters are asked of what a variable holds."""
+    above = (script.tree.parents[each] for each in script.tree.read.get(name.id, []))
+    return any(isinstance(each, ast.Attribute) and each.attr == "parameters" for each in above)
 
 
 EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad|reduce_grad"

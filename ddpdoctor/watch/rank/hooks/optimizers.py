@@ -187,10 +187,14 @@ def _counted(recorder: Recorder) -> None:
         recorder.safely(backward_begins, recorder)
 
 
+def _looks(recorder: Recorder) -> bool:
+    return recorder.early or bool(recorder.evaluations.open) or recorder.frameworks.engines.are_asked
+
+
 def _begins(recorder: Recorder) -> None:
     if recorder.evaluations.open:
         recorder.evaluations.over()
-    if recorder.early:
+    if recorder.early or recorder.frameworks.engines.are_asked:
         recorder.frameworks.backward(recorder.models)
 
 
@@ -200,7 +204,7 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
             exchanges = recorder.exchanges
             if exchanges.in_backward:  # a part that is computed anew, within the whole
                 return original(*args, **kwargs)
-            if recorder.log is not None and (recorder.early or recorder.evaluations.open):
+            if recorder.log is not None and _looks(recorder):
                 recorder.safely(_begins, recorder)
             exchanges.in_backward = True
             _counted(recorder)
