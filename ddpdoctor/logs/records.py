@@ -33,8 +33,10 @@ class Frame:
 
     @property
     def is_users(self) -> bool:
-        """Whether it is the user's own code: no installed package, no standard library, no ``<frozen>``."""
-        return not re.search(r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<", self.file)
+        """Whether it is the user's own code: no installed package, no standard library, no Cython, no ``<frozen>``."""
+        return not re.search(
+            r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|[/\\]Lib[/\\]|^<|\.px[id]$|\.pyx$", self.file
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,9 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
     for load in script.calls(*LOADS):
         given = load.args[0] if load.args else keyword(load, "state_dict")
         held = script.value(given) if given is not None else None
-        for call in (each for each in ast.walk(held) if isinstance(each, ast.Call)) if held is not None else ():
+        parts = [held, *(script.value(each) for each in held.values)] if isinstance(held, ast.Dict) else [held]
+        calls = [each for part in parts if part is not None for each in ast.walk(part) if isinstance(each, ast.Call)]
+        for call in dict.fromkeys(calls):
             option = _copies(script, call)
             if option is not None:
                 yield Finding(

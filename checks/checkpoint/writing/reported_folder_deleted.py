@@ -31,10 +31,11 @@ Source: Ray documentation, "Saving and Loading Checkpoints"; ray/train/v2/_inter
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, keyword, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, keyword, lint, log_pattern
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -48,6 +49,18 @@ FIX = Fix(
     diff=" with tempfile.TemporaryDirectory() as folder:\n     checkpoint = Checkpoint.from_directory(folder)\n"
     "-ray.train.report(metrics, checkpoint=checkpoint)\n+    ray.train.report(metrics, checkpoint=checkpoint)",
 )
+
+
+@log_pattern(r"FileNotFoundError: \[Errno 2\][^\n]{0,60}'(?P<folder>[^'\n]{1,200}[/\\]tmp[a-z0-9_]{8})'")
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Look whether Ray misses a folder of Python's tempfile as it copies a checkpoint."""
+    if re.search(r"persist_current_checkpoint|ray[/\\]train[/\\].{0,80}storage\.py", record.text):
+        yield Finding(
+            f"a reported checkpoint is gone: {match['folder']} was deleted before Ray Train had copied it",
+            (record.proof(match, "a folder that is there until ray.train.report returns"),),
+            FIX,
+            record.place,
+        )
 
 
 @lint

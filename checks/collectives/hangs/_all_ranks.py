@@ -141,12 +141,24 @@ def _is_metric(script: Script, node: ast.expr) -> bool:
 
 
 def _evaluates(script: Script, owner: ast.expr) -> bool:
-    """Whether an expression holds an evaluator of Ignite's that was made with metrics."""
+    """Whether an expression holds an evaluator of Ignite's that has metrics."""
+    if isinstance(owner, ast.Name) and any(_is_attached(script, each, owner.id) for each in script.nodes(ast.Call)):
+        return True
     made = script.value(owner)
     is_one = isinstance(made, ast.Call) and script.resolve(made.func) in EVALUATORS
     metrics = keyword(made, "metrics") if isinstance(made, ast.Call) and is_one else None
     held = script.value(metrics) if metrics is not None else None
     return isinstance(held, ast.Dict) and any(_is_metric(script, each) for each in held.values)
+
+
+def _is_attached(script: Script, call: ast.Call, name: str) -> bool:
+    """Whether a metric is attached to what a variable holds, on all ranks."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=metric, attr="attach"), args=[ast.Name(id=engine), *_]) if (
+            engine == name
+        ):
+            return _is_metric(script, metric) and not script.guards(call)
+    return False
 
 
 def _is_engine(script: Script, node: ast.expr) -> bool:

@@ -18,7 +18,8 @@ and nothing in reach asks for a worker's part.
 
 ## Versions and sources
 
-Source: Ray documentation, "Data Loading and Preprocessing"; seen in Ray 2.60. Holds for Ray 2.7 and later.
+Source: Ray documentation, "Data Loading and Preprocessing"; seen in Ray 2.60.
+Holds for Ray 2.7 and later, with any torch.
 """
 
 from __future__ import annotations

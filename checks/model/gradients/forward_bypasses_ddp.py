@@ -134,14 +134,7 @@ def in_source(script: Script) -> Iterator[Finding]:
 @lint
 def beside_the_wrapper(script: Script) -> Iterator[Finding]:
     """Look for a training of the model itself whose wrapper has another name, and is never called or handed on."""
-    for wrap in script.calls(DDP):
-        statement = script.tree.statement(wrap)
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=wrapper)], value=value) if value is wrap:
-                pass
-            case _:
-                continue
-        bare = wrap.args[0] if wrap.args else keyword(wrap, "module")
+    for wrap, wrapper, bare in _wrappers(script):
         if not isinstance(bare, ast.Name) or bare.id == wrapper or not _is_only_asked(script, wrapper):
             continue
         if re.search(EXCHANGES, script.text) or not script.is_bound_once(wrapper):
@@ -160,6 +153,43 @@ def beside_the_wrapper(script: Script) -> Iterator[Finding]:
                     script.place(call),
                 )
                 break
+
+
+PREPARES = {
+    **dict.fromkeys(("lightning.fabric.Fabric", "lightning.Fabric", "lightning_fabric.Fabric"), "setup"),
+    **dict.fromkeys(("accelerate.Accelerator", "accelerate.accelerator.Accelerator"), "prepare"),
+}
+"""What returns the wrapped model of a framework in the place of the one that it is given."""
+
+
+def _wrappers(script: Script) -> Iterator[tuple[ast.Call, str, ast.expr | None]]:
+    """Yield the calls that wrap a model, the one variable that holds the wrapper, and what was wrapped."""
+    for wrap in script.calls(DDP):
+        match script.tree.statement(wrap):
+            case ast.Assign(targets=[ast.Name(id=wrapper)], value=value) if value is wrap:
+                yield wrap, wrapper, wrap.args[0] if wrap.args else keyword(wrap, "module")
+    for node in script.nodes(ast.Assign):
+        match node:
+            case ast.Assign(
+                targets=[ast.Tuple(elts=names)],
+                value=ast.Call(func=ast.Attribute(value=owner, attr=method), args=handed) as call,
+            ) if method in PREPARES.values() and len(names) == len(handed):
+                if script.made_by(owner, *(each for each, own in PREPARES.items() if own == method)):
+                    for name, each in zip(names, handed, strict=True):
+                        if isinstance(name, ast.Name) and isinstance(each, ast.Name) and _is_model(script, each):
+                            yield call, name.id, each
+            case ast.Assign(
+                targets=[ast.Name(id=wrapper)],
+                value=ast.Call(func=ast.Attribute(value=owner, attr=method), args=[ast.Name() as bare]) as call,
+            ) if method in PREPARES.values() and _is_model(script, bare):
+                if script.made_by(owner, *(each for each, own in PREPARES.items() if own == method)):
+                    yield call, wrapper, bare
+
+
+def _is_model(script: Script, name: ast.Name) -> bool:
+    """Whether parameters are asked of what a variable holds."""
+    above = (script.tree.parents[each] for each in script.tree.read.get(name.id, []))
+    return any(isinstance(each, ast.Attribute) and each.attr == "parameters" for each in above)
 
 
 EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad|reduce_grad"
@@ -195,7 +225,8 @@ def _backward(script: Script, call: ast.Call, around: ast.AST) -> ast.Call | Non
         if isinstance(node, ast.Assign) and node.lineno > call.lineno and held & _read(node.value):
             held |= {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
         match node:
-            case ast.Call(func=ast.Attribute(value=loss, attr="backward")) if node.lineno >= call.lineno:
+            case ast.Call(func=ast.Attribute(value=owner, attr="backward")) if node.lineno >= call.lineno:
+                loss = node.args[0] if node.args else owner  # a framework's own is given the loss
                 if held & _read(loss) or any(each is call for each in ast.walk(loss)):
                     return node
     return None

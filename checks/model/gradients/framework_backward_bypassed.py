@@ -16,7 +16,8 @@ In a running training (`ddpdoctor run`) the first backwards are looked at: the u
 that Accelerate has wrapped and with accumulation or float16, or in a LightningModule without automatic optimization.
 
 In a source (`ddpdoctor lint`): an engine of `deepspeed.initialize` makes the steps, or the file makes an Accelerator
-with float16 or accumulation, and no file in reach calls the framework's backward.
+with float16 or accumulation, and no file in reach calls the framework's backward; or a subclass of the transformers
+Trainer has a `training_step` of its own that divides the loss by nothing.
 
 ## How to mend it
 
@@ -141,3 +142,35 @@ def _what(call: ast.Call) -> str:
     if isinstance(steps, ast.Constant) and isinstance(steps.value, int) and steps.value > 1:
         return f"it is not divided by the {steps.value} steps of accumulation"
     return ""
+
+
+TRAINERS = ("transformers.Trainer", "transformers.Seq2SeqTrainer")
+STEPS = "gradient_accumulation_steps"
+
+
+@lint
+def of_the_trainer(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a training_step of the script's own, where the training accumulates."""
+    accumulates = any(_accumulates(each) for each in script.calls("transformers.TrainingArguments"))
+    for node in script.nodes(ast.ClassDef) if accumulates or project.in_launches(STEPS) else ():
+        if not any(script.resolve(base) in TRAINERS for base in node.bases):
+            continue
+        for method in node.body:
+            code = ast.unparse(method) if isinstance(method, ast.FunctionDef) and method.name == "training_step" else ""
+            if not code or STEPS in code or "super()" in code or "accelerator.backward(" in code:
+                continue
+            for call in (each for each in ast.walk(method) if isinstance(each, ast.Call)):
+                match call:
+                    case ast.Call(func=ast.Attribute(attr="backward", value=ast.Name(id=loss)), args=[]):
+                        right = f"self.accelerator.backward({loss} / self.args.{STEPS})"
+                        yield Finding(
+                            f"{loss}.backward() passes by the transformers Trainer, which divides by {STEPS}",
+                            (script.seen(call, right), script.seen(node)),
+                            Fix("divide the loss, and have Accelerate call it", edits=(script.replaced(call, right),)),
+                            script.place(call),
+                        )
+
+
+def _accumulates(call: ast.Call) -> bool:
+    steps = keyword(call, STEPS)
+    return isinstance(steps, ast.Constant) and isinstance(steps.value, int) and steps.value > 1

@@ -32,6 +32,13 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP546", Severity.ERROR)
 
+WHOLE = Fix(
+    "have torch split what was read, on all ranks; or load before fully_shard",
+    diff="-model.load_state_dict(state)\n"
+    "+options = StateDictOptions(full_state_dict=True)   # of torch.distributed.checkpoint.state_dict\n"
+    "+set_model_state_dict(model, state, options=options)",
+)
+
 
 @log_pattern(
     r"Operator (?P<none>[\w.]+) does not have a sharding strategy registered"
@@ -40,6 +47,14 @@ AILMENT = Ailment("DDP546", Severity.ERROR)
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Name the operator."""
     op = match["none"] or match["fails"]
+    if "copy_" in op and "loading state_dict for" in record.text:
+        yield Finding(
+            "load_state_dict copies whole tensors into the parts that fully_shard has left of the parameters",
+            (record.proof(match, "a state dict that is sharded alike"),),
+            WHOLE,
+            record.place,
+        )
+        return
     yield Finding(
         f"{op} has no sharding rule" if match["none"] else f"the sharding rule of {op} does not fit these inputs",
         (record.proof(match, "an operator with a rule for the placements of its inputs"),),

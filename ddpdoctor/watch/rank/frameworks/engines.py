@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ENGINE = "deepspeed.runtime.engine.DeepSpeedEngine"
 SURE = 2  # calls of step(), or steps of a schedule, that show the same
+FIRST = 8  # steps of an engine in which a backward past it is looked for
 BACKWARDS = 4  # without a step of the engine
 
 
@@ -67,6 +68,11 @@ class Engines:
     def stage(self) -> int:
         """Return the highest stage of ZeRO that an engine of this process has."""
         return max((each.zero_optimization_stage() for each in self.accounts), default=0)
+
+    @property
+    def are_asked(self) -> bool:
+        """Whether an engine of this process has made its first steps, and no backward."""
+        return any(0 < each.steps <= FIRST and not each.backwards for each in self.accounts.values())
 
     def bypassed(self) -> int:
         """Return the steps of accumulation of an engine that steps, and whose backward is never called; 0 without."""

@@ -190,10 +190,15 @@ def _counted(recorder: Recorder) -> None:
         recorder.safely(backward_begins, recorder)
 
 
+def _looks(recorder: Recorder) -> bool:
+    at_data = recorder.evaluations.open or recorder.feed.passes
+    return recorder.early or bool(at_data) or recorder.frameworks.engines.are_asked
+
+
 def _begins(recorder: Recorder) -> None:
     if recorder.evaluations.open:
         recorder.evaluations.over()
-    if recorder.early:
+    if recorder.early or recorder.frameworks.engines.are_asked:
         recorder.frameworks.backward(recorder.models)
     if not recorder.models.any():
         recorder.feed.learned()
@@ -213,7 +218,7 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
             if exchanges.in_backward:  # a part that is computed anew, within the whole
                 exchanges.nested += 1
                 return original(*args, **kwargs)
-            if recorder.log is not None and (recorder.early or recorder.evaluations.open or recorder.feed.passes):
+            if recorder.log is not None and _looks(recorder):
                 recorder.safely(_begins, recorder)
             exchanges.in_backward = True
             _counted(recorder)
