@@ -18,6 +18,7 @@ from ddpdoctor.check import (
 from ._ledger import built, of_all_ranks, sheet
 from ._metrics import part_around
 from ._sheets import EXCLUSIVE
+from ._updates import updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,13 @@ def shares_gradients(pid: int, training: Training) -> bool:
         return len(groups) == 1 and len(groups.pop()) == training.world_size > 1
     told = reversed(training.of(StepFingerprinted, pid=pid))
     known = next(filter(None, (_is_shared(each, training) for each in told)), None)
-    return known == YES
+    return known == YES or (known is None and _share_without_optimizer(training))
+
+
+def _share_without_optimizer(training: Training) -> bool:
+    """Whether a script without an optimizer of torch's reduces the gradients of all ranks."""
+    steps = updates(training)
+    return bool(steps) and all(each.shares_gradients for each in steps)
 
 
 YES, NO = "yes", "no"
