@@ -22,6 +22,9 @@ Silent where parameters, or something else of that size, are exchanged (local SG
 unless all of it goes out between backward and each step and leaves the gradients as they were; where there are groups
 of some ranks, and where the ranks have different options: these are trainings of their own.
 
+Where no optimizer of torch's steps, and weights are broadcast after each update, it looks at the first updates: each
+rank's gradients are then what its own backward has left, and nothing as large as they are went into a reduction.
+
 ## How to mend it
 
     model = DDP(model)

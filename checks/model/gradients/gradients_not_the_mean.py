@@ -15,7 +15,8 @@ on each rank: which multiple of the ranks' mean it is, or of one rank's, can be 
 A sum is right where the loss is divided by the number of ranks before, or summed over samples: nothing is said where
 the script divides by a number of ranks or samples, or sums its loss; where the graph of each loss shows that it is a
 mean, nothing is said where a learning rate is divided. Clipping, scaling of the loss and other changes
-that are alike on all ranks are not reported.
+that are alike on all ranks are not reported. Where no optimizer of torch's steps, the first two updates are looked at,
+and nothing is said where the script divides by a number of ranks anywhere.
 
 ## How to mend it
 
@@ -102,7 +103,7 @@ def without_optimizer(event: WeightsFingerprinted, training: Training) -> Iterat
     files = {event.site.file if event.site else "", *(each.file for each in sent)}
     losses = [loss for step in steps for each in step.ranks.values() for loss in each.terms]
     means = bool(losses) and all(loss and all(term.mean for term in loss) for loss in losses)
-    meant = (SLOWER,) if means else (NORMALISED, SLOWER, SUMMED)
+    meant = (NORMALISED, SLOWER) if means else (NORMALISED, SLOWER, SUMMED)  # the update itself can divide
     if not sent or any(_is_said(pattern, files) for pattern in meant):
         return
     line = max(steps[-1].lines_that_tell, key=lambda each: each.size)

@@ -14,6 +14,9 @@ computed of it, whoever steps it, with the gradient that its owner's optimizer i
 steps show it, and the other parts show that the ranks train one model: what their owners are given is the ranks' mean
 or sum, or all weights are equal.
 
+Where no optimizer of torch's steps (master copies in fp32, say), it looks at what is broadcast after each update, and
+at parameters that stay as they were all the same.
+
 Silent where there are groups of some ranks or communications within a model, and where a rank has no gradient of a
 parameter that another one steps: experts, heads of several tasks and stages of pipelines belong to their rank.
 
