@@ -17,7 +17,8 @@ from ddpdoctor.check import (
 
 from ._ledger import built, of_all_ranks, sheet
 from ._metrics import part_around
-from ._sheets import EXCLUSIVE
+from ._sheets import EXCLUSIVE, Sheet
+from ._updates import updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,17 @@ def shares_gradients(pid: int, training: Training) -> bool:
         return len(groups) == 1 and len(groups.pop()) == training.world_size > 1
     told = reversed(training.of(StepFingerprinted, pid=pid))
     known = next(filter(None, (_is_shared(each, training) for each in told)), None)
-    return known == YES
+    return known == YES or (known is None and _share_without_optimizer(training))
+
+
+def _share_without_optimizer(training: Training) -> bool:
+    """Whether a script without an optimizer of torch's reduces the gradients of all ranks."""
+    steps = updates(training)
+    return bool(steps) and all(each.shares_gradients for each in steps)
 
 
 YES, NO = "yes", "no"
+MOST = 0.9  # of the gradients
 
 
 def _is_shared(event: StepFingerprinted, training: Training) -> str:
@@ -87,9 +95,20 @@ def _is_shared(event: StepFingerprinted, training: Training) -> str:
     if held.shards:
         return YES if training.of(ShardingBegan, pid=event.pid) else NO
     step = sheet(event, training)
-    if step is None or not step.lines_that_tell:
+    if step is None:
         return ""
+    if not step.lines_that_tell:  # the ranks compute the same
+        return YES if _reduces(step) else ""
     return YES if all(line.shared for line in step.lines_that_tell) else NO
+
+
+def _reduces(step: Sheet) -> bool:
+    """Whether the script gives the gradients of a step to a reduction, and no rank is given others than the rest."""
+    sent = [
+        each for each in step.exchanged("gradient") if (each.operation, each.when) == ("all_reduce", "after backward")
+    ]
+    elements = sum(each.elements for each in sent)
+    return elements >= MOST * step.elements and not any(line.apart for line in step.lines)
 
 
 def sharded(ranks: dict[int, Share]) -> bool:

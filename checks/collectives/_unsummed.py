@@ -20,6 +20,7 @@ OWN = {"item", "detach", "clone", "float", "double", "cpu", "mean", "sum", "to",
        "as_tensor", "stack", "abs", "max", "min"}  # fmt: skip
 """What computes with a rank's own numbers alone."""
 LOSSES = re.compile(r"loss|criterion|cross_entropy|softplus|entropy|norm\b|nll|bce|mse", re.IGNORECASE)
+COLLECTS = re.compile(r"reduce|gather|sync|broadcast|collect|all_|across|world|dist\.", re.IGNORECASE)
 REDUCES = re.compile(r"(^|_)(all_?)?reduce|average_across|mean_across|sync_value|reduce_mean", re.IGNORECASE)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEEPEST = 4  # names
@@ -101,11 +102,16 @@ class _Scope:
     def _origin(self, names: set[str], line: int) -> int:
         """Return the line of a loss, or of its value, that the names were computed from; 0 where there is none."""
         values = self._assigned(names, line)
-        lines = [each.lineno for each in values if _is_loss(each)]
+        lines = [each.lineno for each in values if _is_loss(each) or _is_mean(each)]
         rest = [value for value in values if not _is_loss(value)]
         calls = [each for value in rest for each in ast.walk(value) if isinstance(each, ast.Call)]
-        other = [each for each in calls if last_name(each.func) not in OWN and _says(each.args, names)]
+        other = [each for each in calls if not self._is_of_one_rank(each) and _says(each.args, names)]
         return max(lines, default=0) if not other else 0
+
+    def _is_of_one_rank(self, call: ast.Call) -> bool:
+        """Whether what a call returns is computed on this rank alone: by tensors, or by what a variable holds."""
+        held = isinstance(call.func, ast.Name) and call.func.id in self._values()
+        return last_name(call.func) in OWN or (held and not COLLECTS.search(ast.unparse(call.func)))
 
     def _is_reducer(self, names: set[str]) -> bool:
         """Whether this is a function that is named for reducing what it is given, and the names are of that."""
@@ -138,6 +144,12 @@ class _Scope:
 def _is_loss(value: ast.expr) -> bool:
     """Whether an expression computes a loss, or a norm, or takes the mean of losses."""
     return any(isinstance(each, ast.Call) and LOSSES.search(ast.unparse(each.func)) for each in ast.walk(value))
+
+
+def _is_mean(value: ast.expr) -> bool:
+    """Whether an expression is the mean of what is computed in it, on one rank."""
+    is_mean = isinstance(value, ast.Call) and last_name(value.func) == "mean"
+    return is_mean and not COLLECTS.search(ast.unparse(value))
 
 
 def _own(around: ast.AST) -> Iterator[ast.AST]:

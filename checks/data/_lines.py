@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import EpochStarted, Site, last_name, tree_of
 
 SEEDS = {"manual_seed", "seed", "default_rng", "RandomState", "Random", "seed_everything", "set_seed", "SeedSequence"}
+GLOBAL = {"manual_seed", "seed", "seed_everything", "set_seed", "manual_seed_all"}
 Loop = (ast.For, ast.While, ast.AsyncFor)
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -50,13 +51,34 @@ def seeded_alike(site: Site | None) -> Site | None:
     """Return the last line before a step that seeds a generator with what is no rank's own; None without one."""
     if site is None:
         return None
-    tree = tree_of(site.file).module
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and last_name(each.func) in SEEDS]
-    before = [each for each in calls if each.lineno <= site.line and each.args]
-    alike = [each for each in before if not any(_says_rank(name, tree) for name in each.args)]
-    if len(alike) < len(before) or not alike:
+    return _alike([each for each in _seeds(site) if each.lineno <= site.line], site)
+
+
+def process_seeded_alike(site: Site | None) -> Site | None:
+    """Return the last line of a file that seeds the process's own generators, if none does so by the rank."""
+    if site is None:
         return None
-    return site._replace(line=max(each.lineno for each in alike))
+    return _alike(
+        [each for each in _seeds(site) if last_name(each.func) in GLOBAL and not _is_of_an_object(each)], site
+    )
+
+
+def _seeds(site: Site) -> list[ast.Call]:
+    calls = (each for each in ast.walk(tree_of(site.file).module) if isinstance(each, ast.Call) and each.args)
+    return [each for each in calls if last_name(each.func) in SEEDS]
+
+
+def _is_of_an_object(call: ast.Call) -> bool:
+    """Whether a generator of the script's own is seeded: ``torch.Generator().manual_seed(0)``."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return isinstance(owner, ast.Call) or (isinstance(owner, ast.Name) and owner.id not in {"torch", "random"})
+
+
+def _alike(calls: list[ast.Call], site: Site) -> Site | None:
+    tree = tree_of(site.file).module
+    if not calls or any(_says_rank(name, tree) for each in calls for name in each.args):
+        return None
+    return site._replace(line=max(each.lineno for each in calls))
 
 
 def _says_rank(given: ast.expr, tree: ast.Module) -> bool:

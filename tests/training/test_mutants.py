@@ -54,11 +54,21 @@ NAMED = {
     ("shared_out", "all weights come from rank 0"): "optimizer-shared-out-wrongly",
     ("shared_out", "the sum"): "gradients-not-the-mean",
     ("update_by_hand", "not reduced"): "weights-part-without-optimizer",
+    ("masters", "the sum"): "gradients-not-the-mean",
+    ("masters", "all comes from rank 0"): "optimizer-shared-out-wrongly",
+    ("momentum", "the gathered keys are of one slot"): "gather-list-aliased",
+    ("momentum", "the bare model is called"): "forward-bypasses-ddp",
+    ("loaded_by_hand", "the epoch is not told"): "set-epoch-not-called",
+    ("loaded_by_hand", "the sampler shuffles with another seed on each rank"): "sampler-seeds-differ",
+    ("loaded_by_hand", "all ranks take the share of rank 0"): "sampler-wrong-rank",
+    ("loaded_by_hand", "the count is of one rank"): "metric-of-one-rank",
     ("update_by_hand", "reduced before backward"): "weights-part-without-optimizer",
 }
 
 
 FAR = {
+    ("masters", "not exchanged"): "gradients-not-exchanged",
+    ("momentum", "the key encoder follows on rank 0 alone"): "copy-updated-on-some-ranks",
     ("per_sample", "each rank adds other noise"): "gradients-differ-after-exchange",
     ("per_sample", "nothing is exchanged"): "gradients-not-exchanged",
     ("compressed", "exchanged but not written back"): "gradients-not-exchanged",

@@ -40,8 +40,8 @@ FAULTS = {
         data = Numbers()
         sampler = DistributedSampler(data)
         model, optimizer = wrapped()
-        for epoch in range(3):
-            for batch in DataLoader(data, batch_size=8, sampler=sampler):  # guilty
+        for epoch in range(3):  # guilty
+            for batch in DataLoader(data, batch_size=8, sampler=sampler):
                 step(model, optimizer, batch)
         """,
     ),
@@ -50,9 +50,9 @@ FAULTS = {
         "never",
         """
         model, optimizer = wrapped()
-        for epoch in range(3):
+        for epoch in range(3):  # guilty
             data = Numbers()
-            for batch in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):  # guilty
+            for batch in DataLoader(data, batch_size=8, sampler=DistributedSampler(data)):
                 step(model, optimizer, batch)
         """,
     ),
@@ -63,8 +63,8 @@ FAULTS = {
         data = Numbers()
         loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
         model, optimizer = wrapped()
-        for epoch in range(4):
-            for number, batch in enumerate(loader):  # guilty
+        for epoch in range(4):  # guilty
+            for number, batch in enumerate(loader):
                 if number == 5:
                     break
                 step(model, optimizer, batch)
@@ -112,9 +112,9 @@ FAULTS = {
         rows = [(number / 100, number / 50) for number in range(100)]
         random.Random(rank).shuffle(rows)
         data = Rows(rows[:80])
-        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))  # guilty
         model, optimizer = wrapped()
-        for batch in loader:  # guilty
+        for batch in loader:
             step(model, optimizer, batch)
         """,
     ),
@@ -125,9 +125,9 @@ FAULTS = {
         inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(0))
         inputs = inputs[torch.randperm(96, generator=torch.Generator().manual_seed(rank))]
         data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
-        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))  # guilty
         model, optimizer = wrapped()
-        for batch in loader:  # guilty
+        for batch in loader:
             step(model, optimizer, batch)
         """,
     ),
@@ -136,9 +136,9 @@ FAULTS = {
         "in another order",
         """
         class Shards(IterableDataset):
-            def __iter__(self):  # guilty
+            def __iter__(self):
                 worker = get_worker_info()
-                numbers = list(range(96))[worker.id :: worker.num_workers]
+                numbers = list(range(96))[worker.id :: worker.num_workers]  # guilty
                 random.Random(10 * rank + worker.id).shuffle(numbers)
                 for number in numbers:
                     yield torch.full((8,), number / 96), torch.ones(1)
@@ -161,13 +161,13 @@ FAULTS = {
                 self.seed += 1
                 order = np.random.RandomState(self.seed).permutation(self.length).tolist()
                 share = self.length // dist.get_world_size()
-                return iter(order[dist.get_rank() * share : (dist.get_rank() + 1) * share])
+                return iter(order[dist.get_rank() * share : (dist.get_rank() + 1) * share])  # guilty
             def __len__(self):
                 return self.length // dist.get_world_size()
         loader = DataLoader(Numbers(), batch_size=8, sampler=Shuffler(96))
         model, optimizer = wrapped()
         for epoch in range(3):
-            for batch in loader:  # guilty
+            for batch in loader:
                 step(model, optimizer, batch)
         """,
     ),
@@ -176,10 +176,10 @@ FAULTS = {
         "all 96 samples",
         """
         torch.manual_seed(rank)
-        loader = DataLoader(Numbers(), batch_size=8, shuffle=True)
+        loader = DataLoader(Numbers(), batch_size=8, shuffle=True)  # guilty
         model, optimizer = wrapped()
         for epoch in range(3):
-            for batch in loader:  # guilty
+            for batch in loader:
                 step(model, optimizer, batch)
         """,
     ),
@@ -197,10 +197,10 @@ FAULTS = {
                 path, label = self.samples[index]
                 return self.transform(torch.full((8,), float(label))), torch.ones(1)
         torch.manual_seed(rank)
-        loader = DataLoader(Folder(), batch_size=8, shuffle=True, num_workers=2)
+        loader = DataLoader(Folder(), batch_size=8, shuffle=True, num_workers=2)  # guilty
         model, optimizer = wrapped()
         for epoch in range(3):
-            for number, batch in enumerate(loader):  # guilty
+            for number, batch in enumerate(loader):
                 step(model, optimizer, batch)
         """,
     ),
@@ -213,9 +213,9 @@ FAULTS = {
                 super().__init__()
                 self.file = open(os.devnull)
         torch.manual_seed(0)
-        loader = DataLoader(Opaque(), batch_size=8, shuffle=True)
+        loader = DataLoader(Opaque(), batch_size=8, shuffle=True)  # guilty
         model, optimizer = wrapped()
-        for batch in loader:  # guilty
+        for batch in loader:
             step(model, optimizer, batch)
         """,
     ),
@@ -224,11 +224,11 @@ FAULTS = {
         "rank 0 has 0 of 1, rank 1 has 0 of 1",
         """
         data = Numbers()
-        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, num_replicas=1, rank=0))
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, num_replicas=1, rank=0))  # guilty
         model, optimizer = wrapped()
         for epoch in range(3):
             loader.sampler.set_epoch(epoch)
-            for batch in loader:  # guilty
+            for batch in loader:
                 step(model, optimizer, batch)
         """,
     ),
@@ -246,11 +246,11 @@ FAULTS = {
                 return torch.randn(8), torch.ones(1)
         random.seed(rank)
         data = Files()
-        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+        loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))  # guilty
         model, optimizer = wrapped()
         for epoch in range(3):
             loader.sampler.set_epoch(epoch)
-            for batch in loader:  # guilty
+            for batch in loader:
                 step(model, optimizer, batch)
         """,
     ),
@@ -271,10 +271,10 @@ FAULTS = {
         "gives no batch",
         """
         data = Subset(Numbers(), range(8 if rank else 48))
-        loader = DataLoader(data, batch_size=16, shuffle=True, drop_last=True)
+        loader = DataLoader(data, batch_size=16, shuffle=True, drop_last=True)  # guilty
         model, optimizer = wrapped()
         for epoch in range(3):
-            for batch in loader:  # guilty
+            for batch in loader:
                 step(model, optimizer, batch)
         """,
     ),
@@ -285,10 +285,10 @@ FAULTS = {
         data = Numbers()
         order = list(range(96))
         random.Random(rank).shuffle(order)
-        loader = DataLoader(Subset(data, order[rank::world]), batch_size=8)
+        loader = DataLoader(Subset(data, order[rank::world]), batch_size=8)  # guilty
         model, optimizer = wrapped()
         for epoch in range(3):
-            for batch in loader:  # guilty
+            for batch in loader:
                 step(model, optimizer, batch)
         """,
     ),
@@ -302,10 +302,10 @@ FAULTS = {
                 self.names = names
         names = [f"{at}.png" for at in range(200)]
         random.Random(rank).shuffle(names)
-        loader = DataLoader(Files(names[rank::world]), batch_size=8, shuffle=True)
+        loader = DataLoader(Files(names[rank::world]), batch_size=8, shuffle=True)  # guilty
         model, optimizer = wrapped()
         for epoch in range(2):
-            for batch in loader:  # guilty
+            for batch in loader:
                 step(model, optimizer, batch)
         """,
     ),
@@ -314,8 +314,8 @@ FAULTS = {
         "Lines yields the same batches",
         """
         class Lines(IterableDataset):
-            def __iter__(self):  # guilty
-                for row in Numbers().inputs:
+            def __iter__(self):
+                for row in Numbers().inputs:  # guilty
                     yield row, row.sum(0, keepdim=True)
         model, optimizer = wrapped()
         for batch in DataLoader(Lines(), batch_size=8):
@@ -360,5 +360,5 @@ def test_the_line_that_splits_is_shown(tmp_path: Path, jobs: Jobs) -> None:
 
     (found,) = [each for each in watched(path, CHECKS, jobs) if each.check.slug == "dataset-splits-differ"]
 
-    assert found.finding.place.file == str(tmp_path / "loop.py")
+    assert found.finding.place.file == str(path)
     assert f"{path}:{line}" in {each.source for each in found.finding.evidence}

@@ -43,7 +43,7 @@ from ddpdoctor.check import (
 )
 
 from ..._evaluations import shares_gradients
-from .._lines import seeded_alike
+from .._lines import process_seeded_alike
 
 AILMENT = Ailment("DDP628", Severity.NOTE)
 LAST = 3  # batch
@@ -80,7 +80,7 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
             "seed with the rank, once the model is wrapped",
             diff=f" model = DistributedDataParallel(model)\n+{GENERATORS[name]}(seed + dist.get_rank())",
         ),
-        place(seeded_alike(event.site) or event.site),
+        place(process_seeded_alike(event.site) or event.site),
     )  # fmt: skip
 
 

@@ -46,11 +46,13 @@ from ddpdoctor.check import (
     Severity,
     Training,
     last_name,
+    place,
     tree_of,
     watch,
 )
 
 from ..._evaluations import shares_gradients
+from .._lines import epoch_loop
 from .._passes import repeated
 from .._words import shown
 from ._permutations import drawn_once
@@ -74,6 +76,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
     line = _seeded(event.site.file, this.sampler.kind)
     if line is None:
         return
+    knows_epoch = _says_epoch(event.site.file, line) and epoch_loop(this.started) is not None
     yield Finding(
         f"every epoch has the same order: {this.sampler.kind} draws it from the same seed",
         (
@@ -87,7 +90,7 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
             "+generator = torch.Generator().manual_seed(self.seed + self.epoch)\n"
             " for epoch in range(epochs):\n+    sampler.epoch = epoch",
         ),
-        Place(file=event.site.file, line=line),
+        place(epoch_loop(this.started)) if knows_epoch else Place(file=event.site.file, line=line),
     )  # fmt: skip
 
 
@@ -127,6 +130,12 @@ def _period(event: RowsGiven) -> int:
     several = found * event.forwards >= FORWARDS * len(rows)
     differ = 2 * len(set(rows[:found])) > found
     return found if several and differ else 0
+
+
+def _says_epoch(file: str, line: int) -> bool:
+    """Whether what seeds a generator at a line holds an epoch."""
+    calls = [each for each in tree_of(file).of(ast.Call) if each.lineno == line and last_name(each.func) in SEEDS]
+    return any("epoch" in ast.unparse(given) for each in calls for given in each.args)
 
 
 def _seeded(file: str, kind: str) -> int | None:

@@ -180,6 +180,8 @@ def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
         return  # ranks may share samples on purpose
     everything = bool(same_data(ranks)) and all(map(_goes_through_all, ranks.values()))
     identical = len({each.order.indices for each in ranks.values()}) == 1
+    if identical and all(each.splits for each in samplers):
+        return  # a sampler that says that it splits: another check's
     if identical and not (all(each.order.whole for each in ranks.values()) and (everything or _same_batches(ranks))):
         return  # each rank may take its part of each batch
     if len(set(event.indices)) < FEWEST or not (identical or everything):

@@ -20,6 +20,8 @@ that names both causes. What goes wrong on several nodes only is a note.
 
 In a source (`ddpdoctor lint`): `num_replicas` is the world size, and `rank` comes from LOCAL_RANK.
 
+In an evaluation of a running training it is said where all ranks have the sampler of one rank.
+
 ## How to mend it
 
 Leave both arguments out; DistributedSampler takes them from the process group.

@@ -15,7 +15,8 @@ that an index means the same on each rank. Up to world size minus one samples th
 In a running training (`ddpdoctor run`) what the ranks drew in a whole pass is compared, for samplers of one's own that
 say that they split, by their attributes or since their code speaks of a rank and of the number of ranks and each draws
 its share of all there is; without such a sampler the indices of the ranks' Subsets, or the lists that their data sets
-hold, up to 64 entries of each, chosen by a hash that is the same on all ranks.
+hold, up to 64 entries of each, chosen by a hash that is the same on all ranks. A sampler whose code speaks of ranks and
+that gives all of them the same samples in the same order is named as soon as that shows.
 
 A sampler of one's own can repeat samples on purpose (repeated augmentation): then it is a warning. Samples that no
 rank has are a note, since a split for validation looks the same.

@@ -22,6 +22,9 @@ Silent where parameters, or something else of that size, are exchanged (local SG
 unless all of it goes out between backward and each step and leaves the gradients as they were; where there are groups
 of some ranks, and where the ranks have different options: these are trainings of their own.
 
+Where no optimizer of torch's steps, and weights are broadcast after each update, it looks at the first updates: each
+rank's gradients are then what its own backward has left, and nothing as large as they are went into a reduction.
+
 ## How to mend it
 
     model = DDP(model)
@@ -56,14 +59,16 @@ from ddpdoctor.check import (
     StepFingerprinted,
     StepSampled,
     Training,
+    WeightsFingerprinted,
     Wrapped,
     place,
     tree_of,
     watch,
 )
 
-from ..._ledger import REDUCERS, WRAPPERS, caller_of, calls_in, have_parted, last_steps, line_of, seen, sheets
+from ..._ledger import REDUCERS, WRAPPERS, caller_of, calls_in, have_parted, last_steps, line_of, norms, seen, sheets
 from ..._sheets import ANOTHERS, NEVER, Sheet
+from ..._updates import TOLD, apart, updates
 
 AILMENT = Ailment("DDP569", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often
@@ -93,6 +98,33 @@ def at_the_end(training: Training) -> Iterator[Finding]:
     """Look at all steps that there were."""
     for event in last_steps(training, EARLY):
         yield from _judged(event, training, ended=True)
+
+
+@watch(WeightsFingerprinted)
+def without_optimizer(event: WeightsFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for weights that the ranks hand round, as each has updated some, and gradients that nobody reduces."""
+    steps = updates(training) if event.number == TOLD[-1] else []
+    if not steps or any(apart(each.ranks) for each in steps):
+        return
+    if not all(each.lines_that_tell and all(line.own for line in each.lines_that_tell) for each in steps):
+        return
+    if any(each.reduced >= HALF * each.elements for each in steps):
+        return  # into other memory, from which the weights are updated
+    round_ = [each for each in steps[-1].exchanges if each.what == "parameter" and each.operation == "broadcast"]
+    if not round_:
+        return
+    line = max(steps[-1].lines_that_tell, key=lambda each: each.size)
+    yield Finding(
+        f"the weights are handed round, and the gradients of {len(steps[-1].ranks)} ranks are never exchanged: each "
+        "parameter learns from one rank's samples",
+        (
+            Evidence(f"gradient that backward left, {norms(line, line.local)}", "", f"backward {event.number - 1}"),
+            Evidence("no reduction between the backward and the update", "one of all gradients", "all ranks"),
+            Evidence("the weights are broadcast after it", "", f"{round_[0].file}:{round_[0].line}"),
+        ),
+        BY_HAND,
+        place(event.site),
+    )
 
 
 def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Iterator[Finding]:

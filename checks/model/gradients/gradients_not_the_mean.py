@@ -15,7 +15,8 @@ on each rank: which multiple of the ranks' mean it is, or of one rank's, can be 
 A sum is right where the loss is divided by the number of ranks before, or summed over samples: nothing is said where
 the script divides by a number of ranks or samples, or sums its loss; where the graph of each loss shows that it is a
 mean, nothing is said where a learning rate is divided. Clipping, scaling of the loss and other changes
-that are alike on all ranks are not reported.
+that are alike on all ranks are not reported. Where no optimizer of torch's steps, the first two updates are looked at,
+and nothing is said where the script divides by a number of ranks anywhere.
 
 ## How to mend it
 
@@ -46,11 +47,13 @@ from ddpdoctor.check import (
     Severity,
     StepFingerprinted,
     Training,
+    WeightsFingerprinted,
     place,
     watch,
 )
 
 from ..._ledger import line_of, norms, sheets
+from ..._updates import TOLD, updates
 from .._owners import shared_out
 
 if TYPE_CHECKING:
@@ -83,6 +86,37 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
 def shared_out_by_hand(event: OthersFingerprinted, training: Training) -> Iterator[Finding]:
     """Compare what the rank that steps a parameter was given with the mean of what all have computed."""
     yield from _compared([each.sheet for each in shared_out(event, training, SURE)[-SURE:]], _multiple)
+
+
+@watch(WeightsFingerprinted)
+def without_optimizer(event: WeightsFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look at the updates of a script that has no optimizer of torch's."""
+    steps = updates(training) if event.number == TOLD[-1] else []
+    if not steps:
+        return
+    ranks = len(steps[-1].ranks)
+    for each in steps:
+        times = [each.times_mean(line) for line in each.lines_that_tell]
+        if not times or not _all_are(times, ranks):
+            return
+    sent = [each for each in steps[-1].exchanges if each.what == "gradient"]
+    files = {event.site.file if event.site else "", *(each.file for each in sent)}
+    losses = [loss for step in steps for each in step.ranks.values() for loss in each.terms]
+    means = bool(losses) and all(loss and all(term.mean for term in loss) for loss in losses)
+    meant = (NORMALISED, SLOWER) if means else (NORMALISED, SLOWER, SUMMED)  # the update itself can divide
+    if not sent or any(_is_said(pattern, files) for pattern in meant):
+        return
+    line = max(steps[-1].lines_that_tell, key=lambda each: each.size)
+    yield Finding(
+        f"the gradients of {ranks} ranks are summed, not averaged: they are {ranks} times too large",
+        (
+            Evidence(f"gradient that backward left, {norms(line, line.local)}", "", f"backward {event.number - 1}"),
+            Evidence(f"gradient at the end of the update, {norms(line, line.given)}", "the mean of these",
+                     f"backward {event.number - 1}"),
+        ),
+        FIX,
+        line_of(sent[0]),
+    )  # fmt: skip
 
 
 def _compared(steps: list[Sheet], says: Callable[[Sheet], tuple[str, Fix] | None]) -> Iterator[Finding]:
@@ -199,6 +233,10 @@ def _says(step: Sheet, pattern: re.Pattern[str]) -> bool:
     first = next(iter(step.ranks.values()))
     files = {first.site.file if first.site else "", step.held.site.file if step.held.site else ""}
     files |= {each.file for each in step.exchanged("gradient")}
+    return _is_said(pattern, files)
+
+
+def _is_said(pattern: re.Pattern[str], files: set[str]) -> bool:
     try:
         return any(pattern.search(Path(file).read_text(encoding="utf-8")) for file in files)
     except (OSError, ValueError):

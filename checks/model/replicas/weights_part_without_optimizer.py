@@ -51,14 +51,14 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._sheets import EQUAL, EXCLUSIVE, NEVER, are_equal
+from ..._sheets import EXCLUSIVE, NEVER
+from ..._updates import Ranks, apart, complete
 from .._words import counted, listed
 
 AILMENT = Ailment("DDP1542", Severity.ERROR)
 LEAST = 3  # compared backwards
 SURE = 30
 HALF = 0.5  # of a model: whoever exchanges parameters sends as much
-Ranks = dict[int, WeightsFingerprinted]
 WRAPPED = Fix(
     "call the wrapped model, and update with the same numbers on every rank",
     diff="-outputs = model.module(inputs)\n+outputs = model(inputs)",
@@ -85,35 +85,22 @@ def at_the_end(training: Training) -> Iterator[Finding]:
 
 def _judged(event: WeightsFingerprinted, training: Training, *, ended: bool) -> Iterator[Finding]:
     numbers = sorted({each.number for each in training.of(WeightsFingerprinted) if each.number <= event.number})
-    steps = [ranks for number in numbers if len(ranks := _complete(number, training)) > 1]
+    steps = [ranks for number in numbers if len(ranks := complete(number, training)) > 1]
     if len(steps) < LEAST or event.number not in {each.number for each in steps[-1].values()}:
         return
     if len({(each.names, each.sizes) for ranks in steps for each in ranks.values()}) > 1 or _is_parallel(steps[-1]):
         return
-    apart = _apart(steps[-1])
-    if _apart(steps[0]) or not apart:
+    differ = apart(steps[-1])
+    if apart(steps[0]) or not differ:
         return
-    wrapped = [at for at in apart if event.managed[at] != NEVER]
+    wrapped = [at for at in differ if event.managed[at] != NEVER]
     if wrapped and not _sends(steps[0], steps[-1]):
         yield _finding(event, steps, wrapped, _forwards(steps[-1]), WRAPPED)
         return
-    alone = ended and all(each == NEVER for each in event.managed) and all(map(_apart, steps[1:]))
+    alone = ended and all(each == NEVER for each in event.managed) and all(map(apart, steps[1:]))
     proof = _one_training(steps, training) if alone else None
     if proof is not None:
-        yield _finding(event, steps, apart, proof, BY_HAND)
-
-
-def _complete(number: int, training: Training) -> Ranks:
-    """Return what all ranks have told of a backward that comes at the same point of the training on all of them."""
-    found = {each.rank: each for each in training.of(WeightsFingerprinted, number=number) if each.rank is not None}
-    whole = len(found) >= training.world_size and len({each.clock for each in found.values()}) == 1
-    return dict(sorted(found.items())) if whole else {}
-
-
-def _apart(ranks: Ranks) -> list[int]:
-    """Return the places of the parameters that are not the same on all ranks."""
-    columns = zip(*(each.values for each in ranks.values()), strict=False)
-    return [at for at, column in enumerate(columns) if None not in column and not are_equal(column, EQUAL)]
+        yield _finding(event, steps, differ, proof, BY_HAND)
 
 
 def _is_parallel(ranks: Ranks) -> bool:

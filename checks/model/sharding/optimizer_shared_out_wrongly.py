@@ -14,6 +14,9 @@ computed of it, whoever steps it, with the gradient that its owner's optimizer i
 steps show it, and the other parts show that the ranks train one model: what their owners are given is the ranks' mean
 or sum, or all weights are equal.
 
+Where no optimizer of torch's steps (master copies in fp32, say), it looks at what is broadcast after each update, and
+at parameters that stay as they were all the same.
+
 Silent where there are groups of some ranks or communications within a model, and where a rank has no gradient of a
 parameter that another one steps: experts, heads of several tasks and stages of pipelines belong to their rank.
 
@@ -47,11 +50,13 @@ from ddpdoctor.check import (
     Place,
     Severity,
     Training,
+    WeightsFingerprinted,
     place,
     watch,
 )
 
 from ..._ledger import line_of, norms
+from ..._updates import apart, complete, updates
 from .._owners import Column, SharedOut, shared_out
 from .._words import counted, listed
 
@@ -104,6 +109,40 @@ def while_training(event: OthersFingerprinted, training: Training) -> Iterator[F
         )
     elif _train_one_model(last):
         yield from _still(before, last)
+
+
+@watch(WeightsFingerprinted)
+def without_optimizer(event: WeightsFingerprinted, training: Training) -> Iterator[Finding]:
+    """Look for parameters that are handed round with the rest, and that no rank's own update changes."""
+    if event.number != LATE:
+        return
+    steps, told = updates(training), [complete(number, training) for number in (2, 3, 5, LATE)]
+    if not steps or not all(told):
+        return
+    rows = [[each.values for each in ranks.values()] for ranks in told]
+    still = [at for at in range(len(event.names)) if all(row[0][at] == rows[0][0][at] for row in rows)]
+    sent = [each for each in steps[-1].exchanges if (each.operation, each.what) == ("broadcast", "parameter")]
+    if not still or len(still) == len(event.names) or sum(each.calls for each in sent) < len(event.names):
+        return
+    lines = [steps[-1].lines[at] for at in still]
+    if any(apart(ranks) for ranks in told) or not all(line.known for line in lines):
+        return
+    names = listed([line.name for line in lines], 4)
+    where = f"{sent[0].file}:{sent[0].line}"
+    yield Finding(
+        f"the updates of {counted(len(lines), 'parameter')} ({names}) are undone, or nobody makes them: the weights "
+        "stay as they were",
+        (
+            Evidence("the same weights before the backwards 2, 3, 5 and 7, with a gradient on each rank",
+                     "those that the rank which owns them has updated", "all ranks"),
+            Evidence("all parameters are broadcast after each update", "each from the rank that has updated it", where),
+        ),
+        BROADCAST,
+        line_of(sent[0]),
+    )  # fmt: skip
+
+
+LATE = 7  # backward
 
 
 def _still(before: SharedOut, last: SharedOut) -> Iterator[Finding]:

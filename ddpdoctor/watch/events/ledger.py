@@ -262,7 +262,10 @@ class WeightsFingerprinted(Event):
 
     Names, sizes and ``managed`` are as in ParametersHeld, ``values`` and ``sent`` as in StepFingerprinted. ``forwards``
     counts those through wrappers, ``hooks`` says that a wrapped model has a communication hook, and ``subgroups`` that
-    there are process groups of some ranks. ``clock`` is as in StepFingerprinted.
+    there are process groups of some ranks. ``clock`` is as in StepFingerprinted. Where nobody has wrapped a model, the
+    second and the third tell what became of the backward before: ``local`` is what it has left of the gradients,
+    ``given`` what they were when they were cleared, or now, and ``exchanges`` what was sent since; ``terms`` are
+    as in StepFingerprinted. Else they are empty.
     """
 
     number: int
@@ -275,6 +278,10 @@ class WeightsFingerprinted(Event):
     hooks: bool
     subgroups: bool
     clock: int
+    local: Prints = ()
+    given: Prints = ()
+    exchanges: tuple[Exchange, ...] = ()
+    terms: tuple[tuple[LossTerm, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from ddpdoctor.watch.rank.frameworks.horovod import Horovod
 from ddpdoctor.watch.rank.graph.operands import Operands
 from ddpdoctor.watch.rank.growing.growing import Growing
 from ddpdoctor.watch.rank.ledger.ledger import Ledger
+from ddpdoctor.watch.rank.ledger.without_optimizer import Updates
 from ddpdoctor.watch.rank.limits import Limits
 from ddpdoctor.watch.rank.measured.profile import Profile
 from ddpdoctor.watch.rank.model.models import Models
@@ -87,7 +88,7 @@ class Recorder:
         self.number = Numbers()
         self.models = Models(self)
         self.exchanges = Exchanges()
-        self.ledger = Ledger(self, Calls(self, self.models.shards), Operands(self))
+        self.ledger, self.updates = Ledger(self, Calls(self, self.models.shards), Operands(self)), Updates(self)
         self.feed, self.rows, self.built = Feed(Draws(self)), GivenRows(self), Built()
         self.evaluations: Evaluations = Evaluations(self)
         self.sums, self.aliases = Sums(self), Aliases(self)

@@ -32,8 +32,15 @@ class Aliases:
             return
         self.looks += 1
         for into in args[0] if isinstance(args[0], (list, tuple)) else ():
-            places = [each for each in into if each.numel()] if isinstance(into, (list, tuple)) else []
+            places = [each for each in into if _has_memory(each)] if isinstance(into, (list, tuple)) else []
             if len({each.data_ptr() for each in places}) < len(places):
                 self.seen[site] += 1
                 if self.seen[site] == HABIT:
                     self.recorder.emit(GatherAliased, operation=operation, places=len(places), site=site)
+
+
+def _has_memory(tensor: Any) -> bool:
+    """Whether a tensor is a plain one that lies somewhere: none of a tracer's, and none on the meta device."""
+    import torch
+
+    return type(tensor) is torch.Tensor and not tensor.is_meta and tensor.layout is torch.strided and tensor.numel() > 0

@@ -106,7 +106,7 @@ def _entries(value: Any, dataset: Any) -> list[Any] | Iterator[bytes] | None:  #
     shape = tuple(value.shape)
     if len(shape) <= 1 or not 1 < shape[0] <= ROWS or shape[0] != len(dataset) or math.prod(shape) > NUMBERS:
         return None  # one number a sample is a label
-    rows = value.detach().numpy() if hasattr(value, "detach") else value
+    rows = _plain(value) if hasattr(value, "detach") else value
     return (row.tobytes() for row in rows)
 
 
@@ -123,11 +123,14 @@ def _numbers(entry: Any) -> Any:
 
 def _rows(value: list[Any]) -> Iterator[bytes]:
     """Yield the bytes of the tensor of each entry; the place, where an entry has none."""
-    torch = sys.modules["torch"]
     for at, entry in enumerate(value):
         numbers = _numbers(entry)
-        plain = None if numbers is None else numbers.detach().contiguous().view(torch.uint8).numpy()
-        yield repr(at).encode() if plain is None else plain.tobytes()
+        yield repr(at).encode() if numbers is None else _plain(numbers).tobytes()
+
+
+def _plain(tensor: Any) -> Any:
+    """Return the bytes of a tensor, of whatever type: numpy has no bfloat16."""
+    return tensor.detach().contiguous().view(sys.modules["torch"].uint8).numpy()
 
 
 def _is_plain(entry: Any) -> bool:

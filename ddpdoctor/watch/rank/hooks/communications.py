@@ -165,6 +165,7 @@ def _record(recorder: Recorder, operation: str, group: Any, args: tuple[Any, ...
     recorder.writer.communication(time.time(), operation, group.group_name, shapes, site)
     recorder.models.communicated(operation, args, early=recorder.early)
     recorder.exchanges.communicated(operation, args, site)
+    recorder.updates.sends()
     if recorder.evaluations.open:
         recorder.evaluations.communicated(operation, args, site)
     recorder.sums.communicated(operation, group, args)

@@ -11,7 +11,6 @@ from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Equipped, NeverStepped, OptimizerLoaded
 from ddpdoctor.watch.rank.compared.exchanges import clock
 from ddpdoctor.watch.rank.compared.pace import Paces
-from ddpdoctor.watch.rank.ledger.without_optimizer import backward_begins
 from ddpdoctor.watch.rank.model.steps import Optimizers
 from ddpdoctor.watch.rank.patch import patch
 from ddpdoctor.watch.rank.stopwatch import now
@@ -170,7 +169,7 @@ def _clearing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.exchanges.windows:
-                recorder.safely(recorder.ledger.clears)
+                recorder.safely(_clears, recorder)
             return original(owner, *args, **kwargs)
 
         return zero_grad
@@ -186,8 +185,22 @@ def _count(recorder: Recorder) -> None:
 def _counted(recorder: Recorder) -> None:
     """Count a backward that begins; where there is no optimizer to look at, the weights are looked at here."""
     recorder.exchanges.backwards += 1
-    if recorder.log is not None and not recorder.ledger.accounts:
-        recorder.safely(backward_begins, recorder)
+    if recorder.log is None:
+        return
+    if not recorder.ledger.accounts:
+        recorder.safely(recorder.updates.backward_begins)
+    elif recorder.updates.window is not None:
+        recorder.safely(recorder.updates.forget)
+
+
+def _ended(recorder: Recorder) -> None:
+    recorder.ledger.backward_ended()
+    recorder.updates.backward_ended()
+
+
+def _clears(recorder: Recorder) -> None:
+    recorder.ledger.clears()
+    recorder.updates.clears()
 
 
 def _looks(recorder: Recorder) -> bool:
@@ -236,7 +249,7 @@ def _backward(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
                 stopwatch.backward += now() - began
                 stopwatch.backwards += 1
             if exchanges.windows:
-                recorder.safely(recorder.ledger.backward_ended)
+                recorder.safely(_ended, recorder)
             if recorder.log is not None and recorder.early:
                 recorder.safely(recorder.models.backward_ended)
                 if exchanges.backwards == MANY:
