@@ -296,4 +296,5 @@ from ddpdoctor.watch.events import (
     place as place,
 )
 from ddpdoctor.watch.events.blocks import Block as Block
+from ddpdoctor.watch.events.of_hosts import stalled_from as stalled_from
 from ddpdoctor.watch.training import Training as Training

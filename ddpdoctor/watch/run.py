@@ -62,8 +62,8 @@ def watched(
             while process.poll() is None:
                 monitor.interrupted = bool(received.interrupted)
                 monitor.poll()
-                if (line := monitor.look_at_launcher(process.pid)) and settings.on_finding != "log":
-                    sys.stderr.write(f"{line}\n")
+                for line in monitor.lines(process.pid):
+                    sys.stderr.write(f"{line}\n" if settings.on_finding != "log" else "")
                 _end_the_deaf(monitor, received.interrupted, process.pid)
                 if settings.on_finding == "raise" and not ended_by_us and is_serious(monitor):
                     ended_by_us = True

@@ -17,6 +17,7 @@ from ddpdoctor.stuck.looks.spy import Stack, parse
 from ddpdoctor.stuck.waits import polled
 
 SOURCE = """
+def ready(): ...
 class Feed:
     def __init__(self):
         self.ready, self.count = None, 0

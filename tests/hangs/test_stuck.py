@@ -65,7 +65,7 @@ dist.barrier()
     + """
 store = dist.distributed_c10d._get_default_store()
 while rank == 1 and not store.check(["never"]):
-    time.sleep(0.2)  # here
+    time.sleep(1)  # here
 dist.barrier()
 """,
     "order": JOIN

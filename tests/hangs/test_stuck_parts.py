@@ -17,6 +17,7 @@ from helpers import CHECKS, Run
 from hypothesis import given, strategies as st
 
 from ddpdoctor.cli.stuck import compared
+from ddpdoctor.cluster.command import Rendezvous
 from ddpdoctor.facets import BadTarget
 from ddpdoctor.host.process.connections import Peer
 from ddpdoctor.host.stack import Frame
@@ -32,6 +33,7 @@ from ddpdoctor.stuck.told import flight
 from ddpdoctor.stuck.told.sighting import Sighted, Sighting, apart, as_data, merged, read_sighting
 from ddpdoctor.stuck.told.verdict import of_launcher, verdict
 from ddpdoctor.watch.events import Communication, Doing, LauncherWaits, Position, Site, Worker
+from ddpdoctor.watch.monitor import launcher
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n0",
@@ -207,6 +209,21 @@ def test_a_launcher_that_waits_for_other_nodes_is_told(monkeypatch: pytest.Monke
 
     assert "torchrun has waited 40 s for 2 nodes" in said.report.findings()[0].message
     assert said.said.startswith("This training has not begun")
+
+
+@pytest.mark.parametrize(("node", "told"), [(1, True), (0, False), (None, False)])
+def test_a_node_that_takes_itself_for_the_master_is_told(
+    monkeypatch: pytest.MonkeyPatch, node: int | None, *, told: bool
+) -> None:
+    """It has no socket between two tries; one that is to open the store has none while it imports torch."""
+    monkeypatch.setattr(launcher, "_answer", lambda *_: launcher.OWN)
+    monkeypatch.setattr(launcher, "_holder", lambda *_: "")
+    meeting = Rendezvous("torchrun", 2, node, "127.0.0.1", 29500)
+    event = launcher._seen(77, meeting, 40.0, connected=False)
+    assert (event is not None) == told
+    if event is not None:
+        said = of_launcher(event, CHECKS, 1.0).report.findings()[0].message
+        assert "which is this host, and this is node 1: node 0 alone opens a port there" in said
 
 
 def test_a_launcher_of_the_check_is_a_launcher() -> None:

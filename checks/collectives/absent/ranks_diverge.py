@@ -53,6 +53,7 @@ from ..hangs._apart import gone_on
 from ..hangs._compared import iterations
 from ..hangs._exits import loop_left_by
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._lines import NOTHING_TOLD, RANKS_LINE, hang_in
 from ..hangs._members import passed_over
 from ..hangs._told import seen, short, table
 from ..timeouts._flight import CROSSED, LATE, proofs
@@ -145,6 +146,13 @@ def in_crossed_groups(record: Record, match: re.Match[str]) -> Iterator[Finding]
 def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
     """Yield where each rank waits, where nothing tells which of them is wrong."""
     yield _in_iterations(event) or _after_a_loop(event, training) or _apart(event, seen(event))
+
+
+@log_pattern(RANKS_LINE)
+def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
+    """Put together where the watch of each host has seen its ranks wait."""
+    if event := hang_in(record, log, Hang.DIVERGED, Hang.EXITED):
+        yield _in_iterations(event) or _after_a_loop(event, NOTHING_TOLD) or _apart(event, seen(event))
 
 
 def _apart(event: Stalled, evidence: tuple[Evidence, ...]) -> Finding:

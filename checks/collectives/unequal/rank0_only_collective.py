@@ -47,9 +47,11 @@ from ddpdoctor.check import (
     Log,
     PeerLost,
     Place,
+    Record,
     Severity,
     Stalled,
     lint,
+    log_pattern,
     place,
     watch,
 )
@@ -59,6 +61,7 @@ from ..hangs._alone import FORWARD, called_alone
 from ..hangs._called import told_of
 from ..hangs._guards import Crossed, crossed, guarded
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._lines import RANKS_LINE, hang_in
 from ..hangs._one_rank import Guarded, alone, shown
 from ..hangs._source_alone import calls_of_one_rank, helpers_of_one_rank
 from ..hangs._told import seen, short, table, where
@@ -96,6 +99,10 @@ def in_logs(log: Log) -> Iterator[Finding]:
 @on_hang(Hang.GUARDED)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """The line that a rank waits in, or one that calls it, stands under a condition on the rank."""
+    yield from _under_a_condition(event)
+
+
+def _under_a_condition(event: Stalled) -> Iterator[Finding]:
     if found := alone(event):
         yield _alone(found, event)
         return
@@ -116,6 +123,13 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         place(position.site, rank=position.rank),
         table=table(event),
     )
+
+
+@log_pattern(RANKS_LINE)
+def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
+    """Put together where the watch of each host has seen its ranks wait."""
+    if event := hang_in(record, log, Hang.GUARDED):
+        yield from _under_a_condition(event)
 
 
 def _alone(found: Guarded, event: Stalled) -> Finding:

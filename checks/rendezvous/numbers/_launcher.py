@@ -6,6 +6,7 @@ from ddpdoctor.check import Evidence, Finding, Fix, LauncherWaits, Severity
 
 ANSWERS = {
     "own": "they meet at {at}, which is this host, and one of them did not come yet",
+    "own, node": "they meet at {at}, which is this host, and this is node {node}: node 0 alone opens a port there",
     "loopback": "they meet at {at}, which is this host itself, on each of them",
     "unknown name": "they meet at {at}, and this host does not know that name",
     "open": "{at} answers, and one of them did not come yet, or has another --rdzv_id",
@@ -19,7 +20,8 @@ ANSWERS = {
 def nodes_missing(event: LauncherWaits) -> Finding:
     """Return what is seen of the place where torchrun's nodes meet, while no rank was started."""
     at = f"{event.host}:{event.port}"
-    seen = ANSWERS.get(event.answer, "").format(at=at, addresses=", ".join(event.addresses))
+    answer = f"{event.answer}, node" if event.answer == "own" and event.node else event.answer
+    seen = ANSWERS.get(answer, "").format(at=at, addresses=", ".join(event.addresses), node=event.node)
     return Finding(
         f"torchrun has waited {event.seconds:.0f} s for {event.nodes} nodes, and has started no rank: "
         + (seen or "one of them did not come yet"),

@@ -64,7 +64,8 @@ def flag_of(file: str, asked: ast.expr) -> str:
             asked = left
     match asked:
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(), attr=name) if name not in FROM_OUTSIDE:
-            return ast.unparse(asked) if _is_plain(file, name) else ""
+            is_member = isinstance(asked, ast.Attribute)
+            return ast.unparse(asked) if _is_plain(file, name, is_member=is_member) else ""
     return ""
 
 
@@ -78,10 +79,11 @@ def store_asked(asked: ast.expr) -> str:
     return ""
 
 
-def _is_plain(file: str, name: str) -> bool:
-    """Whether a name is set to a constant somewhere, and is nowhere a function or a property."""
+def _is_plain(file: str, name: str, *, is_member: bool) -> bool:
+    """Whether a name is set to a constant somewhere, and is nowhere a function or, of an attribute, a property."""
     tree = tree_of(file)
-    if any(each.name == name for each in tree.nodes if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))):
+    functions = (each for each in tree.nodes if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    if any(each.name == name and isinstance(tree.parents[each], ast.ClassDef) == is_member for each in functions):
         return False
     return any(
         isinstance(value, ast.Constant) and any(_names(target, name) for target in targets)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import LauncherWaits, Position, Stalled
 
 SHOWN = 4  # ranks that are named in the verdict
-LONGEST = 80  # characters of a condition
+LONGEST = 100  # characters of a condition
 
 
 @dataclass(frozen=True, slots=True)

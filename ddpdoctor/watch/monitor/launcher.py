@@ -37,7 +37,8 @@ def _seen(pid: int, meeting: Rendezvous, seconds: float, *, connected: bool) -> 
     network = gather_network()
     addresses = network.resolve(meeting.host).addresses if meeting.at_a_port else ()
     answer = _answer(network, addresses, meeting) if meeting.at_a_port else ""
-    if not connected and (answer in {"", OPEN, OWN} or (answer == LOOPBACK and not meeting.node)):
+    # A node that is told a number but 0 opens no store: between two tries to reach the master's it has no socket.
+    if not connected and (answer in {"", OPEN} or (answer in {OWN, LOOPBACK} and not meeting.node)):
         return None
     holder = _holder(network, pid, meeting.port) if answer in {OWN, LOOPBACK} else ""
     return LauncherWaits(

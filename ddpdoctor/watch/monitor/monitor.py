@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ import psutil
 
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.event_log import Reader
-from ddpdoctor.watch.events import Ended, Event, Failed, FailedAlone, Joined, PeerLost
+from ddpdoctor.watch.events import Ended, Event, Failed, FailedAlone, Joined, PeerLost, Stalled
+from ddpdoctor.watch.events.of_hosts import as_line
 from ddpdoctor.watch.exits import told
 from ddpdoctor.watch.failure_explainer import Explainer
 from ddpdoctor.watch.monitor.crashes import crashes
@@ -50,6 +52,7 @@ class Monitor:
         self._dispatcher = Dispatcher(checks := tuple(checks))
         self._failures = Failures(Explainer(checks))
         self._stopped = False
+        self._line = ""
         self._launcher_waits = False
         self._looked_at_launcher = 0.0
         self._ranks: dict[int, Rank] = {}
@@ -82,10 +85,18 @@ class Monitor:
         for killed in [event for each in self._followed.values() for event in each.killed(exits)]:
             self._see(killed)
 
+    def lines(self, pid: int) -> Iterator[str]:
+        """Yield what is to stand in this host's log for who reads the logs of all hosts; ``pid`` is the command."""
+        if line := self.look_at_launcher(pid):
+            yield line
+        if self._line:
+            yield self._line
+        self._line = ""
+
     def look_at_launcher(self, pid: int) -> str:
         """Look whether the command, a process, waits for other nodes while there is no rank; told once.
 
-        Return the line that describes this host then, for who reads the logs of all hosts.
+        Return the line that describes this host then.
         """
         now = time.monotonic()
         if self._ranks or self._launcher_waits or now - self._looked_at_launcher < LOOK:
@@ -121,6 +132,8 @@ class Monitor:
         for event in (*each.look_at_end(after), each.look(after)):
             if event is not None and not (self.interrupted and each.was_interrupted()):
                 found = list(self._dispatcher.see_of(each.training, event))
+                if isinstance(event, Stalled) and not any(map(is_fault, found)):
+                    self._line = as_line(event, socket.gethostname())
                 each.told_hang = each.told_hang or any(map(is_fault, found))
                 self._tell(found)
 

@@ -1,0 +1,63 @@
+"""Where the ranks of one host wait for those of others, as a line of its log: ``explain`` puts the hosts' together."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ddpdoctor.watch.events.base import Communication, Site
+from ddpdoctor.watch.events.hang import Doing, Position, Stalled
+
+LINE = "ddpdoctor-ranks: "
+DEEP = 12  # lines of a stack
+MOST = 100_000  # ranks
+JOINING = "init_process_group"
+
+
+def as_line(event: Stalled, host: str) -> str:
+    """Return the line of a host all of whose ranks wait for others; empty where that is not what was seen."""
+    waits = all(each.doing is Doing.WAITING and each.site and each.operation != JOINING for each in event.ranks)
+    if not event.ranks or not waits or len(event.ranks) >= event.world_size:
+        return ""
+    ranks = [
+        (each.rank, each.operation, round(each.seconds, 1), [(s.file, s.line, s.function) for s in each.stack[:DEEP]])
+        for each in event.ranks
+    ]
+    return LINE + json.dumps({"host": host, "at": time.time(), "world": event.world_size, "ranks": ranks})
+
+
+def stalled_from(lines: Iterable[str]) -> Stalled | None:
+    """Put the last lines of all hosts together; None unless all ranks of the world waited at one moment."""
+    hosts: dict[str, tuple[float, int, tuple[Position, ...]]] = {}
+    for line in lines:
+        if (told := _read(line)) is not None:
+            hosts[told[0]] = told[1:]
+    ranks = sorted((rank for _, _, each in hosts.values() for rank in each), key=lambda rank: rank.rank)
+    worlds = {world for _, world, _ in hosts.values()}
+    if len(hosts) < 2 or len(worlds) != 1 or [each.rank for each in ranks] != list(range(*worlds)):  # noqa: PLR2004 - several
+        return None
+    began = max(at - min(each.seconds for each in positions) for at, _, positions in hosts.values())
+    last = min(at for at, _, _ in hosts.values())
+    if began > last:
+        return None  # one host's ranks had gone on, perhaps, before the other's came to wait
+    return Stalled(pid=0, time=last, ranks=tuple(ranks), world_size=len(ranks), outside=True)
+
+
+def _read(line: str) -> tuple[str, float, int, tuple[Position, ...]] | None:
+    try:
+        data = json.loads(line)
+        positions = tuple(_position(*each) for each in data["ranks"])
+        world = int(data["world"])
+        return (str(data["host"]), float(data["at"]), world, positions) if positions and world <= MOST else None
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return None
+
+
+def _position(rank: Any, operation: Any, seconds: Any, lines: Any) -> Position:
+    stack = tuple(Site(str(file), int(line), str(function)) for file, line, function in lines)
+    return Position(
+        rank=int(rank), pid=0, doing=Doing.WAITING, seconds=float(seconds), site=stack[0], operation=str(operation),
+        recent=(Communication(0, 0.0, str(operation), "", "", stack[0]),), stack=stack,
+    )  # fmt: skip

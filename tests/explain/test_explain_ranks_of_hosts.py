@@ -1,0 +1,84 @@
+"""The watch of each host says where its ranks wait; the logs of all hosts together say why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers import Run
+
+from ddpdoctor.watch.events import Doing, Position, Site, Stalled
+from ddpdoctor.watch.events.of_hosts import LINE, as_line, stalled_from
+
+SCRIPT = """
+def main(rank, model, loader):
+    for batch in loader:
+        model(batch).backward()
+        if rank == 0:
+            dist.barrier()
+        if batch.done:
+            break
+    dist.all_reduce(total)
+"""
+BACKWARD, GUARDED, AFTER = 4, 6, 9
+
+
+def waits(rank: int, operation: str, line: int, file: str = "train.py") -> Stalled:
+    """Return what one host of two sees, whose only rank waits at a line."""
+    site = Site(file, line, "main")
+    here = Position(
+        rank=rank, pid=7, doing=Doing.WAITING, seconds=30.0, site=site, operation=operation, stack=(site,)
+    )  # fmt: skip
+    return Stalled(pid=0, time=0.0, ranks=(here,), world_size=2)
+
+
+def logs(folder: Path, *events: Stalled) -> list[str]:
+    """Write a log for each host."""
+    found = []
+    for host, event in zip("ab", events, strict=True):
+        path = folder / f"{host}.log"
+        path.write_text(f"step 1\n{as_line(event, host)}\n")
+        found.append(str(path))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("operation", "line", "said"),
+    [
+        ("barrier", GUARDED, "DDP723 rank0-only-collective: rank 0 waits in dist.barrier"),
+        ("all_reduce", AFTER, "DDP712 ranks-diverge: rank 0 has left the loop"),
+    ],
+)
+def test_what_one_host_skipped_is_told(ddpdoctor: Run, tmp_path: Path, operation: str, line: int, said: str) -> None:
+    """By the script, where it can be read."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    told = logs(tmp_path, waits(0, operation, line, str(script)), waits(1, "backward", BACKWARD, str(script)))
+    explained = ddpdoctor("explain", *told)
+    assert said in " ".join(explained.stdout.split())
+    assert explained.returncode == 1
+    assert ddpdoctor("explain", told[0]).returncode == 0
+
+
+def test_ranks_at_different_places_are_told_without_the_script(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Which of them is wrong is open then."""
+    told = logs(tmp_path, waits(0, "barrier", GUARDED), waits(1, "backward", BACKWARD))
+    said = " ".join(ddpdoctor("explain", *told).stdout.split())
+    assert "DDP712 ranks-diverge: the ranks wait for each other in different places: rank 0 in barrier" in said
+
+
+def test_only_what_all_ranks_did_at_one_moment_counts() -> None:
+    """A host that was slow before, a rank that is not seen, two that are one, and lines of others say nothing."""
+    lines = [as_line(waits(rank, "barrier", GUARDED), "ab"[rank]).removeprefix(LINE) for rank in (0, 1)]
+    assert stalled_from(lines) is not None
+    assert stalled_from(lines[:1]) is None
+    assert stalled_from([lines[0], lines[0].replace('"a"', '"b"')]) is None
+    later = json.loads(lines[1])
+    assert stalled_from([lines[0], json.dumps({**later, "at": later["at"] + 60})]) is None
+    for broken in ("{", "[]", '{"host": "b", "at": 0, "world": 2, "ranks": [[1, "x", 1, []]]}', '{"ranks": 3}'):
+        assert stalled_from([lines[0], broken]) is None
+    works = waits(0, "barrier", GUARDED)
+    at_work = replace(works, ranks=(replace(works.ranks[0], doing=Doing.WORKING),))
+    assert as_line(at_work, "a") == as_line(replace(works, world_size=1), "a") == ""
