@@ -130,6 +130,7 @@ from ddpdoctor.source.arguments import given as given, is_open as is_open, keywo
 from ddpdoctor.source.launching.launch_script import LaunchScript as LaunchScript, launched_by as launched_by
 from ddpdoctor.source.launching.launchers import Launch as Launch, launcher_options as launcher_options
 from ddpdoctor.source.launching.shell import Command as Command
+from ddpdoctor.source.launching.shell_words import Word as Word
 from ddpdoctor.source.launching.tasks import tasks_of as tasks_of
 from ddpdoctor.source.launching.yaml_node import Node as Node
 from ddpdoctor.source.reach.callbacks import (

@@ -140,12 +140,11 @@ def _files(  # noqa: PLR0913 - what of the options is about files
         raise BadTarget(
             f"there is neither a Python file nor one that starts trainings in {', '.join(paths) or 'this folder'}{but}"
         )
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # of a time-out: what was found is told
-    try:
-        linted = lint_all(found, wanted, cached=cached, told=_Shown())
-    finally:
+    before = signal.signal(signal.SIGTERM, _break_off)  # of a time-out: what was found is told
+    linted = lint_all(found, wanted, cached=cached, told=_Shown())
+    progress("")
+    if not linted.left:
         signal.signal(signal.SIGTERM, before)
-        progress("")
     if as_diff:
         click.echo(patch(linted.found, wanted), nl=False)
         return linted
@@ -153,6 +152,12 @@ def _files(  # noqa: PLR0913 - what of the options is about files
     for name, _, after in changed:
         write_whole(Path(name).resolve(), after)
     return lint_all(found, wanted) if changed else linted
+
+
+def _break_off(*_: object) -> None:
+    """Stop looking, once: `timeout` sends its signal to the process, and to its group."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 LATE, OFTEN = 1.0, 0.1  # seconds

@@ -190,7 +190,7 @@ def files_in_source(script: Script) -> Iterator[Finding]:
             continue
         if path is None or depends_on_rank(script, path) or "devnull" in script.code(path) or _is_caught(script, call):
             continue
-        if _writes_options(script, call) or _follows_result_of_some(script, call):
+        if _writes_options(script, call) or _empties(script, call) or _follows_result_of_some(script, call):
             continue
         if _is_named(script, path) and is_reached(script, call, joins=script.joins):
             code = script.code(path)
@@ -233,6 +233,12 @@ OPTIONS = re.compile(
     r"(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hy?params|hyps?|flags)\b"
 )
 """What writes the options of a run, which are the same on all ranks, and are read by people."""
+
+
+def _empties(script: Script, call: ast.Call) -> bool:
+    """Whether a file is only made empty: ``with open(path, "w"): pass`` leaves the same on all ranks."""
+    statement = script.tree.statement(call)
+    return isinstance(statement, ast.With) and all(isinstance(each, ast.Pass) for each in statement.body)
 
 
 def _writes_options(script: Script, call: ast.Call) -> bool:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Command, Launch, LaunchScript
+    from ddpdoctor.check import Command, Edit, Launch, LaunchScript
 
 AILMENT = Ailment("DDP490", Severity.ERROR)
 OPTION = re.compile(r"--?[A-Za-z][\w.-]*(?:[ =\t\\]|$)")
@@ -59,7 +59,7 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
         yield Finding(
             f"the command of {before.tool} ends above line {lost.line}: {why}, so {lost.text[:40]} is no part of it",
             (launch.seen(lost.line, "a line of the command above"),),
-            Fix(mend),
+            Fix(mend, edits=_joined(launch, lost.line)),
             launch.place(lost.line, lost.begin),
         )
 
@@ -79,6 +79,17 @@ def _why(launch: LaunchScript, line: int) -> tuple[str, str]:
     if not above.strip():
         return "an empty line stands between its lines", "delete the empty line"
     return "it has no backslash at its end", "end the line above with a backslash"
+
+
+def _joined(launch: LaunchScript, line: int) -> tuple[Edit, ...]:
+    """Return the edit that makes the line above go on; none where a line stands between."""
+    above = launch.lines[line - 2]
+    end = sum(len(each) + 1 for each in launch.lines[: line - 1]) - 1
+    if match := re.search(r"[ \t]+$", above) if re.search(r"\\[ \t]+$", above) else None:
+        return (launch.replaced(end - len(match[0]), end, ""),)
+    if above.strip() and not above.lstrip().startswith("#") and "#" not in above and "\\" not in above[-1:]:
+        return (launch.replaced(end, end, " \\"),)
+    return ()
 
 
 @lint

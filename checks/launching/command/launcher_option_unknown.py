@@ -87,9 +87,12 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
         is_short = each.tool != "accelerate launch" and any(other.startswith(key) for other in known)
         if not meant or is_short:
             continue
+        right = f"--{meant.replace('-', '_') if '_' in name else meant}"
+        is_here = launch.text.startswith(name, word.begin)
+        edits = (launch.replaced(word.begin, word.begin + len(name), right),) if is_here else ()
         yield Finding(
             f"{each.tool} has no option {name}: --{meant} is meant",
             (launch.seen(word.line, f"--{meant}"),),
-            Fix("write the name as the launcher has it", diff=f"-{name}\n+--{meant}"),
+            Fix("write the name as the launcher has it", diff=f"-{name}\n+--{meant}", edits=edits),
             launch.place(word.line, word.begin),
         )

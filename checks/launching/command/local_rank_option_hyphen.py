@@ -42,6 +42,7 @@ from ddpdoctor.check import (
     Log,
     Record,
     Severity,
+    dotted,
     keyword,
     lint,
     log_pattern,
@@ -86,13 +87,13 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
     if script.frameworks - {"fvcore"} or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
-    if "parse_known_args" in script.text:
-        return
     if not script.joins and not project.says(r"init_process_group|DistributedDataParallel"):
         return
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+            if _is_lenient(script, call.func.value):
+                continue
             default = keyword(call, "default")
             if default is not None and not _is_number(default):
                 continue  # calculated from something else
@@ -111,6 +112,20 @@ def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
                     ),
                     script.place(call),
                 )
+
+
+def _is_lenient(script: Script, parser: ast.expr) -> bool:
+    """Whether a parser passes over options that it does not know; one of another name that does is no matter."""
+    lenient = [
+        each.func.value
+        for each in script.nodes(ast.Call)
+        if isinstance(each.func, ast.Attribute)
+        and each.func.attr in {"parse_known_args", "parse_known_intermixed_args"}
+    ]
+    named = {dotted(each) for each in lenient}
+    made = script.value(parser)
+    is_known = isinstance(made, ast.Call) and script.resolve(made.func) == "argparse.ArgumentParser"  # and no group
+    return bool(lenient) and (None in named or not is_known or dotted(parser) in named)
 
 
 def _both_ways(script: Script, call: ast.Call, default: ast.expr | None) -> tuple[Edit, ...]:
@@ -197,8 +212,6 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a strict parser that knows --local_rank alone, in a script that torch.distributed.launch is to start."""
     if script.frameworks - {"fvcore", "mmcv", "mmengine"} or "--local_rank" not in script.text:
         return
-    if "parse_known_args" in script.text:
-        return
     if project.says("local-rank|deepspeed"):
         return
     if not script.joins and not (re.search(OF_LIBRARIES, script.text) and _is_launched_beside(script, project)):
@@ -208,6 +221,8 @@ def by_its_launch(script: Script, project: Around) -> Iterator[Finding]:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
             if "--local_rank" not in names or "--local-rank" in names or script.place(call) in told:
+                continue
+            if _is_lenient(script, call.func.value):
                 continue
             if "torch.distributed.launch" in script.code(call) or _is_launched(script, project):
                 yield Finding(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, launched_by, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LaunchScript
+    from ddpdoctor.check import Edit, LaunchScript, Word
 
 AILMENT = Ailment("DDP493", Severity.ERROR)
 VARIABLE = re.compile(r"\$(?:\{\w+\}|[A-Za-z_]\w*)")
@@ -49,9 +49,18 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
             yield Finding(
                 f"{option} is {word.text}, a name and no value: the shell puts nothing into single quotes",
                 (launch.seen(word.line, f'"{word.text}"'),),
-                Fix("write double quotes", command=f'{option}="{word.text}"'),
+                Fix("write double quotes", command=f'{option}="{word.text}"', edits=_doubled(launch, word)),
                 launch.place(word.line, word.begin),
             )
+
+
+def _doubled(launch: LaunchScript, word: Word) -> tuple[Edit, ...]:
+    """Return the edits that make the quotes of a word double ones; none where that gives another sign a meaning."""
+    raw = launch.text[word.begin : word.end]
+    if re.search(r'["\\`\n!]|\$\(', raw):
+        return ()
+    places = [word.begin + number for number, char in enumerate(raw) if char == "'"]
+    return tuple(launch.replaced(each, each + 1, '"') for each in places)
 
 
 @lint

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Finding, Fix, Severity, lint
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import LaunchScript
+    from ddpdoctor.check import Edit, LaunchScript
 
 AILMENT = Ailment("DDP467", Severity.ERROR)
 SIZES = {"nodes", "ntasks", "ntasks-per-node", "gres", "gpus", "gpus-per-node", "gpus-per-task", "cpus-per-task"}
@@ -48,14 +48,18 @@ def with_a_space(launch: LaunchScript) -> Iterator[Finding]:
     if not late or not all(launch.lines[line - 1] == comment for line, comment in late):
         return
     right = re.sub(r"#[ \t]+SBATCH", "#SBATCH", late[0][1])
-    begin = sum(len(each) + 1 for each in launch.lines[: late[0][0] - 1])
-    edits = (launch.replaced(begin, begin + late[0][1].index("S"), "#"),) if "\r" not in launch.text else ()
     yield Finding(
         "Slurm does not read its options: a space stands between # and SBATCH",
         (launch.seen(late[0][0], right),),
-        Fix("write #SBATCH in one word", edits=edits),
+        Fix("write #SBATCH in one word", edits=tuple(_joined(launch, *each) for each in late)),
         launch.place(late[0][0]),
     )
+
+
+def _joined(launch: LaunchScript, line: int, comment: str) -> Edit:
+    """Return the edit that takes the space out of a line."""
+    begin = sum(len(each) + 1 for each in launch.text.split("\n")[: line - 1])
+    return launch.replaced(begin, begin + comment.index("S"), "#")
 
 
 @lint

@@ -36,7 +36,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, closest, li
 from ._torch_names import DISTRIBUTED, OFFERED, PARALLEL
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Edit, Script
 
 AILMENT = Ailment("DDP591", Severity.ERROR)
 
@@ -55,7 +55,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield Finding(
                 f"torch has no {path}: {meant} is meant",
                 (script.seen(node, meant),),
-                Fix("write the name that torch has"),
+                Fix("write the name that torch has", edits=_renamed(script, node, path, meant)),
                 script.place(node),
             )
 
@@ -73,6 +73,14 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         Fix("write the name as torch does", diff=f"-{module}.{wrong}\n+{module}.{right}"),
         record.place,
     )
+
+
+def _renamed(script: Script, node: ast.Attribute, path: str, meant: str) -> tuple[Edit, ...]:
+    """Return the edit of a name whose right one stands in the same module, or below it."""
+    base = path.rpartition(".")[0]
+    if not meant.startswith(f"{base}.") or path != f"{base}.{node.attr}":
+        return ()
+    return (script.replaced(node, f"{script.code(node.value)}.{meant.removeprefix(f'{base}.')}"),)
 
 
 ELSEWHERE = {

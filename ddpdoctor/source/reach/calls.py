@@ -67,35 +67,50 @@ def _is_of_torch(tree: Tree, context: ast.expr) -> bool:
     return isinstance(context, ast.Call) and (resolve(tree, context.func) or "").startswith(("torch.", "contextlib."))
 
 
-def ranks_of_others_reach(tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-    """Whether every rank of a training in another file of the project comes to a node, through calls of this file."""
+def ranks_of_others_reach(
+    tree: Tree, node: ast.AST, seen: frozenset[ast.AST] = frozenset(), *, relayed: bool = False
+) -> bool:
+    """Whether every rank of a training in another file of the project comes to a node, through calls of this file.
+
+    ``relayed``: a third file calls it, and the training that.
+    """
     function = tree.function(node)
     if function is None or function in seen:
         return False
     if any(_lets_some(tree, guard) for guard in guards(tree, node)):
         return False
     seen |= {function}
-    if _is_called_abroad(tree, function, seen):
+    if _is_called_abroad(tree, function, seen, relayed=relayed):
         return True
-    return any(ranks_of_others_reach(tree, site, seen) for site in some_sites(tree, function))
+    return any(ranks_of_others_reach(tree, site, seen, relayed=relayed) for site in some_sites(tree, function))
 
 
-def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST]) -> bool:
+def _is_called_abroad(tree: Tree, function: Function, seen: frozenset[ast.AST], *, relayed: bool = False) -> bool:
     if tree.callers is None or not isinstance(function, ast.FunctionDef):
         return False
     if any(
         all_ranks_reach(there, site, seen)
         and not is_in_turn(there, site)
         and (resolve(there, site.func) in SPAWN or not runs_in_parent(there, site))
+        and not (relayed and _waits_before(there, site))
         for there, site in tree.callers(function)
     ):
         return True
     if tree.relays is None or len(seen) > FURTHEST:
         return False
     return any(
-        not is_in_turn(there, site) and _all_come(there, site) and ranks_of_others_reach(there, site, seen)
+        not is_in_turn(there, site)
+        and _all_come(there, site)
+        and ranks_of_others_reach(there, site, seen, relayed=True)
         for there, site in tree.relays(function)
     )
+
+
+def _waits_before(tree: Tree, node: ast.Call) -> bool:
+    """Whether a barrier stands before a node in its function: one rank can have done alone what all do then."""
+    function = tree.function(node)
+    calls = [each for each in tree.of(ast.Call) if each.lineno < node.lineno and tree.function(each) is function]
+    return any((resolve(tree, each.func) or "").endswith(".barrier") for each in calls)
 
 
 FURTHEST = 4  # functions that call each other, of files that do not train

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import definition
+from ddpdoctor.source.reach.bound import definition, values
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.training.wrapped import possible
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def called(tree: Tree, call: ast.Call) -> tuple[Tree, Function] | None:
     """Return the function that a call runs: a function or method that is seen, or the __init__ of a class."""
-    if (found := definition(tree, call.func)) is not None:
+    if (found := definition(tree, call.func) or _method_abroad(tree, call.func)) is not None:
         return found
     there: Tree = tree
     named = [each.node for each in tree.lookup(call.func.id, call)] if isinstance(call.func, ast.Name) else []
@@ -30,6 +30,20 @@ def called(tree: Tree, call: ast.Call) -> tuple[Tree, Function] | None:
         return None
     made = [each.node for each in there.bindings.get(owner, {}).get("__init__", [])]
     return (there, made[0]) if len(made) == 1 and isinstance(made[0], ast.FunctionDef) else None
+
+
+def _method_abroad(tree: Tree, named: ast.expr) -> tuple[Tree, Function] | None:
+    """Return the method of an object that a variable holds alone, and that was made of a class of another file."""
+    if not isinstance(named, ast.Attribute) or not isinstance(named.value, (ast.Name, ast.Attribute)):
+        return None
+    held = values(tree, named.value)
+    made = held[0].value if len(held) == 1 else None
+    path = resolve(tree, made.func) if isinstance(made, ast.Call) else None
+    away = tree.abroad(path) if tree.abroad is not None and path and "." in path else None
+    if away is None or not isinstance(away[1], ast.ClassDef):
+        return None
+    found = [each.node for each in away[0].bindings.get(away[1], {}).get(named.attr, [])]
+    return (away[0], found[0]) if len(found) == 1 and isinstance(found[0], ast.FunctionDef) else None
 
 
 def parameter_of(function: Function, call: ast.Call, node: ast.AST, word: str | None, *, first: int) -> str | None:

@@ -62,7 +62,29 @@ def wrap_at(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Wrap | None:
     if not wraps:
         return None
     kinds = [each for each in wraps if each.kind == "DistributedDataParallel"] or wraps
+    if _is_denied(tree, node, kinds[0].kind):
+        return None
     return Wrap(kinds[0].kind, kinds[0].call, all(each is not None and each.sure for each in found))
+
+
+def _is_denied(tree: Tree, node: ast.expr, kind: str) -> bool:
+    """Whether a node is reached only where a test has said that what it holds is not wrapped."""
+    text = ast.unparse(node)
+    for guard in guards(tree, node) if isinstance(node, (ast.Name, ast.Attribute)) else ():
+        match guard.test:
+            case ast.Call(func=ast.Name(id="isinstance"), args=[asked, named]) if not guard.holds:
+                words = {(resolve(tree, each) or "").rpartition(".")[2] for each in ast.walk(named) if _is_name(each)}  # type: ignore[arg-type]
+            case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value="module")]) if not guard.holds:
+                words = {kind}
+            case _:
+                continue
+        if kind in words and ast.unparse(asked) == text:
+            return True
+    return False
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
 
 
 def _of_binding(tree: Tree, binding: Binding, depth: int) -> Wrap | None:
