@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import time
@@ -16,10 +17,14 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 @dataclass(slots=True)
 class Received:
-    """The signals that came: ``interrupted`` are the times of Ctrl-C (time.monotonic), ``passed_on`` the others."""
+    """The signals that came: ``interrupted`` are the times of Ctrl-C (time.monotonic), ``passed_on`` the others.
+
+    ``first`` is when the first one came (time.time).
+    """
 
     interrupted: list[float] = field(default_factory=list)
     passed_on: list[int] = field(default_factory=list)
+    first: float = math.inf
 
     @property
     def any(self) -> bool:
@@ -33,12 +38,17 @@ def forwarding(process: subprocess.Popen[bytes]) -> Iterator[Received]:
     received = Received()
 
     def pass_on(number: int, _: FrameType | None) -> None:
+        received.first = min(received.first, time.time())
         received.passed_on.append(number)
         if process.poll() is None:
             process.send_signal(number)
 
+    def interrupt(_: int, __: FrameType | None) -> None:
+        received.first = min(received.first, time.time())
+        received.interrupted.append(time.monotonic())
+
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: received.interrupted.append(time.monotonic()))
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     try:
         yield received
     finally:

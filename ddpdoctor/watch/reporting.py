@@ -92,9 +92,11 @@ def _seen(monitor: Monitor) -> str:
 def _verdict(monitor: Monitor, status: int) -> str:
     """Return the verdict; of a command that failed of what no check knows, what it failed of."""
     report = Report(found_results(monitor))
-    if status in WELL or report.findings(Severity.WARNING):
+    failed = "" if status == 0 else printable(redact(monitor.first_failure()))
+    if report.findings(Severity.WARNING) or (status in WELL and not failed):
         return verdict(report)
-    failed = printable(redact(monitor.first_failure()))
+    if status in WELL:
+        return f"The command was ended after an error that no check knows: {failed}."
     of = f", of an error that no check knows: {failed}." if failed else ", and no check says of what."
     return f"The command failed with status {status}{of}"
 

@@ -71,7 +71,7 @@ def watched(
                 wait(process, POLL)
         process.wait()
         with _without_the_watch():
-            monitor.end(process.returncode, asked=received.any)
+            monitor.end(process.returncode, asked_at=received.first)
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return 1 if ended_by_us else status, monitor, time.monotonic() - started
 

@@ -144,11 +144,14 @@ class TestRun:
         """
         path = script(dedent(alone))
         done = ddpdoctor("run", "--", python, path)
+        ended = ddpdoctor("run", "--", "sh", "-c", f"{python} {path}; kill -TERM $$")
 
-        said = " ".join(done.stderr.rpartition("ddpdoctor: ")[2].split())
+        said, then = (" ".join(each.stderr.rpartition("ddpdoctor: ")[2].split()) for each in (done, ended))
         assert done.returncode == 1
         assert said.startswith("The command failed with status 1, of an error that no check knows: rank 0: KeyError:")
         assert f"{path}:5" in said
+        assert ended.returncode == 143
+        assert then.startswith("The command was ended after an error that no check knows: rank 0: KeyError:")
 
     def test_a_silent_fault_is_told_with_its_line_and_in_the_report(
         self, python: str, ddpdoctor: Run, script: Script, tmp_path: Path

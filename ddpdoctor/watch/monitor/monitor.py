@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -47,6 +48,7 @@ class Monitor:
         self.before: list[Found] = []
         """What the command itself says, before it begins: it does not end the training."""
         self.interrupted = False
+        self._asked_at = math.inf
         """Whether Ctrl-C has come, which ends the ranks one after another."""
         self._settings, self._say = settings, say
         self._dispatcher = Dispatcher(checks := tuple(checks))
@@ -213,8 +215,9 @@ class Monitor:
         return bool(self.training.of(Joined))
 
     def first_failure(self) -> str:
-        """Return the first exception that left a rank, in a line; empty when there is none."""
+        """Return the first exception that left a rank before somebody ended it all, in a line; empty without one."""
         failed = sorted(self.training.of(Failed), key=lambda event: event.time)
+        failed = [each for each in failed if each.time < self._asked_at]
         if not failed:
             return ""
         first = failed[0]
@@ -226,12 +229,13 @@ class Monitor:
         """Whether a rank is there."""
         return any(each.alive for each in self._ranks.values())
 
-    def end(self, status: int, *, asked: bool = False) -> None:
-        """Take the end of the command into account: what no rank will tell any more; ``asked``: a signal ended it."""
+    def end(self, status: int, *, asked_at: float = math.inf) -> None:
+        """Take the end of the command into account: what no rank will tell any more; ``asked_at``: when by a signal."""
+        self._asked_at = asked_at
         self.poll()
         for each in self._followed.values():
             self._explain(each)
-            if status and not asked:
+            if status and asked_at == math.inf:
                 self._explain_silence(each)
                 self._explain_alone(each)
         for training in list(self._dispatcher.trainings) or [self.training]:
