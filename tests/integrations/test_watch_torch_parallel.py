@@ -79,9 +79,9 @@ FAULTS = {
         """
         model = sharded()
         optimizer = sgd(model)
-        loader = DataLoader(numbers(), batch_size=8, shuffle=True)
+        loader = DataLoader(numbers(), batch_size=8, shuffle=True)  # guilty
         for epoch in range(2):
-            for inputs, targets in loader:  # guilty
+            for inputs, targets in loader:
                 step(model, optimizer, inputs, targets)
         """,
     ),

@@ -167,7 +167,7 @@ class TestRun:
         assert all(0 < counts["seconds_comparing"] < 1 for counts in watched.values())
         assert told["verdict"] == "1 warning found."
         assert done.stderr.startswith("ddpdoctor: warning DDP604 set-epoch-not-called")
-        assert place["line"] == guilty(NO_SET_EPOCH, "for (inputs,) in batches")
+        assert place["line"] == guilty(NO_SET_EPOCH, "for (inputs,) in batches") - 1  # the loop over epochs
 
     def test_a_finding_ends_the_training_where_that_is_asked_for(
         self, python: str, ddpdoctor: Run, script: Script
@@ -490,7 +490,7 @@ class TestRehearsal:
                 + TAIL.replace("    mp.start", "    atexit.register(time.sleep, 60)\n        mp.start").replace(
                     "\n", "\nimport atexit\n", 1
                 ),
-                "came to no step: rank",
+                "came to no step: all 2 ranks",
             ),
             ("print('hello')\n", "saw no rank"),
         ],
