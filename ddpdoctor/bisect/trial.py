@@ -97,7 +97,7 @@ def try_out(
                 with deferred():
                     end_all(process, folder)
                     undo(Path(folder))
-        monitor.end(status or 0, asked=status is None)
+        monitor.end(status or 0)
         return _trial(changes, monitor, clock, output, status, time.monotonic() - began, late=late)
 
 

@@ -26,11 +26,6 @@ class Received:
     passed_on: list[int] = field(default_factory=list)
     first: float = math.inf
 
-    @property
-    def any(self) -> bool:
-        """Whether somebody wanted the command to end, or told it something."""
-        return bool(self.interrupted or self.passed_on)
-
 
 @contextmanager
 def forwarding(process: subprocess.Popen[bytes]) -> Iterator[Received]:
