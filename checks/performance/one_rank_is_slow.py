@@ -9,7 +9,7 @@ or writes within the step; longer sequences; fewer cores than the others have; a
 
 `ddpdoctor run --profile 50 -- COMMAND`: the rank's forward, optimizer or the rest of its step is longer, and the
 others' backward is longer by as much. ddpdoctor finds it where that is more than a fifth of the step and 5 ms, of the
-same rank in nearly all of 40 steps or more; and not where that rank's wait for a core explains it: on a loaded machine
+same rank in nearly all of 40 steps or more; and not where a rank's wait for a core explains it: on a loaded machine
 nothing can be told, unless the rank computes so much more (with `--profile`, which names the line).
 
 With `--profile` it is found as well where the others wait elsewhere (in a barrier behind `if rank == 0:`), and in every
@@ -64,8 +64,9 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     late = behind(event, "own")
     others = [each for each in event.ranks if late and each is not late.rank]
     fewer = late is not None and late.rank.cpus < min(each.cpus for each in others)
+    starved = max(each.starved for each in event.ranks)
     if late is None or (
-        not fewer and max(late.share - late.rank.starved, _computes_more(training, late.rank, others)) < LARGE
+        not fewer and max(late.share - starved, _computes_more(training, late.rank, others)) < LARGE
     ):  # another process may have had its core
         if (found := alone(event, training)) is not None:
             yield _alone(found)
