@@ -19,8 +19,8 @@ does. Or pad to a few lengths: to the next multiple of 64. Keep counters as tens
 
 ## Versions and sources
 
-Holds for torch 2.2 to 2.13; before torch 2.6 it does not say why. Source: PyTorch documentation, "torch.compiler",
-"Recompilation".
+Seen with torch 2.13 and 2.15; torch 2.2 keeps no list of what it has compiled, and nothing is found there. Source:
+PyTorch documentation, "torch.compiler", "Recompilation".
 """
 
 from __future__ import annotations
