@@ -54,7 +54,7 @@ class Followed:
 
     def killed(self, exits: Sequence[Exit]) -> list[Failed]:
         """Return what the launcher says of ranks that are gone without a word: it is what the others failed of."""
-        gone = {each.reader.pid: each.rank for each in self.ranks if each.rank >= 0 and self._is_gone(each)}
+        gone = self._gone()
         self.exits.update(each.pid for each in exits if each.pid in gone)
         first = min((event.time for event in (*self.failed, *self.new)), default=time.time())
         return [
@@ -87,12 +87,16 @@ class Followed:
 
     def gone(self) -> tuple[int, ...]:
         """List the ranks that are no more, and that told neither of an exception nor of their end."""
-        return tuple(sorted(each.rank for each in self.ranks if each.rank >= 0 and self._is_gone(each)))
+        return tuple(sorted(self._gone().values()))
+
+    def _gone(self) -> dict[int, int]:
+        """Return the ranks of ``gone`` by their processes."""
+        return {each.reader.pid: each.rank for each in self.ranks if each.rank >= 0 and self._is_gone(each)}
 
     @property
     def is_accounted_for(self) -> bool:
         """Whether ranks are gone without a word, and their launcher has said what ended them."""
-        gone = {each.reader.pid for each in self.ranks if each.rank >= 0 and self._is_gone(each)}
+        gone = self._gone().keys()
         return bool(gone) and gone <= self.exits
 
     def ended(self) -> tuple[int, ...]:

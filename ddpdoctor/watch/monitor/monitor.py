@@ -48,8 +48,8 @@ class Monitor:
         self.before: list[Found] = []
         """What the command itself says, before it begins: it does not end the training."""
         self.interrupted = False
-        self._asked_at = math.inf
         """Whether Ctrl-C has come, which ends the ranks one after another."""
+        self._asked_at = math.inf
         self._settings, self._say = settings, say
         self._dispatcher = Dispatcher(checks := tuple(checks))
         self._failures = Failures(Explainer(checks))
@@ -216,8 +216,8 @@ class Monitor:
 
     def first_failure(self) -> str:
         """Return the first exception that left a rank before somebody ended it all, in a line; empty without one."""
-        failed = sorted(self.training.of(Failed), key=lambda event: event.time)
-        failed = [each for each in failed if each.time < self._asked_at]
+        told = (each for each in self.training.of(Failed) if each.time < self._asked_at)
+        failed = sorted(told, key=lambda event: event.time)
         if not failed:
             return ""
         first = failed[0]
