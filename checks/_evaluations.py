@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddpdoctor.check import (
@@ -138,6 +140,26 @@ class Reduced:
 
     reduction: str
     site: Site
+
+    def from_indexed_result(self) -> bool:
+        """Whether the function takes a part of what a call returns: ``model(x)[mine]``, of rows that all ranks have."""
+        around = part_around(self.site)
+        assigned = (
+            node for node in ast.walk(around) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        )
+        results = {ast.unparse(target) for node in assigned for target in node.targets}
+        parts = (node for node in ast.walk(around) if isinstance(node, ast.Subscript))
+        return any(
+            (isinstance(each.value, ast.Call) or ast.unparse(each.value) in results)
+            and not isinstance(each.slice, (ast.Constant, ast.Slice))
+            for each in parts
+        )
+
+
+def given_alike(events: Sequence[Evaluated | EvaluatedByHand]) -> bool:
+    """Whether all ranks gave the same number to the first communication after an evaluation."""
+    numbers = [each.given[0] if each.given else None for each in events]
+    return None not in numbers and len(set(numbers)) == 1
 
 
 def one_number(sent: list[tuple[tuple[str, str, int, str, int], ...]]) -> Reduced | None:

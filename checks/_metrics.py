@@ -105,12 +105,29 @@ def after_loop(site: Site) -> Site:
     loop = next((each for each in ast.walk(tree) if isinstance(each, ast.For) and each.iter.lineno == site.line), None)
     if loop is None:
         return site
-    bodies = [body for each in ast.walk(tree) for body in _bodies(each) if loop in body]
-    after = bodies[0][bodies[0].index(loop) + 1 :] if bodies else []
+    after = _following(loop, tree)
     if not after:
         return site
     empty = next((found for each in after if (found := _reduces_nothing(each, tree))), None)
     return site._replace(line=empty or after[0].lineno)
+
+
+def after_loop_around(site: Site) -> Site:
+    """Return what ``after_loop`` does for the innermost loop that a line stands in; the line itself outside of one."""
+    loops = [each for each in ast.walk(part_around(site)) if isinstance(each, ast.For) and _spans(each, site.line)]
+    inner = max(loops, key=lambda each: each.lineno, default=None)
+    found = after_loop(site._replace(line=inner.iter.lineno)) if inner is not None else site
+    return found if inner is not None and found.line != inner.iter.lineno else site
+
+
+def _following(statement: ast.stmt, tree: ast.Module) -> list[ast.stmt]:
+    """Return the statements that follow one in its block, or its ``with`` where that ends with it."""
+    for each in ast.walk(tree):
+        for body in _bodies(each):
+            if statement in body:
+                after = body[body.index(statement) + 1 :]
+                return _following(each, tree) if not after and isinstance(each, ast.With) else after
+    return []
 
 
 def _bodies(node: ast.AST) -> list[list[ast.stmt]]:
@@ -162,6 +179,17 @@ def divides(site: Site) -> tuple[bool, bool]:
     )
     said = [_names(divisor) for divisor in _divisors(_after(around, site.line, name), name)] if name else []
     return any("len" in names for names in said), any(WORLD & names for names in said)
+
+
+def is_divisor(site: Site) -> bool:
+    """Whether what a line reduces divides something in its function, and is itself divided by nothing."""
+    around = part_around(site)
+    calls = (node for node in ast.walk(around) if isinstance(node, ast.Call) and node.lineno == site.line)
+    names = {ast.unparse(each.args[0]) for each in calls if "reduce" in ast.unparse(each.func) and each.args}
+    quotients = [each for each in ast.walk(around) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div)]
+    below = any(names & {ast.unparse(part) for part in ast.walk(each.right)} for each in quotients)
+    above = any(names & {ast.unparse(part) for part in ast.walk(each.left)} for each in quotients)
+    return below and not above
 
 
 def computed_by(site: Site) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import dotted, given, is_open, keyword
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Edit, Script
 
 SAMPLER = "torch.utils.data.DistributedSampler"
 LOADER = "torch.utils.data.DataLoader"
@@ -209,3 +209,11 @@ def evaluations(script: Script, name: str) -> Iterator[tuple[ast.For, str]]:
                 match node:
                     case ast.AugAssign(target=ast.Name(id=held), op=ast.Add()):
                         yield loop, held
+
+
+def taken_out(script: Script, call: ast.Call) -> tuple[Edit, ...]:
+    """Return the edit that takes a call out which is a statement of its own; none where something is done with it."""
+    statement = script.tree.statement(call)
+    if not isinstance(statement, ast.Expr) or statement.value is not call:
+        return ()
+    return (script.removed(statement, script.tree.block(statement)),)

@@ -170,6 +170,7 @@ from ddpdoctor.source.text.lines import (
     is_cut_to_length as is_cut_to_length,
     logged_at as logged_at,
     loop_at as loop_at,
+    statement_at as statement_at,
     tree_of as tree_of,
     withs_around as withs_around,
 )
@@ -187,12 +188,14 @@ from ddpdoctor.source.vocabulary import (
 from ddpdoctor.suggest import closest as closest
 from ddpdoctor.watch.events import (
     INTERRUPTED as INTERRUPTED,
+    RESUMED as RESUMED,
     AccumulationUnused as AccumulationUnused,
     AsyncWorkDropped as AsyncWorkDropped,
     BackwardBypassed as BackwardBypassed,
     BuildLockLeft as BuildLockLeft,
     Bypassed as Bypassed,
     CallsTimed as CallsTimed,
+    Carried as Carried,
     Clip as Clip,
     Communication as Communication,
     CompiledAnew as CompiledAnew,
@@ -237,6 +240,7 @@ from ddpdoctor.watch.events import (
     LinkUse as LinkUse,
     Loaded as Loaded,
     LossDivided as LossDivided,
+    LossOverAllItems as LossOverAllItems,
     ManualReduction as ManualReduction,
     MetricSynced as MetricSynced,
     Monitored as Monitored,

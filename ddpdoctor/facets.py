@@ -115,7 +115,9 @@ class LogPattern:
     ``context`` are other patterns that the facet asks the log for: a line that no declared pattern matches is not
     kept. ``supersedes`` names checks (slugs): where this one holds, what they find is a mere effect of it. It is for
     what roles do not tell, a cause that another cause brings about. ``waits``: the ranks that print it wait in vain for
-    another one, so an exception that the other one raised comes before it, wherever that stands in the log.
+    another one, so an exception that the other one raised comes before it, wherever that stands in the log. ``plain``:
+    what it explains is an error of any program, as a file that is not there. It is handled like an error that no check
+    knows, and is told in the place of that one where nothing else explains the log.
     """
 
     pattern: Pattern
@@ -123,6 +125,7 @@ class LogPattern:
     context: tuple[Pattern, ...] = ()
     supersedes: tuple[str, ...] = ()
     waits: bool = False
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,7 @@ def log_pattern(  # noqa: PLR0913 - what a pattern declares
     supersedes: Iterable[str] = (),
     claim: Claim | None = None,
     waits: bool = False,
+    plain: bool = False,
 ) -> Marker:
     """Mark what is shown each log record in whose text ``pattern`` (a regular expression) occurs.
 
@@ -226,5 +230,5 @@ def log_pattern(  # noqa: PLR0913 - what a pattern declares
     Log: everything else that was said). It yields nothing where the message has another cause. The rest is declared as
     in a LogPattern.
     """
-    subject = LogPattern(Pattern(pattern), role, tuple(map(Pattern, context)), tuple(supersedes), waits)
+    subject = LogPattern(Pattern(pattern), role, tuple(map(Pattern, context)), tuple(supersedes), waits, plain)
     return lambda examine: Facet(Instrument.LOG, examine, subject, claim)

@@ -15,7 +15,8 @@ its reach reduces or gathers anything.
 
 In a running training (`ddpdoctor run`): the second evaluation by a sampler with a share for each rank, and the last
 one, after which nothing but barriers was exchanged before the training went on. Not reported where several ranks write
-files meanwhile, which somebody puts together, nor where the script prints the rank with what it has.
+files meanwhile, which somebody puts together, nor where the script prints the rank with what it has. The same after an
+evaluation whose number of samples alone is added up over the ranks, and divides what was summed.
 
 Evaluations without a loader, from `model.eval()` on, are compared by the rows that the model is given: reported are the
 same rows in two evaluations, which no other rank has, in a function that keeps sums.
@@ -50,16 +51,16 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     Monitored,
-    Place,
     Severity,
+    Site,
     Training,
     lint,
     place,
     watch,
 )
 
-from .._evaluations import Share, by_hand, evaluation, sharded
-from .._metrics import adds_up, adds_up_by_hand, after_loop, cuts_by_rank, says_rank
+from .._evaluations import Share, by_hand, evaluation, one_number, sharded
+from .._metrics import adds_up, adds_up_by_hand, after_loop, after_loop_around, cuts_by_rank, is_divisor, says_rank
 from ._sums import REDUCED, by_flow, by_names, can_be_reduced, told_after
 
 if TYPE_CHECKING:
@@ -131,6 +132,31 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     )  # fmt: skip
 
 
+@watch(Evaluated)
+def but_the_count(event: Evaluated, training: Training) -> Iterator[Finding]:
+    """Look for an evaluation of shares after which the number of samples alone is added up."""
+    ranks = evaluation(event, training)
+    reduced = one_number([each.told.sent for each in ranks.values()])
+    if not sharded(ranks) or reduced is None or reduced.reduction != "SUM" or event.site is None:
+        return
+    if any(each.samples is None or each.told.given != (each.samples,) for each in ranks.values()):
+        return
+    earlier = [each for each in training.of(Evaluated, pid=event.pid, loader=event.loader) if each is not event]
+    if earlier or says_rank(event.site.file) or not (adds_up(event.site) and is_divisor(reduced.site)):
+        return  # what is reduced could be hits, of a model that is always right
+    yield Finding(
+        f"the number of samples of {len(ranks)} ranks is added up, and what they have counted is not: a share is "
+        "divided by the whole",
+        tuple(
+            Evidence(f"{each.samples}, the length of its share, given to all_reduce, and nothing else",
+                     "the sums as well", f"rank {rank}, {reduced.site}")
+            for rank, each in ranks.items()
+        )[:8],
+        Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
+        place(reduced.site),
+    )  # fmt: skip
+
+
 def _write_parts(ranks: dict[int, Share], training: Training) -> bool:
     """Whether a rank other than the first has written a file since its evaluation began."""
     spans = [(each.told.pid, each.started.time, each.told.time) for rank, each in ranks.items() if rank]
@@ -170,7 +196,7 @@ def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Fin
             for rank, each in ranks.items()
         )[:8],
         Fix("add up the sums and counts of all ranks, then divide", diff=ADDED),
-        Place(file=file, line=line),
+        place(after_loop_around(Site(file, line, ""))),
     )  # fmt: skip
 
 

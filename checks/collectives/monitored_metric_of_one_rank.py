@@ -13,7 +13,8 @@ raises; Lightning prints one warning ("It is recommended to use `self.log('val_l
 
 Print the monitored value on every rank: they differ. In a running training (`ddpdoctor run`) the values of all ranks
 are compared whenever a framework decides by them; in a source (`ddpdoctor lint`) the monitored name is logged with
-`rank_zero_only=True`.
+`rank_zero_only=True`, or is a loss or an accuracy that is computed from the batch and logged without `sync_dist=True`,
+while the Trainer has a strategy, or devices, for several ranks.
 
 ## How to mend it
 
@@ -51,15 +52,15 @@ from ddpdoctor.check import (
 )
 
 from .._evaluations import shares_gradients
+from ._monitored import callbacks, trained_in_ranks, unsynced
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP770", Severity.WARNING)
 SHOWN = 8
 APART = 1e-6  # relative: what is reduced is equal to the last bit
 PLATEAU = "ReduceLROnPlateau"
-DECIDES = ("ModelCheckpoint", "EarlyStopping")
 
 
 @watch(Monitored)
@@ -129,11 +130,7 @@ def _earlier(event: Monitored, training: Training) -> Iterator[dict[int, float |
 @lint
 def in_source(script: Script) -> Iterator[Finding]:
     """Look for a name that is logged on rank zero alone, and that a callback of the same file monitors."""
-    monitored: dict[object, ast.Call] = {}
-    for call in script.nodes(ast.Call):
-        name = keyword(call, "monitor")
-        if (script.resolve(call.func) or "").endswith(DECIDES) and isinstance(name, ast.Constant):
-            monitored[name.value] = call
+    monitored = callbacks(script.tree)
     for call in script.nodes(ast.Call) if monitored else ():
         only = keyword(call, "rank_zero_only")
         match call:
@@ -145,3 +142,22 @@ def in_source(script: Script) -> Iterator[Finding]:
                         Fix("average it over the ranks", diff=f'+self.log("{logged}", value, sync_dist=True)'),
                         script.place(call),
                     )
+
+
+@lint
+def not_averaged(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for what each rank has from its own batches, logged as it is, and monitored in the file or in its reach."""
+    logged = [*unsynced(script)]
+    if not logged or not trained_in_ranks(script, project):
+        return
+    trees = [script.tree, *(tree for _, tree in project.trees(r"\bmonitor\b"))]
+    monitored = {name: call for tree in trees for name, call in callbacks(tree).items()}
+    for call, name in logged:
+        if name in monitored:
+            decides = ast.unparse(monitored[name].func).rpartition(".")[2]
+            yield Finding(
+                f"{name} is each rank's own, from its share of the data, and {decides} decides by it",
+                (script.seen(call, "sync_dist=True"),),
+                Fix("average it over the ranks", edits=(script.keyword_added(call, "sync_dist=True"),)),
+                script.place(call),
+            )

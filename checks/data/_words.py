@@ -19,6 +19,13 @@ STREAM = Fix(
 )
 
 
+ROWS = Fix(
+    "build a DataLoader around it, with a DistributedSampler; of a list that is short, give each rank its own entries",
+    diff="+sampler = DistributedSampler(data)\n+loader = DataLoader(data, batch_size=..., sampler=sampler)\n"
+    "+batches = batches[dist.get_rank()::dist.get_world_size()]   # of a list",
+)
+
+
 def shown(indices: tuple[Index, ...], number: int = SHOWN) -> str:
     """Return the first indices."""
     more = ", ..." if len(indices) > number else ""

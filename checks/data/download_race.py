@@ -67,13 +67,13 @@ def before_the_barrier(script: Script) -> Iterator[Finding]:
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for data sets of torchvision and torchaudio that all ranks are to download."""
-    if script.frameworks - STARTED_BY_LAUNCHERS or script.has_one_rank_a_host:
+    if _is_another_launchers(script) or script.has_one_rank_a_host:
         return
     for call in script.nodes(ast.Call):
         wanted, where = keyword(call, "download"), given(call, 0, "root")
         if wanted is None or not _is_data_set(script, call) or not _is_wanted(script, wanted):
             continue
-        if where is not None and script.can_differ(where):
+        if (where is not None and script.can_differ(where)) or _takes_turns(script, call):
             continue
         if _is_of_ranks(script, call) and script.all_ranks_reach(call) and not script.waits_before(call):
             if _is_downloaded_before(script, project, call):
@@ -101,11 +101,13 @@ FILES = {
 @lint
 def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
     """Look for a file that all ranks are to download to one place."""
-    if script.frameworks - STARTED_BY_LAUNCHERS or script.has_one_rank_a_host:
+    if _is_another_launchers(script) or script.has_one_rank_a_host:
         return
     for call in script.calls(*FILES):
         where = given(call, *FILES[script.resolve(call.func) or ""])
         if where is None or script.can_differ(where) or is_open(call) or not _is_of_ranks(script, call):
+            continue
+        if _takes_turns(script, call):
             continue
         if (
             not script.all_ranks_reach(call)
@@ -125,6 +127,27 @@ def of_a_file(script: Script, project: Around) -> Iterator[Finding]:
 
 
 DATA_SET = re.compile(r"(torchvision|torchaudio)\.datasets\.(?:\w+\.)?[A-Z]")
+
+
+def _is_another_launchers(script: Script) -> bool:
+    """Whether a framework starts the ranks by itself, somewhere within the script; Ray beside Horovod does not."""
+    others = script.frameworks - STARTED_BY_LAUNCHERS
+    return bool(others - {"ray"} if "horovod" in script.frameworks else others)
+
+
+LOCK = re.compile(r"(?<!b)lock\Z", re.IGNORECASE)
+"""The class, or the variable, of a lock that processes take in turn (``FileLock``, ``portalocker.Lock``)."""
+
+
+def _takes_turns(script: Script, call: ast.Call) -> bool:
+    """Whether a rank waits for a lock before it comes to a line: the first downloads, the others find it there."""
+    around = [each for each in script.tree.above(call) if isinstance(each, (ast.With, ast.AsyncWith))]
+    names = [ast.unparse(_called(item.context_expr)) for each in around for item in each.items]
+    return any(LOCK.search(name) and not name.startswith("threading.") for name in names)
+
+
+def _called(given: ast.expr) -> ast.expr:
+    return given.func if isinstance(given, ast.Call) else given
 
 
 def _is_data_set(script: Script, call: ast.Call) -> bool:

@@ -115,6 +115,22 @@ def bypasses(step: Step) -> bool:
     return not any(each.forwards for each in step.ranks.values())
 
 
+def unfinished(step: Step) -> bool:
+    """Whether a parameter has no gradient that DDP waits for: of its bucket nothing was averaged.
+
+    Seen where a closure computes the gradients, right after the step: else DDP refuses the next forward before a step
+    is compared in which the weights have parted.
+    """
+    if step.wrapped.find_unused_parameters or step.wrapped.static_graph:
+        return False
+    waited = {*step.wrapped.trainable}
+    return any(
+        each.closure
+        and any(name in waited and norm is None for name, norm in zip(step.names, each.gradients, strict=False))
+        for each in step.ranks.values()
+    )
+
+
 def skips_sync(step: Step) -> bool:
     """Whether the last forward through the wrapper was within no_sync, on all ranks."""
     return all(each.forwards and not each.last_synced for each in step.ranks.values())

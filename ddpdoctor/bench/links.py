@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.bench.in_rank import collectives, link
+from ddpdoctor.bench.in_rank import collectives
+from ddpdoctor.bench.link_in_rank import link
 from ddpdoctor.bench.pairs import as_pairs, measure_pairs
 from ddpdoctor.bench.spread import Spread, slowest, spread
 from ddpdoctor.facets import NotRun

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.bench.combined import combinations
-from ddpdoctor.bench.in_rank import steps
 from ddpdoctor.bench.links import values
 from ddpdoctor.bench.setting import ALONE, DATA_PARALLEL, DDP, ON_GPUS, SETTINGS, TOGETHER, Setting, Tried
 from ddpdoctor.bench.spread import LEAST, Spread, interval, is_faster, ratios, spread
+from ddpdoctor.bench.steps_in_rank import steps
 from ddpdoctor.facets import NotRun
 
 if TYPE_CHECKING:

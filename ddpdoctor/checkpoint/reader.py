@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ddpdoctor.checkpoint.columns import by_columns
 from ddpdoctor.checkpoint.contents import CheckpointFile, Entry, Format, Location, StateDict
 from ddpdoctor.checkpoint.formats import safetensors, torchfile
-from ddpdoctor.checkpoint.formats.distributed import METADATA, Metadata, read_distributed, whole_of
-from ddpdoctor.checkpoint.formats.folders import folder_of, part_of
+from ddpdoctor.checkpoint.formats.deepspeed import part_of
+from ddpdoctor.checkpoint.formats.distributed import METADATA, Metadata, read_distributed, unfinished, whole_of
+from ddpdoctor.checkpoint.formats.folders import folder_of
 from ddpdoctor.checkpoint.formats.foreign import foreign
 from ddpdoctor.checkpoint.formats.legacy import magic_end, read_legacy
 from ddpdoctor.checkpoint.lines import one_line
@@ -124,6 +125,8 @@ def _directory(path: Path, places: Collection[Location] | None, *, change: bool)
     if folder := folder_of(path):
         return Opened(folder, path, stamp(path), None)
     names = [each.name for each in checkpoints_in(path)]
+    if told := unfinished(path):
+        raise BadTarget(told)
     offer = f"; name one of its files: {', '.join(names[:5])}" if names else ", and holds no checkpoint file"
     raise BadTarget(f"{path} is a directory without the {METADATA} of a distributed checkpoint{offer}")
 

@@ -110,8 +110,9 @@ def _measured(
     from ddpdoctor.bench.links import measure_links, measure_ranks
     from ddpdoctor.bench.settings import tune
     from ddpdoctor.jobs.pool import Jobs
+    from ddpdoctor.report.bench.data import bench_data
     from ddpdoctor.report.bench.pairs import pairs_text
-    from ddpdoctor.report.bench.text import bench_data, links_text, tuned_text
+    from ddpdoctor.report.bench.text import links_text, tuned_text
     from ddpdoctor.report.html.bench_page import bench_page
 
     started, load = time.monotonic(), os.getloadavg()[0]
@@ -142,8 +143,8 @@ def _measured(
 def _launched(backend: str, form: str) -> str:
     """Return what was measured, on rank 0; nothing on the others."""
     from ddpdoctor.bench.launched import measure_launched
+    from ddpdoctor.report.bench.data import bench_data
     from ddpdoctor.report.bench.pairs import pairs_text
-    from ddpdoctor.report.bench.text import bench_data
     from ddpdoctor.report.html.bench_page import bench_page
 
     try:

@@ -74,7 +74,7 @@ def launch_of(command: Sequence[str]) -> Launch | None:
         return None
     return Launch(
         meeting.launcher, f"the options of {meeting.launcher}", meeting.nodes, meeting.node, None, None, None,
-        meeting.host, meeting.port, rdzv_id=meeting.id,
+        meeting.host, meeting.port, rdzv_id=meeting.id, rdzv_backend=meeting.backend,
     )  # fmt: skip
 
 

@@ -75,6 +75,7 @@ class Host:
     sharded: str = ""
     master_at: str = ""
     rdzv_id: str = ""
+    rdzv_backend: str = ""
 
     @property
     def place(self) -> str:
@@ -118,6 +119,7 @@ def describe(facts: Facts, launch: Launch, code: Mapping[str, str], data_port: i
         clock=clock,
         master_at=" ".join(network.resolve(launch.master).addresses) if launch.master else "",
         rdzv_id=launch.rdzv_id,
+        rdzv_backend=launch.rdzv_backend,
     )
 
 

@@ -17,8 +17,8 @@ class Launch:
     """What the environment says; None, and an empty text, where it does not say it.
 
     ``by`` names the variables that show that there are several hosts. ``job`` is what only this job's processes know.
-    ``agent_store``: torchrun holds the master's port, with a store behind it. ``rdzv_id``: what a torchrun is told that
-    is still to be started.
+    ``agent_store``: torchrun holds the master's port, with a store behind it. ``rdzv_id`` and ``rdzv_backend``: what a
+    torchrun is told that is still to be started.
     """
 
     launcher: str = ""
@@ -33,6 +33,7 @@ class Launch:
     job: str = ""
     agent_store: bool = False
     rdzv_id: str = ""
+    rdzv_backend: str = ""
 
     @property
     def several(self) -> bool:

@@ -7,6 +7,7 @@ import fnmatch
 import socket
 import threading
 from dataclasses import dataclass
+from ipaddress import ip_interface
 
 PATIENCE = 3.0  # seconds for a look-up: a resolver that needs longer is a fault of its own
 NO_ANSWER = "no answer within"
@@ -24,11 +25,15 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network interface that has at least one address, or is at least there."""
+    """A network interface that has at least one address, or is at least there.
+
+    ``networks`` are its IPv4 addresses with the length of their mask, ``10.0.0.5/24``.
+    """
 
     name: str
     addresses: tuple[str, ...]
     up: bool
+    networks: tuple[str, ...] = ()
 
     @property
     def loopback(self) -> bool:
@@ -84,6 +89,11 @@ def gather_network() -> Network:
                 if entry.family in (socket.AF_INET, socket.AF_INET6)
             ),
             name in stats and stats[name].isup,
+            tuple(
+                ip_interface(f"{entry.address}/{entry.netmask}").with_prefixlen
+                for entry in entries
+                if entry.family == socket.AF_INET and entry.netmask
+            ),
         )
         for name, entries in psutil.net_if_addrs().items()
     )

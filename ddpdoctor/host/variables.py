@@ -6,6 +6,7 @@ Sources: torch.distributed and torchrun documentation and torch's sources (2.2 t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 LAUNCH = """
@@ -63,6 +64,19 @@ KNOWN = frozenset((*LAUNCH, *CUDA, *TORCH, *NCCL))
 UNMISTAKABLE = tuple(name for name in sorted(KNOWN) if len(name) >= 9 and name != "CUDA_PATH")  # noqa: PLR2004 - as said
 
 
+def _letters(name: str) -> int:
+    """Return which characters a name has, each as a bit."""
+    bits = 0
+    for char in name:
+        bits |= 1 << (ord(char) & 127)
+    return bits
+
+
+NEAR = tuple((name, 2 if len(name) >= 14 else 1, _letters(name)) for name in UNMISTAKABLE)  # noqa: PLR2004 - as below
+"""Each known name, how many edits away a misspelling is at most, and its characters."""
+
+
+@functools.lru_cache(maxsize=4096)  # a project sets the same few in all its scripts
 def meant(name: str) -> str | None:
     """Return the known variable of which ``name`` is a misspelling, None where it is none.
 
@@ -74,10 +88,15 @@ def meant(name: str) -> str | None:
     plain = name.strip().upper().replace("-", "_")
     if plain in KNOWN:
         return plain
+    own = _letters(plain)
     close = [
         known
-        for known in UNMISTAKABLE
-        if abs(len(known) - len(plain)) <= 2 and edits(plain, known) <= (2 if len(known) >= 14 else 1)  # noqa: PLR2004 - as said
+        for known, most, letters in NEAR
+        # An edit brings in one character at most, and takes one away: counted first, as it is a hundred times faster.
+        if abs(len(known) - len(plain)) <= most
+        and (own & ~letters).bit_count() <= most
+        and (letters & ~own).bit_count() <= most
+        and edits(plain, known) <= most
     ]
     if len(close) != 1 or plain != name or _own_name(plain, close[0]):
         return None

@@ -58,6 +58,14 @@ class Around:
         """Whether a regular expression occurs in the file or in reach of it: what it imports, and what imports it."""
         return self.project.says(self.path, word)
 
+    def is_imported(self) -> bool:
+        """Whether another file of those that are looked at imports the file."""
+        return bool(self.project.importers.get(self.path))
+
+    def others_say(self, word: str) -> bool:
+        """Whether a regular expression occurs in reach of the file, in another one."""
+        return self.project.others_say(self.path, word)
+
     def mentions(self, word: str) -> bool:
         """Whether a word stands in a Python file of those that are looked at, or beside the file."""
         return self.project.mentions(self.path, word)

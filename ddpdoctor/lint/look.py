@@ -200,7 +200,7 @@ def _one_by_one(names: Iterable[str], work: Work) -> Iterator[tuple[str, Outcome
         for number, name in enumerate(names, 1):
             yield name, look(name, work.texts[name], work)
             if number % COLLECT == 0:
-                gc.collect()
+                gc.collect(0)  # what is new: what other files may ask for is kept, and grows
     finally:
         if was_on:
             gc.enable()

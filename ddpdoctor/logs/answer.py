@@ -46,6 +46,8 @@ class Unknown:
     ranks: tuple[int, ...]
     lines_after: int = 0
     """How many lines its source has after the first of it."""
+    of_ranks: int = 0
+    """How many ranks the log has lines of, or torchrun's summary names."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:

@@ -54,6 +54,7 @@ def _rows(checks: Iterable[Check]) -> Rows:
             "context": [each.pattern for each in subject.context],
             "supersedes": list(subject.supersedes),
             "waits": subject.waits,
+            "plain": subject.plain,
         }
         for check in checks
         for number, facet in enumerate(check.facets)
@@ -73,6 +74,7 @@ def _declared(row: dict[str, Any]) -> Declared:
         tuple(map(Pattern, row["context"])),
         tuple(row["supersedes"]),
         row["waits"],
+        row["plain"],
     )
     return Declared(subject, partial(load_check, row["origin"]), row["facet"])
 

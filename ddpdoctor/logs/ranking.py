@@ -9,6 +9,7 @@ from ddpdoctor.facets import Role
 from ddpdoctor.findings import Severity
 from ddpdoctor.logs.answer import Answer, Confidence, Named
 from ddpdoctor.logs.candidates import examined, unexamined
+from ddpdoctor.logs.plain_errors import explained, plain_and_others
 from ddpdoctor.logs.strangers import Stranger, ranks_of, stranger
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def order(candidate: Candidate) -> tuple[int, int, int]:
 
 def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str, ...] = ()) -> Answer:
     """Find the first cause among the suspects, and tell it from what followed."""
-    ordered = ranked(candidates)
+    plain, suspects = plain_and_others(candidates)
+    ordered = ranked(suspects)
     named = _gathered(kept, ordered)
     unknown = found = stranger(kept, [each for place, each in ordered if place < Tier.HARMLESS])
     if found is not None and ordered and not _comes_first(found, ordered[0]):
@@ -97,6 +99,9 @@ def judged(kept: MatchedLog, candidates: Iterable[Candidate], faults: tuple[str,
     if unknown is None and not causes:
         causes, followed = followed[:1], followed[1:]
     best = causes.pop(0) if causes and unknown is None else None
+    if found is not None and (unknown or is_beside) and (said := explained(plain, found)):
+        best, causes = (said, causes) if unknown else (best, [said, *causes])
+        unknown, is_beside = None, False
     return Answer(
         cause=best,
         confidence=_confidence(best, causes) if best else None,

@@ -80,13 +80,23 @@ class Record:
             file=frame.file if frame else None, line=frame.line if frame else None, rank=self.rank, host=self.node
         )
 
+    @property
+    def code(self) -> str:
+        """The source line that stands below the innermost frame of the user's own code; empty where none is printed."""
+        frame = self.users
+        if frame is None:
+            return ""
+        head = re.escape(f'File "{frame.file}", line {frame.line}')
+        shown = list(re.finditer(rf'{head}(?:, in [^\n]*)?\n(?![^\n]*File ")[\s|]*([^\n]+)', self.text))
+        return shown[-1][1].strip() if shown else ""
+
     def proof(self, match: re.Match[str] | None = None, expected: str = "") -> Evidence:
         """Quote the line that the match lies in (without one, what was raised), and say where it stands.
 
         What was raised can announce in its first line what the next one says (``backend='inductor' raised:``).
         """
         lines = self.text.splitlines() or [""]
-        number = self.text.count("\n", 0, match.start()) if match else self._raised(lines)
+        number = self.text.count("\n", 0, _said(match)) if match else self._raised(lines)
         said = " ".join(lines[min(number, len(lines) - 1)].split())
         if not match and ANNOUNCES.search(said):
             said = " ".join([said, *next((each.split() for each in lines[number + 1 :] if each.strip()), [])])
@@ -103,6 +113,11 @@ class Record:
         names = re.compile(rf"[\s|]*{re.escape(self.error)}(?::|$)")
         last = len(lines) - 1
         return next((number for number in range(last, -1, -1) if self.error and names.match(lines[number])), last)
+
+
+def _said(match: re.Match[str]) -> int:
+    """Return where the words of a match begin, behind the end of the line before that a pattern can begin with."""
+    return match.end() - len(match[0].lstrip("\n"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def stranger(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger | None
     alike = [record for _, record in records if record.error == first.error]
     if not ended and all(survived(kept, record) for record in alike):
         return None
-    told = Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first))
+    told = Unknown(first, len(alike), ranks_of(alike), lines_after(kept, first), _ranks_of_log(kept))
     return Stranger(position, told, (position, first) in awaited)
 
 
@@ -78,7 +78,7 @@ def _before_a_wait(kept: MatchedLog, suspects: Sequence[Candidate]) -> Stranger 
         alike = {own.record.rank for own, told in handled if told.error == first.error}
         is_known = any(place == each.position and start < len(first.text) for place, start in known)
         if alike < ranks and not is_known and not ENDED.search(first.error):
-            told = Unknown(first, len(alike), ranks_of([first]), lines_after(kept, first))
+            told = Unknown(first, len(alike), ranks_of([first]), lines_after(kept, first), _ranks_of_log(kept))
             return Stranger(each.position, told, is_awaited=True)
     return None
 
@@ -115,6 +115,11 @@ def _first_in_summary(records: Sequence[Placed]) -> Placed | None:
         return None
     told = [pair for pair in records if IN_SUMMARY.match(pair[1].text)]
     return min(told, key=lambda pair: pair[1].time or 0)
+
+
+def _ranks_of_log(kept: MatchedLog) -> int:
+    lines = (line.rank for every in kept.endings.values() for line in every if line.rank is not None)
+    return len({*ranks_of(kept.log.records), *kept.statuses, *lines})
 
 
 def ranks_of(records: Iterable[Record]) -> tuple[int, ...]:

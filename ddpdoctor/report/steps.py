@@ -21,6 +21,7 @@ BUSY = 0.3  # of the time: beyond it, most checks of speed say nothing
 LINE = 0.05  # of the time: a line that takes less has no row
 COUNTED = "What was counted, and needs no clock"
 SENT = {"all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "barrier"}
+EACH = 0.8  # of a line, of a step: as good as one in each
 OFTEN = 1.5  # small collectives of a line, of a step: what a step has once is said by the lines that take long
 MANY, TINY = 8, 1 << 18  # buckets; bytes of one on average
 APART = 0.2  # of the time: ranks whose lines differ by so much are both told
@@ -185,7 +186,12 @@ def _collectives(profile: Mapping[str, Any]) -> list[str]:
                 by_line.setdefault((call["what"], call["file"], call["line"]), []).append(call["calls"])
     found = [(min(times), *key) for key, times in by_line.items() if len(times) == len(profile)]
     often = sorted((each for each in found if each[0] >= OFTEN), reverse=True)[:CALLS]
-    return [f"{times:.3g} {what} a step at {file}:{line}" for times, what, file, line in often]
+    said = [f"{times:.3g} {what} a step at {file}:{line}" for times, what, file, line in often]
+    barriers = sorted(each for each in found if each[1] == "barrier" and EACH <= each[0] < OFTEN)
+    if len(barriers) > 1:
+        where = ", ".join(f"{file}:{line}" for *_, file, line in barriers)
+        said.append(f"{len(barriers)} barriers a step ({where}), where the backward lets the ranks meet anyway")
+    return said
 
 
 def _caveats(ranks: Sequence[tuple[int, Mapping[str, Any]]], profile: Mapping[str, Any]) -> list[str]:

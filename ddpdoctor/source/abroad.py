@@ -132,9 +132,16 @@ def callers(project: Project, path: str, function: ast.FunctionDef) -> list[tupl
     A function that is handed to ``torch.multiprocessing.spawn`` is called there. A method is called where an object is
     that was made of its class alone.
     """
-    if (path, function) not in project.called:
-        project.called[path, function] = _callers(project, path, function)
-    return project.called[path, function]
+    return _called_by(project, path, function, of_trainings=True)
+
+
+def _called_by(
+    project: Project, path: str, function: ast.FunctionDef, *, of_trainings: bool
+) -> list[tuple[Tree, ast.Call]]:
+    key = path, function, of_trainings
+    if key not in project.called:
+        project.called[key] = _callers(project, path, function, of_trainings=of_trainings)
+    return project.called[key]
 
 
 def relays(project: Project, path: str, function: ast.FunctionDef) -> list[tuple[Tree, ast.Call]]:
@@ -142,12 +149,12 @@ def relays(project: Project, path: str, function: ast.FunctionDef) -> list[tuple
 
     Those of a package of data sets, say, one of which makes what its name is given (``create("cifar10")``).
     """
-    found = _callers(project, path, function, of_trainings=False)
+    found = _called_by(project, path, function, of_trainings=False)
     return [(tree, call) for tree, call in found if tree.function(call) is not None]
 
 
 def _callers(
-    project: Project, path: str, function: ast.FunctionDef, *, of_trainings: bool = True
+    project: Project, path: str, function: ast.FunctionDef, *, of_trainings: bool
 ) -> list[tuple[Tree, ast.Call]]:
     home = tree_of(project, path)
     if home is not None and isinstance(owner := home.parents.get(function), ast.ClassDef):
@@ -270,13 +277,14 @@ def _passes_all_on(project: Project, path: str) -> bool:
     return path.endswith("__init__.py") and STAR.search(project.text(path)) is not None
 
 
-def _importers(project: Project, path: str, name: str) -> set[str]:
+def _importers(project: Project, path: str, name: str) -> frozenset[str]:
     """Return the files that can take a name from a file: those that import it, also by way of packages."""
-    found: set[str] = set()
-    waiting = [path]
-    for _ in range(DEPTH):
-        new = {other for each in waiting for other in project.importers.get(each, ())} - found
-        named = re.compile(rf"\b{re.escape(name)}\b")
-        found |= {each for each in new if named.search(project.text(each)) or _passes_all_on(project, each)}
-        waiting = [each for each in new & found if each.endswith("__init__.py")]
-    return found
+    if (path, name) not in project.takers:
+        found: set[str] = set()
+        waiting = [path]
+        for _ in range(DEPTH):
+            new = {other for each in waiting for other in project.importers.get(each, ())} - found
+            found |= {each for each in new if name in project.words(each) or _passes_all_on(project, each)}
+            waiting = [each for each in new & found if each.endswith("__init__.py")]
+        project.takers[path, name] = frozenset(found)
+    return project.takers[path, name]

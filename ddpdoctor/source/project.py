@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+(.+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
 COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+WORD = re.compile(r"\w+")
 STORE = re.compile(r"\.(\w+)[ \t]*=(?!=)")
 MOST_FILES = 400  # that one script reaches
 MOST_BYTES = 1_000_000
@@ -40,11 +41,14 @@ class Project:
     trains: dict[str, bool] = field(default_factory=dict)
     folders: Folders = field(default_factory=Folders)
     stored: dict[tuple[str, str], list[tuple[Tree, ast.expr]]] = field(default_factory=dict)
-    called: dict[tuple[str, ast.FunctionDef], list[tuple[Tree, ast.Call]]] = field(default_factory=dict)
+    called: dict[tuple[str, ast.FunctionDef, bool], list[tuple[Tree, ast.Call]]] = field(default_factory=dict)
+    takers: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     _imports: dict[str, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     _said: dict[tuple[str, str], bool] = field(default_factory=dict)
     _stores: dict[str, frozenset[str]] = field(default_factory=dict)
+    _words: dict[str, frozenset[str]] = field(default_factory=dict)
+    _launched: dict[str, bool] = field(default_factory=dict)
 
     @cached_property
     def importers(self) -> dict[str, set[str]]:
@@ -74,6 +78,12 @@ class Project:
         if path not in self._stores:
             self._stores[path] = frozenset(STORE.findall(self.text(path)) if path.endswith(".py") else ())
         return self._stores[path]
+
+    def words(self, path: str) -> frozenset[str]:
+        """Return the words of a file, names among them: one is asked of for many files, and often."""
+        if path not in self._words:
+            self._words[path] = frozenset(WORD.findall(self.text(path)))
+        return self._words[path]
 
     def digest(self, path: str) -> str:
         """Return a digest of a file's text."""
@@ -153,6 +163,10 @@ class Project:
         """Whether a regular expression occurs in a file or in reach of it, outside of whole-line comments."""
         return any(self._has(each, word) for each in self.reach(path))
 
+    def others_say(self, path: str, word: str) -> bool:
+        """Whether a regular expression occurs in reach of a file, in another one."""
+        return any(self._has(each, word) for each in self.reach(path) - {path})
+
     def _has(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a file; asked once, since many files reach the same ones."""
         if (path, word) not in self._said:
@@ -164,14 +178,23 @@ class Project:
         folder = os.path.dirname(path) or "."  # noqa: PTH120 - as above
         base = os.path.normpath("/".join([os.path.abspath(folder), *[".."] * (UP - 1)]))  # noqa: PTH100 - as above
         near = [f"{folder}/{each}" for each in self.folders.listed(folder) if each.endswith(".py")]
-        python = (each for each in self.others if each.endswith(".py"))
-        named = (each for each in python if os.path.abspath(each).startswith(base))  # noqa: PTH100 - as above
-        return any(re.search(rf"\b{word}\b", self.text(os.path.normpath(each))) for each in (*near, *named))
+        named = (each for each, full in self._python if full.startswith(base))
+        paths = (os.path.normpath(each) for each in (*near, *named))
+        if word.isidentifier():
+            return any(word in self.words(each) for each in paths)
+        return any(re.search(rf"\b{word}\b", self.text(each)) for each in paths)
+
+    @cached_property
+    def _python(self) -> list[tuple[str, str]]:
+        """The Python files that the user named, and each from the root of the file system."""
+        return [(each, os.path.abspath(each)) for each in self.others if each.endswith(".py")]  # noqa: PTH100 - as above
 
     def in_launches(self, path: str, word: str) -> bool:
         """Whether a regular expression occurs in a launch script that the user named, or in a README near a file."""
-        read = [self.text(each) for each in self.others if not each.endswith(".py")]
-        return any(re.search(word, each) for each in (*read, self.beside(path, "README.md") or ""))
+        if word not in self._launched:
+            read = (self.text(each) for each in self.others if not each.endswith(".py"))
+            self._launched[word] = any(re.search(word, each) for each in read)
+        return self._launched[word] or re.search(word, self.beside(path, "README.md") or "") is not None
 
     def launches_beside(self, path: str) -> list[str]:
         """Return the texts of the shell scripts in the folder of a file."""

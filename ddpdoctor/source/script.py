@@ -12,6 +12,7 @@ from ddpdoctor.source.arguments import keyword
 from ddpdoctor.source.libraries import TRAINER
 from ddpdoctor.source.meaning import Meaning
 from ddpdoctor.source.reach import calls, guards, literal, personal, rank_facts, who
+from ddpdoctor.source.reach.sites import call_sites
 from ddpdoctor.source.text import names
 from ddpdoctor.source.training import wrapped
 from ddpdoctor.source.training.epochs import counts_epochs, epochs_around, is_in_learning_loop, learns
@@ -53,7 +54,16 @@ class Script(Meaning):
         inits = self._calls.get(INIT, [])
         sizes = [self.value(size) for each in inits if (size := keyword(each, "world_size")) is not None]
         ones = [size for size in sizes if isinstance(size, ast.Constant) and size.value == 1]
-        return len(ones) < len(inits) or bool(not inits and self._calls.get(DDP))
+        wraps = [] if inits else [each for each in self._calls.get(DDP, ()) if not self._is_dead(each)]
+        return len(ones) < len(inits) or bool(wraps)
+
+    def _is_dead(self, node: ast.AST) -> bool:
+        """Whether a node stands in a function of a program that nobody calls, here or in another file."""
+        function = self.function(node)
+        if not isinstance(function, ast.FunctionDef) or "__main__" not in self.text:
+            return False
+        abroad = self.tree.callers(function) if self.tree.callers is not None else []
+        return call_sites(self.tree, function) == [] and not abroad and self.tree.class_of(function) is None
 
     @cached_property
     def runs_in_ranks(self) -> bool:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
 
-from ddpdoctor.host.process.awaited import awaited
 from ddpdoctor.host.process.connections import peers
 from ddpdoctor.host.process.system_calls import sleeps
+from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.process.waits.frozen import frozen
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.source.training.iterations import loop_counters
 from ddpdoctor.stuck.looks.builds import of_left_lock, waits_for_build
 from ddpdoctor.stuck.looks.communication import communication
@@ -24,18 +26,21 @@ from ddpdoctor.stuck.told.sighting import Sighted, Sighting
 from ddpdoctor.stuck.waits.kept import of_database, of_polled_lock, of_threads
 from ddpdoctor.stuck.waits.polled import of_poll
 from ddpdoctor.stuck.waits.pools import of_pool
+from ddpdoctor.stuck.waits.stopped import of_stopped
 from ddpdoctor.stuck.waits.workers import started_by, workers
 from ddpdoctor.watch.events import Communication, Doing, Position, Site
 from ddpdoctor.watch.monitor.seen.operation import JOINING, inner_function
 from ddpdoctor.watch.user_frames import is_users
 
 if TYPE_CHECKING:
-    from ddpdoctor.host.process.awaited import Awaited
+    from ddpdoctor.host.stack import Frame
     from ddpdoctor.stuck.looks.look import Seen
     from ddpdoctor.stuck.looks.spy import Stack
     from ddpdoctor.stuck.ranks.jobs import Job, Rank
 
 BLOCKED = 120.0  # seconds in one disk wait, after which Linux itself says so (kernel.hung_task_timeout_secs)
+LEAST = 5.0  # seconds of one disk wait that are told: a disk answers within some hundredths
+A_DISK = Awaited("a disk, or a file server, to answer", "", "sudo dmesg | tail   # and, of network drives: nfsstat -m")
 LOADER = "torch/utils/data/dataloader.py"
 
 
@@ -88,22 +93,25 @@ def _kept(position: Position, seen: Seen, waiting: list[int], beside: list[Stack
 def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
     frames = seen.stack.frames
     operation = communication(frames)
-    doing = _doing(seen, operation, rank.process.backends)
+    thaw = frozen(rank.pid)
+    doing = Doing.STANDING if thaw else _doing(seen, operation, rank.process.backends)
     stands = doing in {Doing.STANDING, Doing.ASKING}
-    keeps = _awaited(rank, seen) if stands else None
-    pool = of_pool(rank.pid, seen.stack) if doing is Doing.STANDING else None
+    keeps = thaw or (_awaited(rank, seen) if stands else _disk(rank, seen) if doing is Doing.WORKING else None)
+    pool = of_pool(rank.pid, seen.stack) if doing is Doing.STANDING and not thaw else None
     family = started_by(keeps.process) if keeps and keeps.process in started_by(rank.pid)[1:] else ()
     if any(seen.ran(each) or sleeps(each) for each in family):
         doing = Doing.ASKING  # it waits for the end of one that gets on, or asks
-    below = workers(rank.pid, family) if stands and pool is None else ()
+    below = workers(rank.pid, family) if stands and pool is None and not thaw else ()
     if below and any(frame.file.endswith(LOADER) for frame in frames):
         # A loader looks after its workers each five seconds, whether they do anything or not.
         doing = Doing.ASKING if any(seen.ran(each.pid) or sleeps(each.pid) for each in below) else Doing.STANDING
     keeps = pool or (None if below else keeps)
+    if doing is Doing.STANDING and not thaw:
+        keeps = of_stopped(rank.pid, seen.stack) or keeps
     of_threads_alone = keeps.thread if keeps is not None else doing is Doing.STANDING and not below
     if of_threads_alone and any(sleeps(rank.pid, each) for each in seen.stack.threads):
         doing = Doing.ASKING  # by another thread of its own, as far as is known
-    sites = tuple(Site(os.path.normpath(each.file), each.line, each.function) for each in frames if is_users(each.file))
+    sites = tuple(_sites(frames))
     site = sites[0] if sites else None
     waits = doing is Doing.WAITING
     return Position(
@@ -125,6 +133,22 @@ def _position(rank: Rank, seen: Seen, seconds: float) -> Position:
 
 def _awaited(rank: Rank, seen: Seen) -> Awaited | None:
     return of_threads(awaited(rank.pid, seen.stack.frames, rank.store), seen.stack, rank.pid)
+
+
+def _sites(frames: Iterable[Frame]) -> Iterator[Site]:
+    """Yield the user's lines; a function that a library has made of text (``<string>``) is none where a file is."""
+    own = [each for each in frames if is_users(each.file)]
+    of_files = any(not each.file.startswith("<") for each in own)
+    for each in own:
+        if not (of_files and each.file == "<string>"):
+            yield Site(os.path.normpath(each.file), each.line, each.function)
+
+
+def _disk(rank: Rank, seen: Seen) -> Awaited | None:
+    """Return what a rank waits for that was in one wait for a disk all the time: it counts as at work, for a while."""
+    if seen.state != psutil.STATUS_DISK_SLEEP or seen.moves or (seen.rested or 0.0) < max(seen.length, LEAST):
+        return None
+    return awaited(rank.pid, seen.stack.frames, rank.store) or A_DISK
 
 
 def _counters(stack: Stack) -> Iterator[tuple[str, int]]:

@@ -9,9 +9,10 @@ import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from ddpdoctor.facets import Check, Role
+from ddpdoctor.facets import Check, Facet, LogPattern, Role
 from ddpdoctor.findings import Evidence, Finding
 from ddpdoctor.logs.examination import Examination, examination
 from ddpdoctor.logs.read.tracebacks import frames_in
@@ -98,7 +99,12 @@ class Explainer:
 
 @functools.lru_cache(maxsize=1)
 def _prepared(checks: tuple[Check, ...]) -> Examination:
-    return examination(checks)
+    """Prepare what is searched: an error of any program is the script's own, and whoever runs it sees it."""
+    return examination(replace(each, facets=tuple(filterfalse(_is_plain, each.facets))) for each in checks)
+
+
+def _is_plain(facet: Facet) -> bool:
+    return isinstance(facet.subject, LogPattern) and facet.subject.plain
 
 
 def _record(failure: Failed) -> Record:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ddpdoctor.watch import events
 from ddpdoctor.watch.events import (
+    Carried,
     Clip,
     Event,
     Exchange,
@@ -67,6 +68,8 @@ def unpacked(parts: list[Any]) -> Event:
             values[name] = tuple(part(*each) for each in values[name])
     if "terms" in values:
         values["terms"] = tuple(tuple(LossTerm(*term) for term in loss) for loss in values["terms"])
+    if values.get("carried") is not None:
+        values["carried"] = Carried(*values["carried"])
     if isinstance(values.get("sampler"), dict):
         values["sampler"] = Sampler(**values["sampler"])
     event: Event = TYPES[kind](**values)

@@ -127,6 +127,14 @@ FAULTS = {
         by=1,
         wait="4",
     ),
+    "a mask that ends before the master": Fault(
+        "DDP355",
+        ("b has no route to the master 10.77.0.1: eth0 has 10.77.0.2/31", "dev eth0   # on b"),
+        {1: "ip addr flush dev eth0; ip addr add 10.77.0.2/31 dev eth0"},
+        undo={1: "ip addr flush dev eth0; ip addr add 10.77.0.2/24 dev eth0"},
+        by=1,
+        wait="4",
+    ),
     "unknown name": Fault(
         "DDP354",
         ("MASTER_ADDR='a' does not resolve",),
@@ -439,26 +447,27 @@ def test_folders_are_compared_between_hosts(fresh: Hosts, tmp_path: Path) -> Non
     assert not [each for each in tmp_path.iterdir() if each.name.startswith(".ddpdoctor")]
 
 
-COMMAND = (str(TORCHRUN), "--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
+C10D = ("--rdzv_backend=c10d", "--rdzv_endpoint=10.77.0.1:29500")
+STATIC = ("--master_addr=10.77.0.1", "--master_port=29500", "--node_rank=0")
 
 
-def met_for(hosts: Hosts, script: Script, *ids: str) -> list[Done]:
-    """Run a check of a command that is still to be started, with these ids of a rendezvous, on two hosts."""
+def met_for(hosts: Hosts, script: Script, *options: tuple[str, ...]) -> list[Done]:
+    """Run a check of a command that is still to be started, with these options of a rendezvous, on two hosts."""
     ends = script("import torch.distributed as dist; dist.init_process_group('gloo'); dist.barrier()")
-    only = "rdzv-ids-differ,missing-ranks-at-init,collective-between-hosts-fails"
+    only = "rdzv-ids-differ,rdzv-backends-differ,missing-ranks-at-init,collective-between-hosts-fails"
     running = [
         hosts.start(
-            host, DDPDOCTOR, "check", "--only", only, "--", *COMMAND, f"--rdzv_id={given}", ends,
+            host, DDPDOCTOR, "check", "--only", only, "--", str(TORCHRUN), "--nnodes=2", *given, ends,
             environ=launched(hosts),
         )
-        for host, given in enumerate(ids)
+        for host, given in enumerate(options)
     ]  # fmt: skip
     return [finish(process) for process in running]
 
 
 def test_a_command_that_would_not_meet_is_not_started(fresh: Hosts, script: Script) -> None:
     """The hosts meet where torchrun would, without it: each with another id would wait for the other in silence."""
-    broken = met_for(fresh, script, "11", "12")
+    broken = met_for(fresh, script, (*C10D, "--rdzv_id=11"), (*C10D, "--rdzv_id=12"))
 
     assert "DDP380" in first_line(broken[0]), broken[0].said
     assert "host b waits under --rdzv_id=12" in broken[0].out
@@ -466,10 +475,20 @@ def test_a_command_that_would_not_meet_is_not_started(fresh: Hosts, script: Scri
     assert broken[0].status == 1
 
 
+def test_a_command_of_another_backend_is_not_started(fresh: Hosts, script: Script) -> None:
+    """One torchrun opens a static store, the other one looks for its own kind in it: both would wait in silence."""
+    broken = met_for(fresh, script, STATIC, C10D)
+
+    assert "DDP373" in first_line(broken[0]), broken[0].said
+    assert "host b waits in a rendezvous of the backend c10d" in broken[0].out
+    assert "--node_rank=1   # on b" in broken[0].out
+    assert "is not rehearsed" in broken[0].out
+
+
 @pytest.mark.nightly
 def test_a_command_that_meets_is_rehearsed_over_all_hosts(fresh: Hosts, script: Script) -> None:
     """Once the hosts have met, torchrun starts on each of them, and its ranks meet."""
-    healthy = met_for(fresh, script, "11", "11")
+    healthy = met_for(fresh, script, (*C10D, "--rdzv_id=11"), (*C10D, "--rdzv_id=11"))
 
     assert [each.status for each in healthy] == [0, 0], healthy
     assert "2 of 2 hosts met" in healthy[0].out

@@ -445,8 +445,8 @@ Root Cause (first observed failure):
   error_file: /tmp/torchelastic_x/attempt_0/0/error.json
   traceback : Traceback (most recent call last):
     File "/w/train.py", line 30, in main
-      x = table[key]
-  KeyError: 'lr'
+      x = rows[place]
+  IndexError: list index out of range
 
 ============================================================
 """
@@ -460,7 +460,7 @@ class TestUnknownErrors:
         answer = explain([(Origin("train.log"), [TWO_FAILED.encode()])], load_checks())
 
         assert answer.unknown is not None
-        assert (answer.unknown.record.error, answer.unknown.record.rank) == ("KeyError", 0)
+        assert (answer.unknown.record.error, answer.unknown.record.rank) == ("IndexError", 0)
         assert [frame.line for frame in answer.unknown.frames] == [30]
 
     @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._compared import first_mismatch
 from ddpdoctor.checks.collectives.hangs._keys import of_key
+from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Communication, EpochEnded, EpochStarted, Failed, Joined, PeerLost, Progress, Site
@@ -174,6 +174,9 @@ else:
     store.wait(["data_ready"])
     store.get("done")
     store.get(name)
+store.set(f"ready{rank}", "1")
+store.wait(["ready0", "ready2"])
+store.wait(["data_ready"])
 """
 
 
@@ -183,6 +186,8 @@ else:
         (5, ": no line of train.py sets the key 'data_ready'; it sets 'dataset_ready' (line 2), 'done' (line 3)"),
         (6, ": the key 'done', which line 3 sets, has not been set"),
         (7, ""),
+        (9, ": of 'ready0', 'ready2', which line 8 sets as f'ready{rank}', one has not been set"),
+        (10, ": no line of train.py sets the key 'data_ready'; it sets 'dataset_ready' (line 2), 'done' (line 3)"),
     ],
 )
 def test_the_key_that_a_rank_waits_for_is_named(script: Script, line: int, said: str) -> None:

@@ -12,15 +12,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from ddpdoctor.host.process.awaited import Awaited, awaited, locked_files
 from ddpdoctor.host.process.system_calls import sleeps
+from ddpdoctor.host.process.waits.awaited import awaited
+from ddpdoctor.host.process.waits.files import locked_files
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.stuck.looks.spy import Stack
 from ddpdoctor.stuck.waits.kept import of_fork
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.process.waits.wait import Awaited
 
 PATIENCE = 30.0
 pytestmark = pytest.mark.skipif(

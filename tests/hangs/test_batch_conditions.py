@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -192,6 +193,18 @@ class TestBehindABatch:
             "collective-behind-own-batch"
         ]
 
+    def test_a_backward_that_was_skipped_in_a_loop_of_the_frameworks(self, tmp_path: Path) -> None:
+        """The rank has been given a batch more, after no more forwards; not where it has as many batches."""
+        file, line = written(tmp_path, STEP)
+        one = waits(0, "backward", Site(file, line, "training_step"), 4)
+        other = waits(1, "all_gather", Site(file, line + 3, "<module>"), 4)
+        further = replace(other, batches=one.batches + 1)
+
+        found = asked(Stalled(pid=0, time=2.0, ranks=(one, further), world_size=2))
+        assert [slug for slug, *_ in found] == ["collective-behind-own-batch"]
+        found = asked(Stalled(pid=0, time=2.0, ranks=(one, other), world_size=2))
+        assert "collective-behind-own-batch" not in [slug for slug, *_ in found]
+
     def test_the_other_rank_is_not_further(self, tmp_path: Path) -> None:
         """It can be on its way: nothing is said of the batch."""
         file, line = written(tmp_path, DECIDED["an element of a mask"])
@@ -215,6 +228,16 @@ class TestBehindABatch:
         assert [slug for slug, *_ in asked(event)] == ["collective-behind-own-batch"]
 
 
+STEP = """
+class Careful(Trainer):
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        if (inputs["x"] > 0).sum() < 4:
+            return torch.tensor(0.0)
+        return super().training_step(model, inputs)  # here
+
+trainer = Careful(model=model)
+trainer.train()
+"""
 LOGS = """
 class Net(LightningModule):
     def on_validation_epoch_end(self):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ddpdoctor.host.process import connections, system_calls as host_calls
-from ddpdoctor.host.process.awaited import Awaited
 from ddpdoctor.host.process.connections import Peer
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.watch.events import Doing, Position
 from ddpdoctor.watch.monitor import positions
 from ddpdoctor.watch.training import Training

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._compared import first_mismatch
 from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
+from ddpdoctor.checks.collectives.hangs.calls._compared import first_mismatch
 from ddpdoctor.registry import load_checks
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Communication, Doing, Ended, GroupMade, Joined, Left, Position, Site, Stalled

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.host.process.awaited import Awaited
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.held import Held, asked_lock, held_locks
 from ddpdoctor.source.training.iterations import repeats_until

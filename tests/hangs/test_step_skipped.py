@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.checks.collectives.hangs._exits import step_skipped
+from ddpdoctor.checks.collectives.hangs.source._exits import step_skipped
 from ddpdoctor.watch.events import Doing, EpochEnded, EpochStarted, Position, Site, Stalled
 from ddpdoctor.watch.training import Training
 

@@ -18,7 +18,7 @@ from ddpdoctor.checks.collectives.hangs._hangs import Hang, hang_of
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.watch.events import Doing, Position, Site, Stalled
 from ddpdoctor.watch.monitor.seen.activity import Activity, follow
-from ddpdoctor.watch.monitor.seen.operation import inner_function, operation_of
+from ddpdoctor.watch.monitor.seen.operation import OF_GROUP, inner_function, operation_of
 from ddpdoctor.watch.monitor.seen.usage import Thread, Usage
 from ddpdoctor.watch.rank.hooks import communications
 from ddpdoctor.watch.training import Training
@@ -112,6 +112,10 @@ def test_a_rank_that_computes_within_ddps_forward_is_in_no_communication() -> No
     own = Frame(f"{communications.__file__} (importlib._bootstrap)", 1, "wait")
     assert operation_of((own, *WAITS)) == "all_reduce"
     assert operation_of((own, *WAITS[-1:])) == "Work.wait", "the script's own call"
+    method = Frame(f"{communications.__file__} (importlib._bootstrap)", 1, "communicate")
+    assert operation_of((method, *WAITS)) == "all_reduce"
+    of_fabric = Frame("/venv/lib/python3.11/site-packages/lightning/fabric/utilities/distributed.py", 1, "__exit__")
+    assert operation_of((method, of_fabric, *WAITS[-1:])) == OF_GROUP, "no function of torch is around"
     assert operation_of(REDISTRIBUTES) == "redistribute"
     assert operation_of(COMPUTES) == ""
     assert operation_of(COMPUTES[1:]) == "forward of DistributedDataParallel"

@@ -8,7 +8,7 @@ import pytest
 from helpers import Command, Run, Script
 
 from ddpdoctor.check import one_rank_calls
-from ddpdoctor.checks.collectives.hangs._alone import called_alone
+from ddpdoctor.checks.collectives.hangs.calls._alone import called_alone
 from ddpdoctor.watch.events import Communication, Failed, PeerLost, Progress, Site
 
 HEAD = """

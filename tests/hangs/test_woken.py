@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.host.process.awaited import OF_PROCESSES, Awaited
+from ddpdoctor.host.process.waits.wait import OF_PROCESSES, Awaited
 from ddpdoctor.host.stack import Frame
 from ddpdoctor.source.works import waited_work
 from ddpdoctor.stuck.looks import builds

@@ -18,6 +18,7 @@ import os, sys
 import torch
 import ignite.distributed as idist
 from ignite.engine import Engine, Events
+from ignite.handlers import EarlyStopping
 from ignite.metrics import Accuracy
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -64,6 +65,10 @@ def training(local_rank):
     def validate(engine):
         evaluator.run(validation)
 
+    if mode == "stops by its own score":
+        score = lambda engine: idist.get_rank() * engine.state.epoch
+        trainer.add_event_handler(Events.EPOCH_COMPLETED, EarlyStopping(1, score, trainer))
+
     trainer.run(loader, max_epochs=4)
 
 if __name__ == "__main__":
@@ -99,6 +104,7 @@ def test_a_healthy_one_gets_no_finding(watched: Watched) -> None:
         ("plain loader", "no-distributed-sampler", "idist.auto_dataloader"),
         ("plain model", "gradients-not-exchanged", ""),
         ("no epoch", "set-epoch-not-called", "Events.EPOCH_STARTED"),
+        ("stops by its own score", "stop-asked-on-one-rank", "idist.all_reduce(score)"),
     ],
 )
 def test_a_broken_one_is_named(watched: Watched, mode: str, slug: str, words: str) -> None:

@@ -44,6 +44,40 @@ CALLBACK = """class Norm(TrainerCallback):
 class Mine(Trainer):
     pass
 """
+SUMMED = """class Mine(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        labels = inputs.pop("labels")
+        outputs = model(**inputs)
+        num_items = len(labels) if num_items_in_batch is None else num_items_in_batch
+        loss = F.cross_entropy(outputs["logits"], labels, reduction="sum") / num_items
+        return (loss, outputs) if return_outputs else loss
+"""
+RIGHTLY = SUMMED.replace("/ num_items\n", "/ num_items\n        loss = loss * self.accelerator.num_processes\n")
+COUNTED = (("    def forward(self, x, labels=None):", "    def forward(self, x, labels=None, **kwargs):"),)
+BY_HAND = """class Mine(Trainer):
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = model(**self._prepare_inputs(inputs))["loss"]
+        loss.backward()
+        return loss.detach()
+"""
+STREAM = """class Stream(IterableDataset):
+    def __init__(self, samples):
+        self.data = Data(samples)
+
+    def __iter__(self):
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        for index in range(rank, len(self.data), world):
+            yield self.data[index]
+
+class Mine(Trainer):
+    pass
+"""
+STREAMS = (
+    ("import DataLoader, Dataset", "import DataLoader, Dataset, IterableDataset"),
+    ("import torch\n", "import os\nimport torch\n"),
+    ("train_dataset=Data(64)", "train_dataset=Stream(64)"),
+    ("num_train_epochs=3", "max_steps=6"),
+)
 TRAIN = "    trainer.train()\n"
 EVALUATE = "    trainer.evaluate()\n"
 
@@ -76,6 +110,27 @@ BROKEN: dict[str, tuple[str, str, Edits]] = {
             ("import torch\n", "import os\nimport torch\n"),
         ),
     ),
+    "a sum of losses over the items of all ranks": (
+        "loss-over-all-items",
+        "* self.accelerator.num_processes",
+        ((OWN, SUMMED), *COUNTED, ("    trainer.evaluate()\n", "")),
+    ),
+    "backward of the loss, where it accumulates": (
+        "framework-backward-bypassed",
+        "+self.accelerator.backward(loss / self.args.gradient_accumulation_steps)",
+        ((OWN, BY_HAND), ("logging_steps=4", "logging_steps=4, gradient_accumulation_steps=4")),
+    ),
+    "a stream that gives out its rank's share": ("sharded-twice", "+for sample in samples:", ((OWN, STREAM), *STREAMS)),
+    "resumed from a folder of each rank's own": (
+        "checkpoint-folders-differ",
+        '+TrainingArguments(output_dir="out", ...)',
+        (
+            ('output_dir="out"', "output_dir=f\"out/{os.environ['RANK']}\""),
+            ('save_strategy="no"', 'save_strategy="epoch"'),
+            ("import torch\n", "import os\nimport torch\n"),
+            (TRAIN, "    trainer.train()\n    trainer.train(resume_from_checkpoint=True)\n"),
+        ),
+    ),
     "parameters without a gradient": (
         "unused-parameters",
         "TrainingArguments(ddp_find_unused_parameters=True)",
@@ -89,6 +144,11 @@ HEALTHY: dict[str, Edits] = {
     "as it is": (),
     "a loader that Accelerate shares out": ((OWN, PREPARED),),
     "accumulated": (("logging_steps=4", "logging_steps=4, gradient_accumulation_steps=2"),),
+    "a sum of losses over all items, for all ranks": ((OWN, RIGHTLY), *COUNTED, ("    trainer.evaluate()\n", "")),
+    "a stream that the Trainer shares out": (
+        (OWN, STREAM.replace('int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])', "0, 1")),
+        *STREAMS,
+    ),
     "saved by one rank, where the model is whole": (
         ("    trainer.save_model()\n", "    if trainer.is_world_process_zero():\n        trainer.save_model()\n"),
     ),

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from ddpdoctor.checkpoint import CheckpointFile, Format, inspect
-from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats import archive, archive_record
 from ddpdoctor.checkpoint.formats.torchfile import Pickled
 from ddpdoctor.checkpoint.pickles.values import DamagedError
 from ddpdoctor.checkpoint.reader import opened
@@ -578,7 +578,7 @@ def test_a_large_pickle_is_given_back_as_it_is_read(tmp_path: Path, *, again: bo
     file = saved(tmp_path / "a.pt", [versioned, list(versioned._metadata) if again else []])
 
     with zipfile.ZipFile(tmp_path / "a.pt") as written:
-        assert written.getinfo("a/data.pkl").file_size > archive.LARGE
+        assert written.getinfo("a/data.pkl").file_size > archive_record.LARGE
     assert [each.keys for each in file.state_dicts] == [tuple(versioned)]
     assert {entry[1:] for entry in file.state_dicts[0].entries} == {((1,), "float32", False)}
 

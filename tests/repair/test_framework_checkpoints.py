@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ ACCELERATE_FSDP = "pytorch_model_fsdp_0/.metadata pytorch_model_fsdp_0/__0_0.dis
 TRAINER = "config.json model.safetensors optimizer.pt rng_state_0.pth rng_state_1.pth trainer_state.json"
 RAY = "checkpoint_manager_snapshot.json checkpoint_2026-01-05_10-00-00/a.pt checkpoint_2026-01-05_11-00-00/b.pt"
 
+MERGES = "lightning.fabric.utilities.consolidate_checkpoint"
 Made = Callable[..., Path]
 
 
@@ -50,7 +53,7 @@ def made(tmp_path: Path) -> Made:
         for name in names.split():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(latest if name == "latest" else "")
+            path.write_text(latest if name == "latest" else "{}" if name.endswith(".json") else "")
         return folder
 
     return make
@@ -129,6 +132,49 @@ class TestFolders:
         assert file.label == label
         assert told(file)["weights"].endswith(weights)
 
+    @pytest.mark.parametrize("partitions", [2, [1, 2]])
+    def test_of_zero_without_the_last_ranks_part(self, made: Made, partitions: int | list[int]) -> None:
+        """How many parts there were, each part says: of those that are there none has a gap before it."""
+        import torch
+
+        folder = made(ZERO_1.replace("global_step16/zero_pp_rank_1", "global_step8/zero_pp_rank_2"))
+        state = {"optimizer_state_dict": {"partition_count": partitions}}
+        torch.save(state, folder / "global_step16" / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+        file = inspect(folder)
+        assert "part of rank 1 is not there" in file.damage
+        assert told(file)["saved by"].startswith("2 data-parallel ranks")
+
+    def test_of_zero_as_anybody_can_load_it(self, made: Made) -> None:
+        """What ds_to_universal wrote has no parts of ranks."""
+        folder = made(
+            "global_step16_universal/mp_rank_00_model_states.pt global_step16_universal/zero/a.weight/fp32.pt"
+        )
+        assert "any number of ranks" in told(inspect(folder))["saved by"]
+
+    @pytest.mark.parametrize(
+        ("names", "missing"),
+        [
+            (ACCELERATE.replace("states_1", "states_2"), "random_states_1.pkl"),
+            (TRAINER.replace("state_1", "state_2"), "rng_state_1.pth"),
+        ],
+    )
+    def test_without_the_draws_of_a_process(self, made: Made, names: str, missing: str) -> None:
+        """A gap before the last: it was saved by three."""
+        notes = told(inspect(made(names)))
+        assert notes["saved by"].startswith("3 processes")
+        assert missing in notes["missing"]
+
+    def test_of_a_trainer_that_was_cut_off(self, made: Made) -> None:
+        """Its state is no whole JSON: to resume ends with an error of the JSON reader."""
+        folder = made(TRAINER)
+        (folder / "trainer_state.json").write_text('{"global_step": 8,')
+        assert inspect(folder).damage.startswith("trainer_state.json is not whole")
+
+    def test_of_dcp_that_was_cut_off(self, made: Made) -> None:
+        """The ranks' files are there, and what is written last is not."""
+        with pytest.raises(BadTarget, match=r"has the files of ranks \(__0_0.distcp, __1_0.distcp\) and no .metadata"):
+            inspect(made("__0_0.distcp __1_0.distcp"))
+
     @pytest.mark.parametrize("names", ["notes.txt", "a.pt b.pt", "random_states.txt checkpoint_1/x"])
     def test_of_nobody_is_refused_as_before(self, made: Made, names: str) -> None:
         """What no framework made is no checkpoint for its name alone."""
@@ -158,6 +204,21 @@ class TestFolders:
         assert command[:4] == ["python", "-m", format_utils.__name__, "dcp_to_torch"]
         format_utils.dcp_to_torch_save(*command[4:])
         assert torch.load(tmp_path / "saved.pt", weights_only=True)["weight"].tolist() == [1, 1]
+
+    @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+    def test_of_lightnings_dcp_names_lightnings_command(self, tmp_path: Path) -> None:
+        """Which puts what stands in its own file beside the weights; it is run here where Lightning is installed."""
+        import torch
+        from torch.distributed.checkpoint import state_dict_saver
+
+        saved = tmp_path / "saved.ckpt"
+        state_dict_saver.save({"state_dict": {"weight": torch.ones(2)}}, checkpoint_id=saved)
+        torch.save({"epoch": 2}, saved / "meta.pt")
+        command = told(inspect(saved))["one file"].split()
+        assert command[2:] == [MERGES, str(saved), "--output_file", f"{saved}.whole"]
+        pytest.importorskip("lightning")
+        subprocess.run([sys.executable, *command[1:]], check=True, timeout=100, capture_output=True)
+        assert torch.load(f"{saved}.whole", weights_only=True)["epoch"] == 2
 
 
 def state(prefix: str) -> dict[str, Any]:

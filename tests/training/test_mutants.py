@@ -63,6 +63,18 @@ NAMED = {
     ("loaded_by_hand", "all ranks take the share of rank 0"): "sampler-wrong-rank",
     ("loaded_by_hand", "the count is of one rank"): "metric-of-one-rank",
     ("update_by_hand", "reduced before backward"): "weights-part-without-optimizer",
+    ("graph", "cleared on rank 0 alone"): "gradients-cleared-on-some-ranks",
+    ("language", "all ranks read the streams of rank 0"): "same-samples-on-ranks",
+    ("language", "every rank reads all streams"): "same-samples-on-ranks",
+    ("language", "nothing is summed"): "metric-of-one-rank",
+    ("language", "the world is left out"): "loss-scaled-for-other-count",
+    ("language", "the tokens are not summed but the world is multiplied"): "loss-scaled-for-other-count",
+    ("ranking", "the hits are of one rank"): "metric-of-one-rank",
+    ("segment", "the same flips on all ranks"): "same-noise-on-ranks",
+    ("segment", "the training sampler is of the validation set"): "sampler-of-another-data-set",
+    ("buffered", "all take the shards of rank 0"): "slices-overlap",
+    ("buffered", "the seed is the rank's"): "slices-overlap",
+    ("buffered", "rank 0 alone clears"): "gradients-cleared-on-some-ranks",
 }
 
 
@@ -87,6 +99,7 @@ FAR = {
     ("masked", "numpy is seeded alike"): "same-noise-on-ranks",
     ("masked", "Python's generator is seeded alike"): "same-noise-on-ranks",
     ("targets", "the target is copied on rank 0 alone"): "copy-updated-on-some-ranks",
+    ("buffered", "not wrapped"): "gradients-not-exchanged",
 }
 """Mutants that show in what was computed, and not where it was changed."""
 

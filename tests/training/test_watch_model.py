@@ -68,6 +68,29 @@ FAULTS = {
             optimizer.step(closure)
         """,
     ),
+    "a layer is not used, and a closure computes the gradients": (
+        "unused-parameters",
+        "got no gradient",
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.used, self.spare = net(), nn.Linear(8, 4)
+            def forward(self, inputs):
+                return self.used(inputs)
+        model = DDP(Model())
+        optimizer = sgd(model)
+        def closure():
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(batch()[0]), batch()[1])  # guilty
+            loss.backward()
+            return loss
+        import time
+        for _ in range(4):
+            optimizer.step(closure)
+            time.sleep(1)  # the first step is compared before the second fails
+        """,
+    ),
     "no_sync around the whole loop": (
         "no-sync-on-last-batch",
         "every forward is within no_sync",

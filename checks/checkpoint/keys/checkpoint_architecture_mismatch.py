@@ -195,8 +195,19 @@ def in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Fi
     """torch.distributed.checkpoint names the first key that it does not find."""
     if OPTION.search(match["key"] or match["older"]):
         return  # checkpoint-torch-version-skew
+    key = match["key"] or match["older"]
+    if (special := _special(key)) is not None:
+        causes, fix = special
+        yield Finding(
+            f"the sharded checkpoint has no {key}",
+            (record.proof(match, "a key for each entry of the state dict that is loaded"),),
+            fix,
+            record.place,
+            ambiguity=Ambiguity(causes, THERE),
+        )
+        return
     yield Finding(
-        f"the sharded checkpoint has no {match['key'] or match['older']}",
+        f"the sharded checkpoint has no {key}",
         (record.proof(match, "a key for each entry of the state dict that is loaded"),),
         Fix(
             "load into what was saved: the same model, wrapped in the same order, and the same optimizer",
@@ -212,6 +223,40 @@ def in_a_sharded_checkpoint(record: Record, match: re.Match[str]) -> Iterator[Fi
             THERE,
         ),
     )
+
+
+def _special(key: str) -> tuple[tuple[str, ...], Fix] | None:
+    """Return the causes and the fix for entries that have reasons of their own to be missing."""
+    if (
+        re.search(r"(?:^|\.)(?:optim(?:izer)?s?\.)?(?:state|exp_avg(?:_sq)?|step|momentum_buffer)\b", key)
+        and "optim" in key
+    ):
+        return OPTIMIZERS
+    return EXTRA if "_extra_state" in key else None
+
+
+OPTIMIZERS = (
+    (
+        "the parameter never got a gradient, so the optimizer that was saved has no state for it",
+        "the optimizer was saved before its first step, or not at all",
+        OTHER_NETWORK,
+    ),
+    Fix(
+        "let the states be loaded that are there; the others begin at zero",
+        diff="-dcp.load(state, checkpoint_id=folder)\n+dcp.load(state, checkpoint_id=folder, "
+        "planner=DefaultLoadPlanner(allow_partial_load=True))   # torch >= 2.4",
+    ),
+)
+EXTRA = (
+    (
+        "another version of Transformer Engine or Megatron wrote it: they keep entries of their own (_extra_state)",
+        "the layers were built with other options (fp8, the implementation of a norm) than when it was saved",
+    ),
+    Fix(
+        "load with the versions that wrote it, or tell Megatron to pass over such entries",
+        command="... --dist-ckpt-strictness log_unexpected   # Megatron; NeMo: strict load 'log_all'",
+    ),
+)
 
 
 ARGUMENTS = Fix(

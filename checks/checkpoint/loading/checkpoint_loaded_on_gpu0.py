@@ -116,7 +116,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             continue
         if OF_OTHERS.search(script.code(call.args[0])):
             continue
-        if _is_loaded(script, call) and _is_reached(script, call):
+        if _is_loaded(script, call) and _is_reached(script, call) and not _is_saved_on_cpu(script, project):
             path = script.code(call.args[0])
             right = f'{script.code(call.func)}({path}, map_location="cpu")'
             edits = () if call.keywords else (script.replaced(call, right),)
@@ -127,6 +127,20 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
                 script.place(call),
                 severity=Severity.WARNING,
             )
+
+
+def _is_saved_on_cpu(script: Script, project: Around) -> bool:
+    """Whether all weights that the project saves are moved to the CPU before: they are loaded to where they were."""
+    trees = [script.tree, *(tree for _, tree in project.trees(r"torch\.save"))]
+    saved = [
+        ast.unparse(each) for tree in trees for each in tree.of(ast.Call) if ast.unparse(each.func) == "torch.save"
+    ]
+    weights = [each for each in saved if WEIGHTS.search(each)]
+    return bool(weights) and all(TO_CPU.search(each) for each in weights)
+
+
+WEIGHTS = re.compile(r"state|model|net|ckpt|checkpoint|dict", re.IGNORECASE)
+TO_CPU = re.compile(r"\.cpu\(\)|\.to\([\"']cpu")
 
 
 def _is_reached(script: Script, call: ast.Call) -> bool:

@@ -28,7 +28,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import OTHER_RANKS, Ailment, Finding, Fix, Severity, lint
+from ddpdoctor.check import DDP, OTHER_RANKS, Ailment, Finding, Fix, Severity, given, lint
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script
@@ -67,3 +67,80 @@ def _others_load(script: Script, call: ast.Call) -> bool:
     code = script.code(call.func)
     same = [each for each in script.nodes(ast.Call) if each is not call and script.code(each.func) == code]
     return any(guard.who(script.tree) == OTHER_RANKS for each in same for guard in script.guards(each))
+
+
+@lint
+def by_a_helper(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a function of the file that loads the model it is given, called by one rank with what is wrapped."""
+    if script.frameworks - {"ray"} or not script.calls(*WRAPPERS):
+        return
+    for call in script.nodes(ast.Call):
+        guard = script.one_rank_guard(call) if isinstance(call.func, ast.Name) else None
+        function = script.names_function(call.func) if guard is not None else None
+        if guard is None or function is None or _others_load(script, call):
+            continue
+        for place, parameter in enumerate(function.args.args):
+            model = given(call, place, parameter.arg)
+            wrapped = _wrapped_before(script, call, model) if isinstance(model, ast.Name) else None
+            if wrapped is None or not _loads(script, function, parameter.arg) or _is_handed_out(script, project):
+                continue
+            yield Finding(
+                f"one rank alone loads {script.code(model or call)}, which was wrapped in line {wrapped.lineno}: the "
+                "others keep their weights",
+                (script.seen(call, "on all ranks, or before the model is wrapped"), script.seen(guard.test)),
+                Fix("load on all ranks, onto the CPU first", diff=f"-{script.code(guard.test)}"),
+                script.place(call),
+            )
+
+
+WRAPPERS = (DDP, "ray.train.torch.prepare_model")
+HANDED_OUT = r"sync_module_states|_sync_params|scatter"
+
+
+def _wrapped_before(script: Script, call: ast.Call, model: ast.Name) -> ast.Call | None:
+    """Return the call that wraps what a variable holds at a call, of the same function, on every way to it."""
+    for wrap in script.calls(*WRAPPERS):
+        statement = script.tree.statement(wrap)
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name == model.id and value is wrap:
+                is_near = script.function(wrap) is script.function(call) and wrap.lineno < call.lineno
+                if is_near and not script.guards(wrap):
+                    return wrap
+    return None
+
+
+def _loads(script: Script, function: ast.FunctionDef, name: str) -> bool:
+    """Whether a function loads the model that a parameter holds: itself, or by a name for it or its ``module``."""
+    held = {name}
+    for node in script.inside(*function.body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=other)], value=value) if held & _models(value):
+                held.add(other)
+            case ast.Call(func=ast.Attribute(attr="load_state_dict", value=model)) if held & _models(model):
+                return True
+    return False
+
+
+def _models(value: ast.expr) -> set[str]:
+    """Return the variables of which an expression is one, or the ``module`` of one."""
+    match value:
+        case ast.Name(id=name):
+            return {name}
+        case ast.Attribute(value=inner, attr="module"):
+            return _models(inner)
+        case ast.IfExp(body=one, orelse=other):
+            return _models(one) | _models(other)
+    return set()
+
+
+def _is_handed_out(script: Script, project: Around) -> bool:
+    """Whether something gives all ranks what one has; numbers alone, of which a tensor is made, are not the weights."""
+    if project.says(HANDED_OUT) or any(True for _ in project.trees("broadcast")):
+        return True
+    calls = script.calls("torch.distributed.broadcast")
+    names = [each for each in script.nodes(ast.Attribute) if "broadcast" in each.attr]
+    names_alone = [each for each in script.nodes(ast.Name) if "broadcast" in each.id]
+    if len(names) + len(names_alone) > len(calls):
+        return True
+    sent = [script.value(each.args[0]) if each.args else None for each in calls]
+    return any(not isinstance(each, ast.Call) or script.resolve(each.func) != "torch.tensor" for each in sent)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Ambiguity, Finding, Fix, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP814", Severity.ERROR)
 
@@ -52,4 +52,28 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             diff="-optimizer.load_state_dict(checkpoint['optimizer'])\n+model.load_state_dict(checkpoint['model'])",
         ),
         record.place,
+    )
+
+
+@log_pattern(r"The size of tensor a \((?P<one>\d+)\) must match the size of tensor b \((?P<other>\d+)\)")
+def at_its_step(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise a step in which the state of a parameter and its gradient are of different sizes."""
+    if not re.search(r"torch[/\\]optim[/\\]\w+\.py|\bexp_avg\w*\.", record.text):
+        return
+    yield Finding(
+        f"the optimizer's state and a gradient do not fit: {match['one']} and {match['other']} elements",
+        (record.proof(match, "a state of the shape of its parameter"),),
+        Fix(
+            "wrap or shard the model first, then make the optimizer of the parameters that it has now",
+            diff="-optimizer = AdamW(model.parameters())\n model = FSDP(model)\n+optimizer = AdamW(model.parameters())",
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "the state was loaded from a run whose parameters had other shapes, or another order",
+                "the optimizer was made of the parameters before the model was wrapped (FSDP makes flat ones of them)",
+                "FSDP keeps flat parameters, and part of the model is used unsharded: set use_orig_params=True",
+            ),
+            "ddpdoctor inspect last.pt   # the shapes of the states; without a checkpoint it is the order of the lines",
+        ),
     )

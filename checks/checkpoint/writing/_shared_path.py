@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from ddpdoctor.check import keyword
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -33,3 +35,22 @@ def diff_guarded(script: Script, call: ast.Call) -> str:
     """Return the lines that let one rank alone come to a call."""
     code = script.code(call)
     return f"-{code}\n+if torch.distributed.get_rank() == 0:\n+    {code}\n+torch.distributed.barrier()"
+
+
+def is_made_by_another(script: Script, path: ast.expr) -> bool:
+    """Whether a path is handed to a class of the project that makes it when an object is made, wherever it is there.
+
+    Whoever looks for it afterwards finds it.
+    """
+    code = script.code(path)
+    for call in script.nodes(ast.Call):
+        named = script.resolve(call.func) or ""
+        if "." not in named or script.tree.abroad is None or code not in map(script.code, call.args):
+            continue
+        found = script.tree.abroad(named)
+        if found is None or not isinstance(found[1], ast.ClassDef):
+            continue
+        inner = [each for each in ast.walk(found[1]) if isinstance(each, ast.Call)]
+        if any(script.names_in(found[0], each.func) == "os.makedirs" and keyword(each, "exist_ok") for each in inner):
+            return True
+    return False

@@ -47,7 +47,8 @@ from ddpdoctor.check import (
     log_pattern,
 )
 
-from ._shared_path import depends_on_rank, diff_guarded, is_reached
+from ..._ranks_of_hosts import LOCAL, beyond_first_host
+from ._shared_path import depends_on_rank, diff_guarded, is_made_by_another, is_reached
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -83,7 +84,7 @@ def made_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[
     )
 
 
-@log_pattern(GONE)
+@log_pattern(GONE, context=(LOCAL,))
 def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Yield the name of the path that was gone when a rank wanted to delete or rename it, where rank 0 did not fail."""
     removing = re.search(REMOVING, record.text)
@@ -91,10 +92,19 @@ def deleted_by_another(record: Record, match: re.Match[str], log: Log) -> Iterat
     if removing is None or not ranks or 0 in ranks:
         return
     yield Finding(
-        f"{match[1]} changed under rank {', '.join(map(str, ranks))}: another rank deletes or renames it, too",
+        f"{match[1]} is gone for rank {', '.join(map(str, ranks))}, which was to delete or rename it",
         (record.proof(match, "one rank deletes it"), record.proof(removing, "rank 0 alone")),
         FIX,
         record.place,
+        ambiguity=Ambiguity(
+            (
+                "another rank has deleted or renamed it before",
+                "another host has made it, on a disk of its own that this one does not see",
+            ),
+            f"df {match[1].rpartition('/')[0] or '.'}   # on each host: a file system of the network is shared",
+        )
+        if len(log.nodes) > 1 or beyond_first_host(log, ranks)
+        else None,
     )
 
 
@@ -119,7 +129,7 @@ def in_source(script: Script) -> Iterator[Finding]:
     if script.frameworks - STARTED_BY_LAUNCHERS:
         return
     for call, path, right in _made(script):
-        if depends_on_rank(script, path):
+        if depends_on_rank(script, path) or is_made_by_another(script, path):
             continue
         asked = [guard for guard in script.guards(call) if _asks_for(script, guard.test, path)]
         if asked and not _is_caught(script, call) and is_reached(script, call, joins=script.runs_in_ranks):
@@ -229,7 +239,7 @@ def _is_filled_by_some(script: Script, value: ast.expr) -> bool:
 
 
 OPTIONS = re.compile(
-    r"dumps?\((?:vars\()?(?:\w+\.)?_?"
+    r"dumps?\((?:(?:vars|asdict)\()?(?:\w+\.)?_?"
     r"(?:args?|opts?|options?(?:_dict)?|params|config|cfg|conf|hy?params|hyps?|flags)\b"
 )
 """What writes the options of a run, which are the same on all ranks, and are read by people."""
@@ -244,7 +254,7 @@ def _empties(script: Script, call: ast.Call) -> bool:
 def _writes_options(script: Script, call: ast.Call) -> bool:
     """Whether what is written are the options of the run, which are the same on all ranks, and nobody waits for."""
     statement = script.tree.statement(call)
-    return statement is not None and OPTIONS.search(script.code(statement)) is not None
+    return statement is not None and OPTIONS.search(ast.unparse(statement)) is not None
 
 
 WRITERS = ("open", "matplotlib.pyplot.savefig", "numpy.save", "numpy.savez", "numpy.savetxt")

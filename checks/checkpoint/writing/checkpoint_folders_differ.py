@@ -12,6 +12,7 @@ they are. A folder with the rank in its name has the shards of one rank, and onl
 The transformers Trainer writes its checkpoints on rank 0, and with `load_best_model_at_end` each rank loads the best of
 them from its own `output_dir`. Where that is another one on each rank (`tempfile.mkdtemp()`, a time stamp), the other
 ranks go on with their last weights ("Could not locate the best model"), and evaluate another model than rank 0 does.
+With `resume_from_checkpoint` they find no checkpoint to resume from, and fail.
 
 ## How to be sure
 
@@ -40,6 +41,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    RESUMED,
     TRAINER,
     Ailment,
     Evidence,
@@ -91,8 +93,9 @@ def while_training(event: SavesInto, training: Training) -> Iterator[Finding]:
         return
     what = "tag" if len({folder for folder, _ in places.values()}) == 1 else "folder"
     of_trainer = event.framework == TRAINER.name
+    looks = "resume_from_checkpoint" if event.tag == RESUMED else "load_best_model_at_end"
     yield Finding(
-        "each rank has an output_dir of its own, and load_best_model_at_end finds nothing but on rank 0"
+        f"each rank has an output_dir of its own, and {looks} finds nothing but on rank 0"
         if of_trainer
         else f"each rank saves its part of the checkpoint under a {what} of its own: none of them is complete",
         tuple(

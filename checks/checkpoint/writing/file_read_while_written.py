@@ -23,23 +23,30 @@ Without a process group write beside the name and rename: `os.replace(f"{path}.t
 
 ## Versions and sources
 
-Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "torch.distributed.barrier".
+In logs a file that is cut shows as JSONDecodeError, EOFError ("Ran out of input"), "pickle data was truncated" or
+BadZipFile. Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.distributed.barrier".
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
+    Ambiguity,
     Evidence,
     Failed,
     FileGrew,
     FileOpened,
     Finding,
     Fix,
+    Log,
+    Record,
     Severity,
     Training,
+    log_pattern,
     place,
     watch,
 )
@@ -105,4 +112,48 @@ def _finding(read: FileOpened, written: FileOpened, what: str, end: str) -> Find
         ),
         MEND,
         place(read.site),
+    )
+
+
+CUT = (
+    r"(?:JSONDecodeError: (?:Expecting value: line 1 column 1 \(char 0\)|Unterminated string|Expecting "
+    r"[^\n]{1,60}|Extra data)"
+    r"|EOFError: Ran out of input|UnpicklingError: (?:pickle data was truncated|unexpected end of data)"
+    r"|BadZipFile: File is not a zip file|ArrowInvalid: (?:File is too small|Tried reading schema message"
+    r"|[^\n]{0,60}truncated))"
+)
+IN_CODE = re.compile(
+    r"open\((?P<path>[^()\n]{1,120})|(?:load|read|from_pretrained|from_json\w*)\((?P<what>[^()\n]{1,120})"
+)
+
+
+@log_pattern(CUT, plain=True)
+def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Tell a file that some ranks alone found cut from one that is cut for all."""
+    ranks = sorted(log.ranks(CUT))
+    named = IN_CODE.search(record.code)
+    what = (named["path"] or named["what"]).split(",")[0].strip() if named else ""
+    what = what if re.search(r"[./'\"]", what) else "a file"  # `f` says nothing
+    some = bool(ranks) and 0 not in ranks
+    causes = (
+        "another rank, or host, still writes it" if some else "it was cut: the disk was full, or the writer was ended",
+        "it was cut: the disk was full, or the writer was ended"
+        if some
+        else "another process writes it anew meanwhile",
+        "it is of another kind: an error page, a pointer of git-lfs, an empty answer",
+    )
+    yield Finding(
+        (f"rank {', '.join(map(str, ranks))}" if ranks else "the program")
+        + f" read {what} and found it empty or cut"
+        + ("; rank 0 did not fail at it" if some else ""),
+        (record.proof(match, "the whole file"),),
+        MEND
+        if some
+        else Fix(
+            "write it anew, beside its name, and rename it", diff="-write(path)\n+write(tmp)\n+os.replace(tmp, path)"
+        ),
+        record.place,
+        ambiguity=Ambiguity(
+            causes, "ls -l --time-style=full-iso FILE; head -c 200 FILE   # whole by now: it was being written"
+        ),
     )

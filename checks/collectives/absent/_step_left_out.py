@@ -11,7 +11,7 @@ from ..hangs._told import seen, short, table
 if TYPE_CHECKING:
     from ddpdoctor.check import Stalled
 
-    from ..hangs._exits import StepSkipped
+    from ..hangs.source._exits import StepSkipped
 
 
 def step_left_out(found: StepSkipped, event: Stalled, fix: Fix) -> Finding:

@@ -9,7 +9,7 @@ from ddpdoctor.check import Ambiguity, Evidence, Finding, Fix, PeerLost, place, 
 from ..hangs._told import short
 
 if TYPE_CHECKING:
-    from ..hangs._apart import GoneOn
+    from ..hangs.calls._apart import GoneOn
 
 FIX = Fix(
     "take collectives, and forwards of the DDP model, out of branches that differ between ranks; decide once for all",

@@ -48,12 +48,12 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._alone import called_alone
-from ..hangs._exits import step_skipped
-from ..hangs._handlers import Handling, handling
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import seen, short, table
+from ..hangs.calls._alone import called_alone
+from ..hangs.source._exits import step_skipped
+from ..hangs.source._handlers import Handling, handling
 from ._step_left_out import step_left_out
 
 AILMENT = Ailment("DDP743", Severity.ERROR)

@@ -42,11 +42,11 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._alone import called_alone
-from ..hangs._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table
+from ..hangs.calls._alone import called_alone
+from ..hangs.source._exits import LeftBy, loop_left_before_the_end, loop_left_by, step_skipped
 from ._step_left_out import step_left_out
 
 AILMENT = Ailment("DDP744", Severity.ERROR)

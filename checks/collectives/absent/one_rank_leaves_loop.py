@@ -28,6 +28,7 @@ Source: torch.distributed documentation, "Collective functions"; holds for torch
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -72,9 +73,50 @@ def _stands_in(script: Script, test: ast.expr, loop: ast.AST) -> bool:
 def _others_leave(script: Script, loop: ast.AST, own: ast.AST) -> bool:
     """Whether the loop has another way out, which the other ranks can take."""
     away = (ast.Break, ast.Return, ast.Raise)
-    return any(isinstance(node, away) and node is not own for node in script.inside(loop)) or any(
+    others = [node for node in script.inside(loop) if isinstance(node, away) and node is not own]
+    return any(not _is_of_all(script, loop, each) for each in others) or any(
         each.who(script.tree) == OTHER_RANKS for each in script.guards(own)
     )
+
+
+TOLD = re.compile(r"broadcast|scatter|gather|recv|\.(?:get|wait)\(|stop|flag|early|done|finish", re.IGNORECASE)
+"""What can tell the other ranks that one of them leaves."""
+
+
+def _is_of_all(script: Script, loop: ast.AST, way: ast.AST) -> bool:
+    """Whether all ranks leave by a way together, and not because one of them has left: by what is known to each."""
+    tests = [guard.test for guard in script.guards(way) if _stands_in(script, guard.test, loop)]
+    names = {each.id for test in tests for each in ast.walk(test) if isinstance(each, ast.Name)}
+    is_rankish = any(guard.is_rankish(script.tree) for guard in script.guards(way))
+    if not tests or (is_rankish and not names <= _reduced(script, loop)):
+        return False
+    if TOLD.search(" ".join(map(script.code, tests))) or any(TOLD.search(each) for each in _collected(script, loop)):
+        return False
+    return not names & _kept_by_some(script, loop)
+
+
+def _reduced(script: Script, loop: ast.AST) -> set[str]:
+    """Return the variables that hold the same on all ranks in a loop, since they are reduced there."""
+    calls = [each for each in script.calls("torch.distributed.all_reduce") if _stands_in(script, each, loop)]
+    return {each.args[0].id for each in calls if each.args and isinstance(each.args[0], ast.Name)}
+
+
+def _collected(script: Script, loop: ast.AST) -> list[str]:
+    return [script.code(each.func) for each in ast.walk(loop) if isinstance(each, ast.Call)]
+
+
+def _kept_by_some(script: Script, loop: ast.AST) -> set[str]:
+    """Return the variables that some ranks alone write in a loop, or change in place."""
+    found = set()
+    for node in ast.walk(loop):
+        if not isinstance(node, ast.Name) or not any(each.is_rankish(script.tree) for each in script.guards(node)):
+            continue
+        parent = script.tree.parents[node]
+        changed = isinstance(parent, ast.Attribute) and parent.attr.endswith("_")
+        stored = isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+        if isinstance(node.ctx, ast.Store) or changed or stored:
+            found.add(node.id)
+    return found
 
 
 def _meeting(script: Script, loop: ast.For | ast.AsyncFor) -> ast.Call | None:

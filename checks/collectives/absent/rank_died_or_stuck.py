@@ -53,10 +53,6 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._alone import called_alone
-from ..hangs._apart import gone_on, mismatch
-from ..hangs._batches import behind_a_batch
-from ..hangs._callbacks import of_threads
 from ..hangs._hangs import GONE, Hang, on_hang
 from ..hangs._joins import joined_by_some, met_in_join
 from ..hangs._lost import KERNEL, REVIVE, lines, what_keeps, who_waits
@@ -65,6 +61,10 @@ from ..hangs._stops import stop_of_some_ranks
 from ..hangs._swallowed import swallowed
 from ..hangs._synced import synced_by_some
 from ..hangs._told import seen, table, where
+from ..hangs.calls._alone import called_alone
+from ..hangs.calls._apart import gone_on, mismatch
+from ..hangs.source._batches import behind_a_batch
+from ..hangs.source._callbacks import of_threads
 from ..timeouts._flight import SILENT, proofs
 from ..timeouts._watchdog import Timeout, on_timeout, story_of
 from ._gone import gone_or_stuck, last_call, lost_by

@@ -47,17 +47,17 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._alone import called_alone
-from ..hangs._apart import gone_on
-from ..hangs._batches import behind_a_batch
-from ..hangs._compared import unlike_passes
-from ..hangs._exits import loop_left_before_the_end
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._joins import joined_by_some, met_in_join
 from ..hangs._left import evidence, in_words, left_by
 from ..hangs._stops import stop_of_some_ranks
 from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table
+from ..hangs.calls._alone import called_alone
+from ..hangs.calls._apart import gone_on
+from ..hangs.calls._compared import unlike_passes
+from ..hangs.source._batches import behind_a_batch
+from ..hangs.source._exits import loop_left_before_the_end
 
 AILMENT = Ailment("DDP740", Severity.ERROR)
 

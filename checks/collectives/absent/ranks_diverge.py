@@ -49,13 +49,13 @@ from ddpdoctor.check import (
 )
 
 from ..._few import few
-from ..hangs._apart import gone_on
-from ..hangs._compared import iterations
-from ..hangs._exits import loop_left_by
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lines import NOTHING_TOLD, RANKS_LINE, hang_in
-from ..hangs._members import passed_over
 from ..hangs._told import seen, short, table
+from ..hangs.calls._apart import gone_on
+from ..hangs.calls._compared import iterations
+from ..hangs.calls._members import passed_over
+from ..hangs.source._exits import loop_left_by
 from ..timeouts._flight import CROSSED, LATE, proofs
 from ..timeouts._waits import STUCK, place_of
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of

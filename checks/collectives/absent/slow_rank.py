@@ -59,8 +59,8 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._lost import what_keeps
-from ..hangs._one_rank import DEFAULT
 from ..hangs._told import seen, short, where
+from ..hangs.source._one_rank import DEFAULT
 from ..timeouts._watchdog import Timeout, named, on_timeout, story_of
 from ..timeouts.group_timeout_too_short import FEW
 
@@ -119,9 +119,17 @@ def while_training(event: Stalled) -> Iterator[Finding]:
         f"rank {busy.rank} {where(busy)}{keeps + ',' if keeps else ''} while rank {waiting.rank} waits for it in "
         f"{waiting.operation}: no hang, as long as it ends before the group's time-out",
         (*seen(event), *((Evidence(loop, "", f"rank {busy.rank}, the loop around {short(site)}"),) if loop else ())),
-        OF_LOOP if asks and loop else FIX,
+        OF_LOOP if asks and loop else _of_disk(busy) if busy.awaited and not asks else FIX,
         place(busy.site, rank=busy.rank),
         severity=Severity.NOTE,
+    )
+
+
+def _of_disk(busy: Position) -> Fix:
+    """Return what to do about a rank that has been in one wait for a disk all the time."""
+    return Fix(
+        "see why that disk, or that file server, does not answer; give large files a local disk",
+        command=busy.awaited.command if busy.awaited else "",
     )
 
 

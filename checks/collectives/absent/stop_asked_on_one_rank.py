@@ -38,8 +38,10 @@ ignite/engine/engine.py. Seen with lightning 2.6, transformers 5.23, ignite 0.5 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
@@ -47,18 +49,24 @@ from ddpdoctor.check import (
     Finding,
     Fix,
     PeerLost,
+    Place,
     Severity,
     Stalled,
     Table,
     Training,
+    last_name,
     one_rank_only,
     place,
+    tree_of,
     watch,
 )
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._stops import StopOfSome, stop_of_some_ranks
 from ..hangs._told import seen, short, table
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import StopAsked
 
 AILMENT = Ailment("DDP781", Severity.ERROR)
 STOP = Fix(
@@ -113,8 +121,17 @@ def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Findin
         yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
 
 
+OF_HANDLER = Fix(
+    "let all ranks decide by the same number: one of Ignite's metrics, or one that is reduced",
+    diff="-score_function=lambda engine: score\n"
+    "+score_function=lambda engine: idist.all_reduce(score) / idist.get_world_size()   # called by all ranks",
+)
+
+
 def _finding(found: StopOfSome, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
     asked = found.asked
+    if asked.by:
+        return _of_handler(found, proof, positions)
     guard = one_rank_only(asked.site.file, asked.site.line) if asked.site else ""
     return Finding(
         f"rank {found.rank} alone {SETS[asked.flag]} at {short(asked.site)}{guard and f', {guard}'}: "
@@ -129,3 +146,27 @@ def _finding(found: StopOfSome, proof: tuple[Evidence, ...], positions: Table | 
         place(asked.site, rank=found.rank),
         table=positions,
     )
+
+
+def _of_handler(found: StopOfSome, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    """Report a handler of the framework's own, where the script makes it."""
+    asked = found.asked
+    return Finding(
+        f"{asked.by} ends the training on rank {found.rank} alone, by what that rank has seen: rank {found.other} goes "
+        "on and waits for it",
+        (
+            Evidence(f"terminate() after {asked.steps} steps", "on all ranks, or on none", f"rank {found.rank}"),
+            Evidence("has not, and is further by at least one forward", "", f"rank {found.other}"),
+            *proof,
+        ),
+        OF_HANDLER,
+        _made(asked) or place(asked.site, rank=found.rank),
+        table=positions,
+    )
+
+
+def _made(asked: StopAsked) -> Place | None:
+    """Return the one line of the file that makes such a handler; None where there is not just one."""
+    calls = tree_of(asked.site.file).of(ast.Call) if asked.site else []
+    lines = [each.lineno for each in calls if last_name(each.func) == asked.by]
+    return Place(file=asked.site.file, line=lines[0]) if asked.site and len(lines) == 1 else None

@@ -16,22 +16,22 @@ from ddpdoctor.check import (
 )
 
 from ..._store import meets_nowhere, misses_the_store
-from ._batches import behind_a_batch
-from ._branches import in_branch
-from ._callbacks import in_callback, of_thread
-from ._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
-from ._exits import loop_left_by, step_skipped
-from ._guards import crossed, guarded
-from ._handlers import handling
 from ._joins import joined_by_some, met_in_join
-from ._members import passed_over
-from ._one_rank import DEFAULT, alone
-from ._orders import turned
 from ._pairs import MESSAGES, in_branches, root_of, unanswered, unsent
 from ._stops import stop_of_some_ranks
 from ._swallowed import swallowed
 from ._synced import synced_by_some
 from ._threads import ended_thread
+from .calls._branches import in_branch
+from .calls._compared import NEW_GROUP, at_odds, first_mismatch, in_two_groups, iterations, uneven
+from .calls._members import passed_over
+from .source._batches import behind_a_batch
+from .source._callbacks import in_callback, of_thread
+from .source._exits import loop_left_by, step_skipped
+from .source._guards import crossed, guarded
+from .source._handlers import handling
+from .source._one_rank import DEFAULT, alone
+from .source._orders import turned
 
 JOINING = "init_process_group"
 GONE = (Doing.FAILED, Doing.DIED, Doing.STOPPED)

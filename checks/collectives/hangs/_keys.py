@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import calls_at, question, tree_of
@@ -28,14 +29,31 @@ def of_key(site: Site | None) -> str:
     keys = [key for call in calls if _method(call) in WAITS for key in _words(call)]
     if not keys:
         return ""
-    told = {
-        key: node.lineno for node in tree_of(site.file).of(ast.Call) if _method(node) in SETS for key in _words(node)
-    }
+    sets = [node for node in tree_of(site.file).of(ast.Call) if _method(node) in SETS and node.args]
+    told = {key: node.lineno for node in sets for key in _words(node)}
     if known := [key for key in keys if key in told]:
         return f": the key {known[0]!r}, which line {told[known[0]]} sets, has not been set"
+    patterns = [(_pattern(node.args[0]), node) for node in sets if not _words(node)]
+    if made := [node for pattern, node in patterns if pattern and any(re.fullmatch(pattern, key) for key in keys)]:
+        listed = ", ".join(map(repr, keys[:4]))
+        return (
+            f": of {listed}, which line {made[0].lineno} sets as {ast.unparse(made[0].args[0])}, one has not been set"
+        )
+    if any(not pattern for pattern, _ in patterns):
+        return f": the key {keys[0]!r}"
     others = ", ".join(f"{key!r} (line {line})" for key, line in list(told.items())[:3])
     name = short(site).partition(":")[0]
     return f": no line of {name} sets the key {keys[0]!r}" + (f"; it sets {others}" if others else "")
+
+
+def _pattern(key: ast.expr) -> str:
+    """Return a pattern of the keys that an f-string can make; empty where a key is made otherwise."""
+    if not isinstance(key, ast.JoinedStr):
+        return ""
+    return "".join(
+        re.escape(part.value) if isinstance(part, ast.Constant) and isinstance(part.value, str) else ".*"
+        for part in key.values
+    )
 
 
 def _calls(test: ast.expr) -> list[ast.Call]:

@@ -10,7 +10,8 @@ None of these lines is the cause. At the end of a training that worked they are 
 ## How to be sure
 
 Rank 0's log ends before the first of these lines; its last lines tell why. Where the training's last line is before
-them, they are harmless.
+them, they are harmless. So they are where torchrun says next "The node ... has failed to shutdown the rendezvous", and
+no error stands in the log: its ranks have ended well, and the torchrun of the first host was a moment faster.
 
 ## How to mend it
 
@@ -48,10 +49,17 @@ GONE = (
 )
 
 
-@log_pattern(GONE, role=Role.CONSEQUENCE, context=(ENDED,))
+AGENT = (
+    r"The node '[^'\n]{0,200}' has failed to shutdown the rendezvous '[^'\n]{0,200}' due to an error of type "
+    r"RendezvousConnectionError"
+)
+FAILED = r"Traceback \(most recent call last\)|ChildFailedError|exitcode\s*: -?[1-9]"
+
+
+@log_pattern(GONE, role=Role.CONSEQUENCE, context=(ENDED, AGENT, FAILED))
 def in_a_training(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Report whose end the line speaks of."""
-    if log.before(record, ENDED) is None:
+    if log.before(record, ENDED) is None and not _agents_alone(log):
         yield Finding(
             "the store is gone: rank 0 (or torchrun on its host) ended before this rank",
             (record.proof(match, "the store outlives all ranks"),),
@@ -60,10 +68,15 @@ def in_a_training(record: Record, match: re.Match[str], log: Log) -> Iterator[Fi
         )
 
 
-@log_pattern(GONE, role=Role.HARMLESS, context=(ENDED,))
+def _agents_alone(log: Log) -> bool:
+    """Whether torchruns part after a training in which nothing failed: one holds the store, and goes first."""
+    return log.first(AGENT) is not None and log.first(FAILED) is None
+
+
+@log_pattern(GONE, role=Role.HARMLESS, context=(ENDED, AGENT, FAILED))
 def at_its_end(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """After the training's last line rank 0 was only the first to leave."""
-    if ended := log.before(record, ENDED):
+    if ended := log.before(record, ENDED) or (log.first(AGENT) if _agents_alone(log) else None):
         yield Finding(
             "the training was over, and rank 0 left a moment before this rank",
             (record.proof(match), ended[0].proof(ended[1])),

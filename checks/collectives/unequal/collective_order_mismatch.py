@@ -46,12 +46,12 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._apart import Pair, mismatch
-from ..hangs._branches import in_branch
-from ..hangs._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._orders import Turned, turned
 from ..hangs._told import seen, short, table
+from ..hangs.calls._apart import Pair, mismatch
+from ..hangs.calls._branches import in_branch
+from ..hangs.calls._compared import NEW_GROUP, TwoGroups, at_odds, first_mismatch, in_two_groups
+from ..hangs.source._orders import Turned, turned
 from ..timeouts._flight import OTHER_OPERATION, proofs
 from ..timeouts._watchdog import named
 from ._made import made_by_some, not_made_by_all

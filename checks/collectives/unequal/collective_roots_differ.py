@@ -26,10 +26,10 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Severity, Stalled, place
 
-from ..hangs._compared import first_mismatch
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._pairs import root_of
 from ..hangs._told import seen, short, table
+from ..hangs.calls._compared import first_mismatch
 
 AILMENT = Ailment("DDP709", Severity.ERROR)
 

@@ -49,12 +49,12 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._apart import mismatch
-from ..hangs._branches import in_branch
-from ..hangs._compared import NEW_GROUP, first_mismatch, unlike_splits
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._pairs import overrun
 from ..hangs._told import seen, short, table
+from ..hangs.calls._apart import mismatch
+from ..hangs.calls._branches import in_branch
+from ..hangs.calls._compared import NEW_GROUP, first_mismatch, unlike_splits
 from ..timeouts._flight import OTHER_TENSORS, proofs
 from ..timeouts._watchdog import named
 from ._mismatch import Mismatch, on_mismatch, sides

@@ -48,10 +48,10 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..hangs._apart import mismatch
-from ..hangs._branches import Branch, in_branch
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._told import seen, short, table
+from ..hangs.calls._apart import mismatch
+from ..hangs.calls._branches import Branch, in_branch
 from ._mismatch import Mismatch, on_mismatch, sides
 
 AILMENT = Ailment("DDP713", Severity.ERROR)

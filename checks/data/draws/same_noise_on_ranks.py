@@ -58,7 +58,10 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
         return
     batches = [training.complete(Drew, loader=event.loader, number=0, batch=batch) for batch in range(1, LAST + 1)]
     name = next((each for each in GENERATORS if all(_alike(ranks, each) for ranks in batches)), None)
-    if not all(batches) or name is None:
+    if not all(batches):
+        return
+    if name is None:
+        yield from _in_the_data_set(event, batches[1:], training)
         return
     started = training.by_rank(EpochStarted, loader=event.loader, number=0)
     samplers = [each.sampler for each in started.values()]
@@ -82,6 +85,42 @@ def while_training(event: Drew, training: Training) -> Iterator[Finding]:
         ),
         place(process_seeded_alike(event.site) or event.site),
     )  # fmt: skip
+
+
+def _in_the_data_set(event: Drew, batches: list[dict[int, Drew]], training: Training) -> Iterator[Finding]:
+    """Look for numbers that the data set draws as it is asked for samples: those before the first batch are an order's.
+
+    A sampler that draws index by index does so alike on all ranks, and torch's own has a generator of its own.
+    """
+    name = next((each for each in GENERATORS if all(_fetched_alike(ranks, each) for ranks in batches)), None)
+    started = training.by_rank(EpochStarted, loader=event.loader, number=0)
+    kinds = {each.sampler.kind if each.sampler is not None else "" for each in started.values()}
+    if name is None or kinds != {"DistributedSampler"} or any(each.owning_library for each in started.values()):
+        return
+    if any(each.subgroups or each.sampler.replicas != len(started) for each in started.values() if each.sampler):
+        return
+    dataset = next(each.dataset for each in started.values())
+    told = {rank: next(each for each in drew.fetched if each[0] == name) for rank, drew in batches[-1].items()}
+    yield Finding(
+        f"{len(told)} ranks draw the same random numbers for their samples: {name} is in one state on all as {dataset} "
+        "is read",
+        tuple(
+            Evidence(f"state {state} after batch {LAST}, {drawn} numbers or more drawn for it", "another on each rank",
+                     f"rank {rank}, the loop of {event.site}")
+            for rank, (_, state, drawn) in told.items()
+        )[:8],
+        Fix(
+            "seed with the rank, once the model is wrapped",
+            diff=f" model = DistributedDataParallel(model)\n+{GENERATORS[name]}(seed + dist.get_rank())",
+        ),
+        place(process_seeded_alike(event.site) or event.site),
+    )  # fmt: skip
+
+
+def _fetched_alike(ranks: dict[int, Drew], name: str) -> bool:
+    told = [next((each for each in drew.fetched if each[0] == name), None) for drew in ranks.values()]
+    enough = all(each is not None and each[2] >= FEWEST for each in told)
+    return enough and len({each[1] for each in told if each is not None}) == 1
 
 
 def _alike(ranks: dict[int, Drew], name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import (
     Finding,
     Fix,
+    dotted,
     keyword,
 )
 
@@ -26,7 +27,7 @@ from ..._source import (
 )
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Around, Script
 
 
 MEND = Fix(
@@ -80,6 +81,24 @@ def by_all_loaders(script: Script) -> Iterator[Finding]:
             MEND,
             script.place(training[0]),
         )
+
+
+def are_others_told(script: Script, project: Around, call: ast.Call) -> bool:
+    """Whether each call of set_epoch there is tells a variable that only ever holds other samplers of this file."""
+    own = target(script, call)
+    calls = [each for each in script.nodes(ast.Attribute) if each.attr == "set_epoch"]
+    if own is None or project.others_say("set_epoch") or len(calls) != script.text.count("set_epoch"):
+        return False
+    told = {dotted(each.value) or "" for each in calls}
+    made = {each: target(script, each) for each in script.calls(SAMPLER)}
+    given = [each for each in script.nodes(ast.Assign) if any(dotted(one) in told for one in each.targets)]
+    return (
+        own not in told
+        and told <= set(made.values())
+        and all(each.value in made for each in given)
+        and not any(each.attr == "epoch" and isinstance(each.ctx, ast.Store) for each in script.nodes(ast.Attribute)
+                    if dotted(each.value) == own)
+    )  # fmt: skip
 
 
 def _is_for_training(script: Script, sampler: ast.Call) -> bool:

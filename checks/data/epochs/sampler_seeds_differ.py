@@ -123,6 +123,19 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield Finding(
                 f"the sampler's seed is {script.code(seed)}, another on each rank: the ranks' shares overlap",
                 (script.seen(seed, "the same seed on all ranks"),),
-                Fix("give all ranks the same seed; the sampler itself gives each its own share"),
+                Fix(
+                    "give all ranks the same seed; the sampler itself gives each its own share",
+                    edits=(script.replaced(seed, _common(script, seed)),),
+                ),
                 script.place(call),
             )
+
+
+def _common(script: Script, seed: ast.expr) -> str:
+    """Return the part of a seed that all ranks have: what the rank is added to, or 0, as the sampler has it."""
+    match seed:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            sides = [each for each in (left, right) if script.fact(each) not in {Fact.RANK, Fact.LOCAL_RANK}]
+            if len(sides) == 1 and not script.can_differ(sides[0]):
+                return ast.get_source_segment(script.text, sides[0]) or ast.unparse(sides[0])
+    return "0"

@@ -62,7 +62,17 @@ from ..._source import (
 from .._lines import epoch_loop
 from .._passes import repeated
 from .._words import at, shown, told_epoch
-from ._epochs_in_source import DISTRIBUTED, MEND, OF_GRADIENTS, by_all_loaders, by_names, by_ray, has_others, of_flow
+from ._epochs_in_source import (
+    DISTRIBUTED,
+    MEND,
+    OF_GRADIENTS,
+    are_others_told,
+    by_all_loaders,
+    by_names,
+    by_ray,
+    has_others,
+    of_flow,
+)
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Around, LoaderExam, Script
@@ -177,6 +187,17 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
             continue
         found.append(of_flow(script, call, learned[0]))
     yield from found or ([] if unknown else by_all_loaders(script))
+
+
+@lint
+def while_others_are_told(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a sampler of a training that is never told the epoch, where others of the file are."""
+    if script.frameworks - OF_GRADIENTS or not project.says("set_epoch"):
+        return
+    for call in script.calls(SAMPLER):
+        learned = script.learned(call) if is_shuffled(script, call) and not is_reseeded(script, call) else None
+        if learned is not None and not learned[1] and are_others_told(script, project, call):
+            yield of_flow(script, call, learned[0])
 
 
 @lint

@@ -10,8 +10,9 @@ accuracy of up to 200 %, and a loss that is twice as large as it is. It grows wi
 
 Run the evaluation on one GPU: the metric is smaller by the number of ranks. ddpdoctor (`ddpdoctor run`) reports an
 evaluation in which each rank went through the same whole data set, or was given the same rows without a loader, and one
-number of each was added up afterwards, in a function that divides by a length and not by the number of ranks. The
-counts that were added up as well make it right.
+number of each, the same on all ranks, was added up afterwards, in a function that divides by a length and not by the
+number of ranks. The counts that were added up as well make it right. Silent where the function takes a part of what the
+model returns, as ranks do that share the nodes of one graph out.
 
 ## How to mend it
 
@@ -40,7 +41,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._evaluations import Reduced, by_hand, evaluation, one_number, whole
+from ..._evaluations import Reduced, by_hand, evaluation, given_alike, one_number, whole
 from ..._metrics import divides
 
 AILMENT = Ailment("DDP625", Severity.WARNING)
@@ -55,7 +56,7 @@ def while_training(event: Evaluated, training: Training) -> Iterator[Finding]:
     if not whole(ranks) or reduced is None or reduced.reduction != "SUM":
         return
     by_length, by_ranks = divides(reduced.site)
-    if not by_length or by_ranks:
+    if not by_length or by_ranks or not given_alike([each.told for each in ranks.values()]):
         return
     first = next(iter(ranks.values()))
     yield _finding(
@@ -78,6 +79,8 @@ def without_a_loader(event: EvaluatedByHand, training: Training) -> Iterator[Fin
     reduced = one_number([each.sent for each in ranks.values()])
     if len({each.rows for each in ranks.values()}) != 1 or reduced is None or reduced.reduction != "SUM":
         return
+    if reduced.from_indexed_result() or not given_alike([*ranks.values()]):
+        return  # a graph, say, of which each rank counts other nodes
     by_length, by_ranks = divides(reduced.site)
     if not by_length or by_ranks or len(event.rows) < FEWEST:
         return

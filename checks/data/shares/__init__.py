@@ -1,1 +1,1 @@
-"""Which samples each rank is given: all, none, another's, or of another number."""
+"""Which samples each rank is given: none, another's, or of another number."""

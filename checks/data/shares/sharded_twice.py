@@ -1,10 +1,14 @@
-"""Data that is shared out already, by a DistributedSampler or by hand, is shared out once more by Accelerate.
+"""Data that is shared out already, by a sampler, a stream or by hand, is shared out once more by Accelerate.
 
 ## What happens
 
 `accelerator.prepare(loader)` gives each rank each N-th batch of the loader. If the loader's sampler is a
 DistributedSampler, that has already given each rank its share: the rank then trains on each N-th batch of that. With
 two ranks half of the data is never used, with eight ranks seven eighths, and the epochs are as much shorter.
+
+So it is with an IterableDataset whose `__iter__` gives out its rank's share. Accelerate, and the Trainer with it, reads
+a stream on rank 0 alone and hands each rank its part of those batches: the shares of all other ranks are never read.
+With `dispatch_batches=False` each rank reads its own share, and takes a share of that.
 
 ## How to be sure
 
@@ -18,6 +22,8 @@ are seen in a running training as well.
 Leave the sampler out; Accelerate also calls set_epoch of its own:
 
     loader = accelerator.prepare(DataLoader(dataset, batch_size=32, shuffle=True))
+
+and have an IterableDataset yield all of its samples on each rank.
 
 ## Versions and sources
 
@@ -33,6 +39,7 @@ from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
     Ailment,
+    DataSeen,
     Evidence,
     Finding,
     Fix,
@@ -54,6 +61,8 @@ if TYPE_CHECKING:
 
 AILMENT = Ailment("DDP621", Severity.ERROR)
 ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+DISPATCHER = "DataLoaderDispatcher"
+OF_STREAMS = {DISPATCHER, "IterableDatasetShard"}
 MEND = Fix(
     "leave the sampler to Accelerate",
     diff="-loader = DataLoader(dataset, sampler=DistributedSampler(dataset))\n"
@@ -62,9 +71,11 @@ MEND = Fix(
 
 
 @watch(ShardedTwice)
-def while_training(event: ShardedTwice) -> Iterator[Finding]:
+def while_training(event: ShardedTwice, training: Training) -> Iterator[Finding]:
     """Report the loop that goes through it, once for the training, by rank 0."""
-    if event.rank == 0:
+    if event.rank == 0 and event.shards in OF_STREAMS:
+        yield _of_a_stream(event, training)
+    elif event.rank == 0:
         yield Finding(
             f"the data is shared out twice: {event.sampler} gives each of {event.ranks} ranks a share, and Accelerate "
             f"each rank a share of that, 1/{event.ranks**2} of all",
@@ -75,6 +86,28 @@ def while_training(event: ShardedTwice) -> Iterator[Finding]:
             MEND,
             place(event.site),
         )
+
+
+def _of_a_stream(event: ShardedTwice, training: Training) -> Finding:
+    name, dispatched = sharer(training), event.shards == DISPATCHER
+    read = [each.reader for each in training.of(DataSeen, pid=event.pid) if each.reader is not None]
+    return Finding(
+        f"{event.sampler} gives each of {event.ranks} ranks a share, and {name} reads it on rank 0 alone and shares "
+        f"that out: {event.ranks - 1} of {event.ranks} shares are never read"
+        if dispatched
+        else f"the data is shared out twice: {event.sampler} gives each of {event.ranks} ranks a share, and {name} "
+        f"each rank a share of that, 1/{event.ranks**2} of all",
+        (
+            Evidence(f"{event.sampler} speaks of its rank and of the number of ranks", "all samples", "its methods"),
+            Evidence(f"{event.shards} around it, of {event.ranks} ranks", "", "the loader"),
+        ),
+        Fix(
+            f"have {event.sampler} yield all samples: {name} shares them out",
+            diff="-for sample in itertools.islice(samples, rank, None, world_size):\n+for sample in samples:\n"
+            "     yield sample",
+        ),
+        place(read[-1] if read else event.site),
+    )
 
 
 @watch(OrderSeen)

@@ -31,14 +31,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, RowsGiven, Severity, Training, place, watch
+from ddpdoctor.check import (
+    Ailment,
+    EpochEnded,
+    EpochStarted,
+    Evidence,
+    Finding,
+    Fix,
+    RowsGiven,
+    Severity,
+    Training,
+    place,
+    watch,
+)
 
 from ..._evaluations import shares_gradients
+from .._cuts import taken_at
 
 AILMENT = Ailment("DDP643", Severity.WARNING)
 FEWEST = 32  # rows of a rank, before one of them comes again
 COMMON = 8  # rows
 SHARE = 0.1  # of a rank's rows
+ALL = 0.98
 
 
 @watch(RowsGiven)
@@ -52,13 +66,15 @@ def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
     if found is None or said:
         return
     one, other, common, seen = found
+    if common < ALL * seen and _draws_again(training):
+        return
     yield Finding(
         f"the ranks train on samples of each other: of {seen} that rank {one} was given, rank {other} was given "
         f"{common} too, in another order",
         (
             Evidence(f"{common} of {seen} rows", "none that another rank has",
                      f"ranks {one} and {other}, the first {seen} rows"),
-            Evidence("no DataLoader gives them", "one order on all ranks, of which each takes its part",
+            Evidence("no DataLoader gives them, batch by batch", "one order on all ranks, of which each takes its part",
                      str(event.site)),
         ),
         Fix(
@@ -66,8 +82,15 @@ def while_training(event: RowsGiven, training: Training) -> Iterator[Finding]:
             diff="+order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))\n"
             "+mine = order[dist.get_rank() :: dist.get_world_size()]",
         ),
-        place(event.site),
+        place(taken_at(event.site, training, event.pid) if event.site else None),
     )  # fmt: skip
+
+
+def _draws_again(training: Training) -> bool:
+    """Whether samples come from a stream that was not seen to end: it may give each rank some of them again."""
+    streams = {each.loader for each in training.of(EpochStarted) if each.iterable and each.training}
+    ended = {each.loader for each in training.of(EpochEnded) if each.complete}
+    return bool(streams - ended)
 
 
 def _overlap(training: Training, number: int) -> tuple[int, int, int, int] | None:

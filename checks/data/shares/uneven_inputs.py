@@ -59,11 +59,11 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ...collectives.hangs._apart import gone_on
-from ...collectives.hangs._compared import uneven, unlike_passes
 from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._swallowed import swallowed
 from ...collectives.hangs._told import seen, short, table
+from ...collectives.hangs.calls._apart import gone_on
+from ...collectives.hangs.calls._compared import uneven, unlike_passes
 from .._passes import reducer, same_pass
 from .._words import SHOWN, at, counted, unless_a_framework_splits
 from ._ended_first import TOGETHER, ended_first

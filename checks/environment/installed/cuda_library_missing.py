@@ -33,6 +33,21 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 AILMENT = Ailment("DDP121", Severity.ERROR)
 
 
+@log_pattern(r"Failed to load NCCL library from (?P<path>[^\s]{1,300}?)\.? It is expected if you are not running on")
+def of_vllm(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the library that vLLM was told to load, and cannot."""
+    path = match["path"]
+    yield Finding(
+        f"vLLM cannot load the NCCL that it was told to take: {path}",
+        (record.proof(match, "an NCCL that this system can load"),),
+        Fix(
+            "let it take the NCCL of the installed torch, or name a file that is there and is built for this system",
+            command=f"unset VLLM_NCCL_SO_PATH; ls -l {path}; ldd {path}",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(
     r"(?:ImportError|OSError): "
     r"(?P<library>lib(?:cu(?:dart|blas|blasLt|dnn|fft|rand|solver|sparse|pti)|nccl|nvrtc|nvToolsExt)[\w-]*"

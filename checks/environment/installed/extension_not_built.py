@@ -45,6 +45,11 @@ COMPILER = (
     r"|unsupported GNU version[^\n]*|No such file or directory: '[^'\n]*/nvcc'"
 )
 BUILD = "ds_report"
+TRITON = (
+    r"CalledProcessError: Command '?\[[^\n]{0,300}?/(?P<compiler>gcc|cc|clang"
+    r"|x86_64[\w-]+)'[^\n]{0,1500}?(?:cuda_utils|triton|main\.c|launcher)"
+)
+LINKER = r"ld(?:\.\w+)?: cannot find -l(?P<library>\w+)"
 
 
 @log_pattern(CUDA)
@@ -59,6 +64,44 @@ def of_another_cuda(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             command=f"export CUDA_HOME=/usr/local/cuda-{wanted} PATH=/usr/local/cuda-{wanted}/bin:$PATH",
         ),
         record.place,
+    )
+
+
+@log_pattern(TRITON, context=(COMPILER, LINKER))
+def of_triton(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read what Triton's small C programs, which it builds on the host, lack."""
+    header, library = log.first(COMPILER), log.first(LINKER)
+    lacks = f"the header {header[1]['header']}" if header and header[1]["header"] else ""
+    lacks = f"the library lib{library[1]['library']}.so" if library else lacks
+    first = library or header
+    if library:
+        mend = (
+            "ldconfig -p | grep libcuda.so; export TRITON_LIBCUDA_PATH=/usr/lib/x86_64-linux-gnu "
+            "LIBRARY_PATH=/usr/local/cuda/lib64/stubs"
+        )
+    else:
+        mend = "apt-get install -y python3-dev gcc   # conda: conda install -c conda-forge python gcc_linux-64"
+    yield Finding(
+        f"torch.compile cannot build Triton's launcher here: {match['compiler']} fails"
+        + (f", it finds no {lacks.removeprefix('the ')}" if lacks else ""),
+        (
+            record.proof(match, "a C compiler, Python's headers and libcuda.so"),
+            *((first[0].proof(first[1]),) if first else ()),
+        ),
+        Fix("install what the build needs, on each host", command=mend),
+        record.place,
+        ambiguity=None
+        if lacks
+        else Ambiguity(
+            (
+                "Python's headers are missing (python3-dev)",
+                "libcuda.so is not where the linker looks",
+                "gcc does not work",
+            ),
+            "python -c \"import sysconfig, os; p = sysconfig.get_path('include'); print(p, os.path.exists(p + "
+            "'/Python.h'))\"; "
+            "ldconfig -p | grep libcuda.so",
+        ),
     )
 
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 
 from ...model._logs import is_private
-from ._distributed import EXTENSION, is_missing_with
+from ..torch_build._distributed import EXTENSION, is_missing_with
 
 AILMENT = Ailment("DDP119", Severity.ERROR)
 PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")

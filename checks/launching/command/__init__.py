@@ -1,1 +1,1 @@
-"""The command that launches: its options, its counts, and what it hands to the script."""
+"""The command that launches: its options, and what it hands to the script."""

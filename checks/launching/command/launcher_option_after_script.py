@@ -32,7 +32,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, lint, log_p
 from ._option import refused
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Around, LaunchScript
+    from ddpdoctor.check import Around, Edit, LaunchScript, Word
 
 AILMENT = Ailment("DDP466", Severity.ERROR)
 AGENT = {"nproc-per-node", "nnodes", "node-rank", "rdzv-endpoint", "rdzv-backend", "rdzv-id", "standalone"}
@@ -86,7 +86,18 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
             yield Finding(
                 f"{word.text.partition('=')[0]} stands behind {script}: {each.tool} passes it on, and does without it",
                 (launch.seen(word.line, f"{each.tool} {word.text} ... {script}"),),
-                Fix("write it before the script"),
+                Fix("write it before the script", edits=_moved(launch, each.script, word)),
                 launch.place(word.line, word.begin),
             )
             break
+
+
+def _moved(launch: LaunchScript, script: Word | None, word: Word) -> tuple[Edit, ...]:
+    """Return the edits that write an option, which has its value with it, in front of the script."""
+    text = launch.text[word.begin : word.end]
+    if script is None or "=" not in text or "\n" in text or launch.text[word.begin - 1 : word.begin] != " ":
+        return ()
+    return (
+        launch.replaced(script.begin, script.begin, f"{text} "),
+        launch.replaced(word.begin - 1, word.end, ""),
+    )

@@ -48,13 +48,14 @@ HYPHENS = r"\[--(?:nproc-per-node|rdzv-backend|node-rank)\b"
 
 
 @log_pattern(
-    r"(?:^|[\s/])(?P<tool>torchrun|launch\.py|run\.py|accelerate[^\n:]{0,40}): error: unrecognized arguments: "
+    r"(?:^|[\s/])(?P<tool>torchrun|launch\.py|run\.py|[Aa]ccelerate[^\n:]{0,40}): error: unrecognized arguments: "
     r"(?P<options>--[^\n]{1,300})",
     context=(UNDERSCORES, HYPHENS),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Quote the launcher's own parser; the usage above it shows how it spells its options."""
-    tool = match["tool"] if match["tool"].startswith("accelerate") else "torchrun"
+    tool = match["tool"] if match["tool"].lower().startswith("accelerate") else "torchrun"
+    tool = "accelerate launch" if tool == "Accelerate CLI tool" else tool
     word = match["options"].split()[0]
     name = word.partition("=")[0].lstrip("-")
     is_old = "-" in name and log.first(UNDERSCORES) is not None and log.first(HYPHENS) is None

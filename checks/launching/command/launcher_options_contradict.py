@@ -6,7 +6,8 @@ The launcher or Slurm refuses them, or takes one and drops the other:
 
 - `torchrun --standalone --nnodes=2`: standalone makes a rendezvous of its own on this host, which no second node can
   find. Each node waits for the other until the time-out.
-- `--node_rank=2 --nnodes=2`: nodes count from 0.
+- `--node_rank=2 --nnodes=2`: nodes count from 0. `--node_rank=1` without `--nnodes`: torchrun counts one node, so that
+  node 0 trains alone, and the others wait or fail.
 - `accelerate launch --num_machines=4 --num_processes=2`: `num_processes` is the number of all ranks, not of those of a
   node. With `--multi_gpu` it has to be 2 or more. With `--cpu` Accelerate starts one process, whatever that number is,
   and the training runs alone without a word; several are started by `torchrun`, or by mpirun and `--mpirun_hostfile`.
@@ -60,11 +61,7 @@ def in_launch_script(launch: LaunchScript) -> Iterator[Finding]:
 def _contradictions(launch: LaunchScript, each: Launch) -> Iterator[tuple[str, str]]:
     wanted, started, options = nodes(launch, each), ranks(launch, each), each.options
     if each.tool in {"torchrun", "torch.distributed.launch"}:
-        number = launch.number(options.get("node-rank"))
-        if "standalone" in options and (wanted or 0) > 1:
-            yield f"--standalone is for one node, and --nnodes={wanted} waits for {wanted}", "leave out --standalone"
-        elif number is not None and wanted is not None and number >= wanted and "nnodes" in options:
-            yield f"--node_rank={number} is none of {wanted} nodes", f"--node_rank from 0 to {wanted - 1}"
+        yield from _of_torchrun(launch, each, wanted)
     elif each.tool == "accelerate launch" and started is not None:
         if "num-machines" in options and wanted is not None and started < wanted:
             yield (
@@ -86,6 +83,20 @@ def _contradictions(launch: LaunchScript, each: Launch) -> Iterator[tuple[str, s
                 f"--{min(counted).replace('-', '_')} and --{min(chosen)} in one command: DeepSpeed refuses that",
                 f"leave out --{min(counted).replace('-', '_')}",
             )
+
+
+def _of_torchrun(launch: LaunchScript, each: Launch, wanted: int | None) -> Iterator[tuple[str, str]]:
+    options = each.options
+    number = launch.number(options.get("node-rank"))
+    if "standalone" in options and (wanted or 0) > 1:
+        yield f"--standalone is for one node, and --nnodes={wanted} waits for {wanted}", "leave out --standalone"
+    elif number and not any(name.startswith("nnode") for name in options) and "PET_NNODES" not in launch.text:
+        yield (
+            f"--node_rank={number} without --nnodes: torchrun counts one node, and this one is beyond it",
+            f"--nnodes={number + 1} or more, the same on all nodes",
+        )
+    elif number is not None and wanted is not None and number >= wanted and "nnodes" in options:
+        yield f"--node_rank={number} is none of {wanted} nodes", f"--node_rank from 0 to {wanted - 1}"
 
 
 @lint

@@ -87,7 +87,7 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
 def _about_devices(script: Script, project: Around) -> Iterator[Finding]:
     if script.frameworks - {"fvcore"} or "--local_rank" not in script.text or project.says(OTHER_SOURCES):
         return
-    if not script.joins and not project.says(r"init_process_group|DistributedDataParallel"):
+    if not script.joins and not project.says(r"init_process_group|init_distributed|\binit_dist|apex"):
         return
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":

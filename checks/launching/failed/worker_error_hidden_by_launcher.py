@@ -56,10 +56,19 @@ DOUBT = Ambiguity(
 )
 
 
+LAUNCHES = re.compile(r"torchrun|torch\.distributed|accelerate|deepspeed|mpirun|srun|local[_-]rank|['\"]-u['\"]")
+
+
+def _is_own_program(record: Record, said: str) -> bool:
+    """Whether a command that failed is one that the script itself runs, as to unpack something: program-failed."""
+    by_script = record.users is not None and "/bin/" not in record.users.file
+    return said.startswith("CalledProcessError") and by_script and not LAUNCHES.search(said)
+
+
 @log_pattern(FAILED, role=Role.GENERIC, context=(ERROR, SUMMARY))
 def in_the_summary(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """See that nothing but the launcher speaks of an error."""
-    if told(log, match[2]):
+    if told(log, match[2]) or _is_own_program(record, match[0]):
         return
     status = match[1] or next(filter(None, match.groups()[2:]))
     rank = f"local rank {match[2]}" if match[2] else "a rank"

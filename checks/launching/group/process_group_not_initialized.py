@@ -12,7 +12,8 @@ initializes.
 The line of the traceback that is yours; `torch.distributed.is_initialized()` is False there. If the
 last frames are those of a batch normalization, the layers are the cause (syncbn-without-process-group).
 
-In a source (`ddpdoctor lint`): the call stands before `init_process_group` in the same block.
+In a source (`ddpdoctor lint`): the call stands before `init_process_group` in the same block; or the process that
+has spawned the ranks, which is no rank, destroys the group behind `mp.spawn`.
 
 ## How to mend it
 
@@ -32,6 +33,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
+    COLLECTIVES,
     DDP,
     INIT,
     Ailment,
@@ -45,6 +47,7 @@ from ddpdoctor.check import (
     Record,
     Severity,
     Training,
+    keyword,
     lint,
     log_pattern,
     place,
@@ -113,7 +116,7 @@ def after_its_end(event: Failed, training: Training) -> Iterator[Finding]:
 
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-NEED_GROUP = (DDP, "torch.distributed.get_rank", "torch.distributed.get_world_size", "torch.distributed.barrier")
+NEED_GROUP = (DDP, "torch.distributed.get_rank", "torch.distributed.get_world_size", *sorted(COLLECTIVES))
 
 
 @lint
@@ -134,3 +137,59 @@ def in_source(script: Script) -> Iterator[Finding]:
                     Fix("make the process group first"),
                     script.place(call),
                 )
+
+
+DESTROY = "torch.distributed.destroy_process_group"
+SPAWN = "torch.multiprocessing.spawn"
+
+
+@lint
+def where_ranks_are_started(script: Script) -> Iterator[Finding]:
+    """Look for a process that starts the ranks, is none itself, and destroys the group behind them."""
+    for spawn in script.calls(SPAWN):
+        statement = script.tree.statement(spawn)
+        block = script.tree.block(statement) if statement is not None else []
+        join = keyword(spawn, "join")
+        if join is not None and not (isinstance(join, ast.Constant) and join.value is True):
+            continue
+        if statement not in block or _has_group(script, spawn):
+            continue
+        for later in block[block.index(statement) + 1 :]:
+            match later:
+                case ast.Expr(value=ast.Call() as call) if (destroyed := _destroyed(script, call)) is not None:
+                    yield Finding(
+                        f"{script.code(call.func)} is called by the process that has started the ranks, and has no "
+                        "process group: an AssertionError",
+                        (
+                            script.seen(call, "in each rank, at the end of what is spawned"),
+                            script.seen(spawn),
+                            destroyed,
+                        ),
+                        Fix("leave it to the ranks", diff=f"-{script.code(call)}"),
+                        script.place(call),
+                    )
+
+
+def _destroyed(script: Script, call: ast.Call) -> Evidence | None:
+    """Return where a call destroys the process group in any case, itself or as the function that it calls does."""
+    if script.resolve(call.func) == DESTROY:
+        return script.seen(call)
+    tree, function = script.defined(call.func) or (script.tree, None)
+    for each in function.body if isinstance(function, ast.FunctionDef) else ():
+        match each:
+            case ast.Expr(value=ast.Call(func=named)) if script.names_in(tree, named) == DESTROY:
+                return Evidence(ast.unparse(each), "", f"line {each.lineno} of {script.code(call.func)}")
+    return None
+
+
+def _has_group(script: Script, spawn: ast.Call) -> bool:
+    """Whether the process that starts the ranks can make a group of its own before: by a call, or one that it calls."""
+    around = script.function(spawn)
+    for call in script.nodes(ast.Call):
+        if script.function(call) not in {around, None} or call is spawn:
+            continue
+        tree, function = script.defined(call.func) or (script.tree, None)
+        inner = [each for each in ast.walk(function) if isinstance(each, ast.Call)] if function is not None else []
+        if script.resolve(call.func) == INIT or any(script.names_in(tree, each.func) == INIT for each in inner):
+            return True
+    return False

@@ -39,14 +39,18 @@ AILMENT = Ailment("DDP419", Severity.ERROR)
     r"|(?P<placement>TimeoutError: Placement group creation timed out)"
     r"|(?P<step>srun: error: Unable to create step for job \d+: (?:Invalid generic resource|More processors requested)"
     r"[^\n]{0,80})"
+    r"|(?:srun|sbatch|salloc): error: (?:Unable to allocate resources|Batch job submission failed): "
+    r"(?P<allocation>[^\n]{1,160})"
     r"|(?P<slots>There are not enough slots available in the system to satisfy the \d+)"
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Say who cannot give what, and how it is looked at."""
     kind = str(match.lastgroup if match.lastgroup != "what" else "pod")
     said, command = WHO[kind]
+    if match["allocation"]:
+        said = f"Slurm refuses the job: {match['allocation'].strip()}"
     yield Finding(
-        said.format(what=match["what"]),
+        said.format(what=match["what"]) if kind != "allocation" else said,
         (record.proof(match, "as much as is asked for"),),
         Fix("ask for what there is, or wait for it: compare both", command=command),
         record.place,
@@ -64,6 +68,7 @@ WHO = {
         "Slurm refuses the step: it asks for more than the job was given",
         "scontrol show job $SLURM_JOB_ID | grep -E 'TRES|NumCPUs|Gres'",
     ),
+    "allocation": ("", "sinfo -o '%P %l %D %G'; sacctmgr show assoc user=$USER format=account,partition,qos,maxwall"),
     "slots": (
         "Open MPI has fewer slots than ranks",
         "mpirun --host localhost:8 -np 8 python train.py   # as many slots as there are GPUs, in the hostfile as well",

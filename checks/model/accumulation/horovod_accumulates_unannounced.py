@@ -33,7 +33,7 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, given, is_o
 from ..._horovod import OPTIMIZER, steps_of
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Edit, Script
 
 AILMENT = Ailment("DDP539", Severity.ERROR)
 PLACE = 3  # of backward_passes_per_step among the arguments
@@ -56,7 +56,11 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield Finding(
                 f"{ast.unparse(number)} backwards come before each step, and Horovod expects one",
                 (script.seen(step), script.seen(call, f"backward_passes_per_step={ast.unparse(number)}")),
-                Fix("tell Horovod how many backwards come before a step", diff=_diff(script, call, number)),
+                Fix(
+                    "tell Horovod how many backwards come before a step",
+                    diff=_diff(script, call, number),
+                    edits=_edits(script, call, number),
+                ),
                 script.place(call),
             )
             break
@@ -65,6 +69,14 @@ def in_source(script: Script) -> Iterator[Finding]:
 def _diff(script: Script, call: ast.Call, number: ast.expr) -> str:
     code = script.code(call)
     return f"-{code}\n+{code[:-1]}, backward_passes_per_step={ast.unparse(number)})"
+
+
+def _edits(script: Script, call: ast.Call, number: ast.expr) -> tuple[Edit, ...]:
+    """Return the edit, where the number is known before the optimizer is made: in figures, or as an option."""
+    is_known = isinstance(number, ast.Constant) or (
+        isinstance(number, ast.Attribute) and script.is_parsed(number.value)
+    )
+    return (script.keyword_added(call, f"backward_passes_per_step={ast.unparse(number)}"),) if is_known else ()
 
 
 def _every(script: Script, step: ast.Call) -> ast.expr | None:

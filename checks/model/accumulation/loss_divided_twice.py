@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 from ddpdoctor.check import Ailment, Evidence, Finding, Fix, LossDivided, Place, Severity, keyword, lint, tree_of, watch
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Script
+    from ddpdoctor.check import Edit, Script
 
 AILMENT = Ailment("DDP1562", Severity.WARNING)
 ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
@@ -97,9 +97,16 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield Finding(
                 f"the loss is divided by the steps of accumulation, and {owner} divides it again",
                 (script.seen(node, "the loss of the batch"),),
-                Fix(MEND, diff=f"-{script.code(node)}\n+{_undivided(node)}"),
+                Fix(MEND, diff=f"-{script.code(node)}\n+{_undivided(node)}", edits=(_without(script, node),)),
                 script.place(node),
             )
+
+
+def _without(script: Script, node: ast.BinOp | ast.AugAssign) -> Edit:
+    """Return the edit after which the loss stays as it is."""
+    if isinstance(node, ast.AugAssign):
+        return script.removed(node, script.tree.block(node))
+    return script.replaced(node, ast.get_source_segment(script.text, node.left) or ast.unparse(node.left))
 
 
 def _owner(script: Script, node: ast.BinOp | ast.AugAssign) -> str:

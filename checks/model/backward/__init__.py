@@ -1,1 +1,1 @@
-"""Steps of a wrapped model that fail, and parameters that take no part in them."""
+"""Steps of a wrapped model that fail."""

@@ -83,6 +83,8 @@ SHARDED = (
     r"(?i:deepspeed|fsdp|fully_shard|tensor_parallel|dtensor|pipeline_parallel|sequence_parallel|context_parallel)"
 )
 
+OPTIMIZER = r"torch[/\\]optim[/\\]\w+\.py|\bexp_avg\w*\."
+
 
 @log_pattern(
     r"mat1 and mat2 shapes cannot be multiplied \((?P<one>\d+x\d+) and (?P<two>\d+x\d+)\)"
@@ -90,7 +92,7 @@ SHARDED = (
 )
 def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """The shapes of the model or of its input are wrong, and that has nothing to do with the number of ranks."""
-    if re.search(SHARDED, record.text) or "0" in {match["a"], match["b"]}:
+    if re.search(SHARDED, record.text) or re.search(OPTIMIZER, record.text) or "0" in {match["a"], match["b"]}:
         return  # a parameter, or its gradient, that another rank holds has no size here
     one, two = (match["one"], match["two"]) if match["one"] else (match["a"], match["b"])
     yield Finding(

@@ -12,9 +12,12 @@ went to another GPU than `device_ids` begins with.
 
 The device in the message; `{p.device for p in model.parameters()}` before the wrapping.
 
+In a source (`ddpdoctor lint`): a script whose ranks each choose a GPU of their own, as Horovod's do, gives the model to
+DataParallel without `device_ids`. Only the rank on GPU 0 comes through its first forward.
+
 ## How to mend it
 
-`model.to(f"cuda:{device_ids[0]}")` before the wrapping; no wrapper on CPU.
+`model.to(f"cuda:{device_ids[0]}")` before the wrapping; no wrapper on CPU, and none where each rank has one GPU.
 
 ## Versions and sources
 
@@ -26,10 +29,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, given, is_open, lint, log_pattern
 
 from .._logs import NOT_ON_FIRST, TRAINER, WRAPPED_TWICE, beside
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
 
 AILMENT = Ailment("DDP528", Severity.ERROR)
 
@@ -66,3 +73,31 @@ def in_replicate(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
     )
+
+
+WRAPPERS = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+OTHERWISE = r"CUDA_VISIBLE|DistributedDataParallel|\bDDP\b"
+"""What occurs where each rank sees one GPU, or another wrapper is meant for several ranks."""
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for DataParallel in each of several ranks, each of which has chosen a GPU."""
+    chosen = [each for each in script.calls("torch.cuda.set_device") if each.args and script.can_differ(each.args[0])]
+    if not chosen or not script.runs_in_ranks or project.says(OTHERWISE):
+        return
+    for call in script.calls(*WRAPPERS):
+        if given(call, 1, "device_ids") is not None or is_open(call) or script.guards(call):
+            continue
+        if call.args and script.all_ranks_reach(call):
+            model = script.code(call.args[0])
+            yield Finding(
+                f"each rank gives {model} to DataParallel, which begins at cuda:0: where a rank chose another GPU, "
+                "the first forward raises",
+                (script.seen(call, "no DataParallel: a rank has one GPU"), script.seen(chosen[0])),
+                Fix(
+                    "leave it out: the ranks share the batch already",
+                    diff=f"-{script.code(script.tree.statement(call) or call)}",
+                ),
+                script.place(call),
+            )

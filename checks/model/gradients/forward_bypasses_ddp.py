@@ -53,6 +53,7 @@ from ddpdoctor.check import (
 
 from ..._ledger import have_parted, sheet
 from .._training import bypasses, gradients_apart, line, together
+from ._bypassed import EXCHANGES, is_of_parts, mend
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -114,6 +115,9 @@ def in_source(script: Script) -> Iterator[Finding]:
                 pass
             case ast.Call(func=ast.Attribute(value=ast.Attribute(value=model, attr="module"), attr="forward")):
                 pass
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(value=model, attr="module"), attr=method)):
+                if is_of_parts(script, call, method):
+                    continue
             case _:
                 continue
         wrap = script.wrap(model)
@@ -126,7 +130,7 @@ def in_source(script: Script) -> Iterator[Finding]:
             yield Finding(
                 f"{script.code(call.func)} goes past DistributedDataParallel: gradients are not averaged",
                 (script.seen(call, f"{script.code(model)}(...)"), script.seen(wrap.call), script.seen(backward)),
-                Fix("call the wrapped model", edits=(script.replaced(call.func, script.code(model)),)),
+                mend(script, call, model),
                 script.place(call),
             )
 
@@ -192,8 +196,6 @@ def _is_model(script: Script, name: ast.Name) -> bool:
     return any(isinstance(each, ast.Attribute) and each.attr == "parameters" for each in above)
 
 
-EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad|reduce_grad"
-"""What says that the script exchanges gradients itself."""
 ASKED = frozenset("parameters named_parameters state_dict load_state_dict train eval register_comm_hook module".split())
 """What is asked of a wrapper beside a forward."""
 

@@ -42,15 +42,12 @@ Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documen
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
     Ailment,
     Ended,
-    EpochStarted,
     Evidence,
-    FileWritten,
     Finding,
     Fix,
     ParametersHeld,
@@ -62,19 +59,17 @@ from ddpdoctor.check import (
     WeightsFingerprinted,
     Wrapped,
     place,
-    tree_of,
     watch,
 )
 
 from ..._ledger import REDUCERS, WRAPPERS, caller_of, calls_in, have_parted, last_steps, line_of, norms, seen, sheets
 from ..._sheets import ANOTHERS, NEVER, Sheet
 from ..._updates import TOLD, apart, updates
+from ._one_training import HALF, in_vain, meant, one_training, sends_after_backward
 
 AILMENT = Ailment("DDP569", Severity.ERROR)
 SURE = 30  # steps: who averages parameters by hand does so more often
 EARLY = 3
-LITTLE = 0.1  # of what is sent
-HALF = 0.5  # of a model: whoever exchanges parameters sends as much
 DDP_FIX = Fix(
     "wrap the model before the optimizer is built",
     diff="+model = torch.nn.parallel.DistributedDataParallel(model)\n optimizer = torch.optim.SGD(model.parameters())",
@@ -143,7 +138,7 @@ def _judged(event: StepFingerprinted, training: Training, *, ended: bool) -> Ite
     if misplaced:
         proof = _misplaced(last) if alike else None
     else:
-        proof = (_in_vain(steps) or _one_training(steps, training)) if alike else _meant(steps, training)
+        proof = (in_vain(steps) or one_training(steps, training)) if alike else meant(steps, training)
     if alike and not have_parted(last):
         return
     if proof is None or len({each.options for each in last.ranks.values()}) > 1:
@@ -218,16 +213,7 @@ def _never(step: Sheet) -> bool:
 def _sends_as_much(steps: list[Sheet]) -> bool:
     """Whether so much is sent that parameters can be averaged: not all of it between backward and the step."""
     sent = steps[-1].sent - steps[0].sent
-    return sent >= HALF * steps[-1].elements and not _sends_after_backward(steps, sent)
-
-
-def _sends_after_backward(steps: list[Sheet], sent: int) -> bool:
-    """Whether all that is sent goes out between backward and each step, and no parameter is among it."""
-    own = all(line.own for line in steps[-1].lines_that_tell)
-    if not own or not sent or any(each.exchanged("parameter") for each in steps):
-        return False
-    told = steps[-1].sends_after_backward * (steps[-1].number - steps[0].number)
-    return abs(told - sent) <= LITTLE * sent
+    return sent >= HALF * steps[-1].elements and not sends_after_backward(steps, sent)
 
 
 def _misplaced(step: Sheet) -> Evidence:
@@ -252,66 +238,3 @@ def _place(step: Sheet, *, misplaced: bool, by_hand: bool) -> Place:
         first = step.exchanged("gradient")[0]
         return caller_of(first, step) if first.when == "before backward" else line_of(first)
     return place(next(iter(step.ranks.values())).site if by_hand else step.held.site)
-
-
-def _one_training(steps: list[Sheet], training: Training) -> Evidence | None:
-    """Find what shows that the ranks are to train one model, and not each its own."""
-    first, last = steps[0], steps[-1]
-    if first.calls("broadcast") and first.sent >= HALF * first.elements:
-        return Evidence("the weights were broadcast before the first step", "", f"{first.sent} elements")
-    if added := _adds_up_metrics(steps):
-        return added
-    if shared := next(_shared_out(last, training), None):
-        return shared
-    writers = {each.rank for each in training.of(FileWritten) if each.steps}
-    if writers == {0}:
-        return Evidence("rank 0 alone saves a file", "", str(training.of(FileWritten, rank=0)[-1].site))
-    if written := [*calls_in(last, WRAPPERS), *calls_in(last, REDUCERS, ".grad")]:
-        return Evidence("the script has a line that exchanges gradients", "one that is reached", str(written[0]))
-    return None
-
-
-def _in_vain(steps: list[Sheet]) -> Evidence | None:
-    """Return what is sent between backward and each step, and leaves the gradients as they are."""
-    if not _sends_after_backward(steps, steps[-1].sent - steps[0].sent):
-        return None
-    told = [each for each in next(iter(steps[-1].ranks.values())).exchanges if each.when == "after backward"]
-    most = max(told, key=lambda each: each.elements)
-    what = f"{most.operation} of {most.elements} elements after backward, in each step"
-    return Evidence(what, "its result in the gradients that the step is given", f"{most.file}:{most.line}")
-
-
-def _meant(steps: list[Sheet], training: Training) -> Evidence | None:
-    """Find what shows that ranks that have begun differently are to train one model: two signs together."""
-    step = steps[-1]
-    shared = next(_shared_out(step, training), None) or _adds_up_metrics(steps)
-    saved = {each.rank for each in training.of(FileWritten) if each.steps} == {0}
-    files = {each.site.file for each in (step.held, *step.ranks.values()) if each.site is not None}
-    meant = saved or bool(calls_in(step, WRAPPERS)) or any(map(_names_wrapper, files))
-    return shared if shared is not None and meant else None
-
-
-def _adds_up_metrics(steps: list[Sheet]) -> Evidence | None:
-    """Return what shows that the ranks have added up numbers while they trained."""
-    first, last = steps[0].calls("all_reduce"), steps[-1].calls("all_reduce")
-    if last <= first:
-        return None
-    return Evidence(f"all_reduce was called {last} times, with no gradient", "", "all ranks")
-
-
-def _names_wrapper(file: str) -> bool:
-    """Whether a file imports what wraps models."""
-    imports = (name.name for node in tree_of(file).of(ast.ImportFrom) for name in node.names)
-    return any(name in WRAPPERS for name in imports)
-
-
-def _shared_out(step: Sheet, training: Training) -> Iterator[Evidence]:
-    """Look for a data set that is shared out to the ranks, by a sampler or by a framework."""
-    for passed in training.of(EpochStarted):
-        sampler, framework = passed.sampler, training.framework
-        if sampler is not None and framework is not None and sampler.kind == framework.shards:
-            told = f"{framework.name} shares {passed.dataset} out to the ranks"
-            yield Evidence(told, "a model that it wraps", str(passed.site))
-        elif sampler is not None and sampler.replicas == len(step.ranks):
-            told = f"{sampler.kind} shares {passed.dataset} out to {sampler.replicas} ranks"
-            yield Evidence(told, "", str(passed.site))

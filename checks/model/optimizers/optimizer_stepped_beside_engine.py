@@ -33,6 +33,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -52,7 +53,7 @@ from ddpdoctor.check import (
     watch,
 )
 
-from ..._source import target
+from ..._source import taken_out, target
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
@@ -115,7 +116,11 @@ def in_source(script: Script) -> Iterator[Finding]:
                     yield Finding(
                         f"{name}.step() beside {engine}.step(): {what.replace('engine', engine)}",
                         (script.seen(step, f"{engine}.step() alone"), script.seen(call)),
-                        Fix("leave the step to the engine", diff=f"-{script.code(step)}"),
+                        Fix(
+                            "leave the step to the engine",
+                            diff=f"-{script.code(step)}",
+                            edits=taken_out(script, step),
+                        ),
                         script.place(step),
                     )
 
@@ -130,7 +135,9 @@ def _in_its_place(script: Script, call: ast.Call, engine: str, returned: str) ->
             yield Finding(
                 f"{name}.step() in place of {engine}.step(), which averages, clips and steps, and never runs",
                 (script.seen(step, f"{engine}.step()"), script.seen(call)),
-                IN_PLACE,
+                IN_PLACE
+                if step.args or step.keywords
+                else replace(IN_PLACE, edits=(script.replaced(step, f"{engine}.step()"),)),
                 script.place(step),
             )
 

@@ -45,6 +45,8 @@ from ddpdoctor.check import (
     watch,
 )
 
+from ..._source import taken_out
+
 if TYPE_CHECKING:
     from ddpdoctor.check import Script
 
@@ -109,7 +111,7 @@ def in_source(script: Script) -> Iterator[Finding]:
                 yield Finding(
                     f"{name}.step() beside {engine}.step(), which steps the schedule that initialize was given",
                     (script.seen(steps[name], f"{engine}.step() alone"), script.seen(call)),
-                    Fix(MEND, diff=f"-{script.code(steps[name])}"),
+                    Fix(MEND, diff=f"-{script.code(steps[name])}", edits=taken_out(script, steps[name])),
                     script.place(steps[name]),
                 )
 

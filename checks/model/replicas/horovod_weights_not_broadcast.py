@@ -25,17 +25,16 @@ Seen with Horovod 0.28.1. Source: Horovod documentation, "Horovod with PyTorch",
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Finding, Fix, Severity, dotted, keyword, lint
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, dotted, given, keyword, lint
 
 from ..._horovod import OPTIMIZER, steps_of
 
 if TYPE_CHECKING:
-    import ast
-
-    from ddpdoctor.check import Around, Script
+    from ddpdoctor.check import Around, Edit, Script
 
 AILMENT = Ailment("DDP538", Severity.ERROR)
 EQUAL = (
@@ -59,9 +58,32 @@ def in_source(script: Script, project: Around) -> Iterator[Finding]:
         yield Finding(
             "the ranks begin with different weights: Horovod averages gradients, and nothing broadcasts the weights",
             (script.seen(call, lines[0]),),
-            Fix("broadcast weights and optimizer from rank 0 before the first step", diff="+" + "\n+".join(lines)),
+            Fix(
+                "broadcast weights and optimizer from rank 0 before the first step",
+                diff="+" + "\n+".join(lines),
+                edits=_edits(script, call),
+            ),
             script.place(call),
         )
+
+
+def _edits(script: Script, call: ast.Call) -> tuple[Edit, ...]:
+    """Return the lines before the optimizer is wrapped, where the model and the optimizer are variables there."""
+    named = keyword(call, "named_parameters")
+    statement = script.tree.statement(call)
+    match call.func, given(call, 0, "optimizer"), named, statement:
+        case (
+            ast.Attribute(value=home),
+            ast.Name(id=optimizer),
+            ast.Call(func=ast.Attribute(value=ast.Name(id=model))),
+            ast.Assign(),
+        ):
+            first = script.code(home)
+            indent = " " * statement.col_offset
+            weights = f"{first}.broadcast_parameters({model}.state_dict(), root_rank=0)"
+            state = f"{first}.broadcast_optimizer_state({optimizer}, root_rank=0)"
+            return (script.line_before(statement, f"{weights}\n{indent}{state}"),)
+    return ()
 
 
 def _model(call: ast.Call) -> str:

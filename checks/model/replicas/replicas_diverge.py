@@ -60,6 +60,7 @@ from .._training import (
     skips_sync,
     strays_apart,
     together,
+    unfinished,
 )
 from .._words import before_wrapping
 
@@ -134,7 +135,9 @@ def _options_differ(step: Step, training: Training) -> bool:
 
 
 def _explained(step: Step) -> bool:
-    """Whether another check tells why."""
+    """Whether another check tells why, or torch will: it refuses the next forward."""
+    if unfinished(step):
+        return True
     return bool((bypasses(step) or skips_sync(step)) and gradients_apart(step)) or strays_apart(step) is not None
 
 

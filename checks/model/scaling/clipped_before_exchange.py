@@ -32,12 +32,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
+    ACCELERATE,
     HOROVOD,
     Ailment,
     Clip,
     Evidence,
     Finding,
     Fix,
+    Framework,
     Place,
     Severity,
     StepFingerprinted,
@@ -61,7 +63,11 @@ WITH_DDP = Fix(
     diff="-torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n if (i + 1) % accumulate == 0:\n"
     "+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n     optimizer.step()",
 )
-
+WITH_ACCELERATE = Fix(
+    "clip once, right before the step",
+    diff="-accelerator.clip_grad_norm_(model.parameters(), 1.0)\n+if accelerator.sync_gradients:\n"
+    "+    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n optimizer.step()",
+)
 WITH_HOROVOD = Fix(
     "await the averaged gradients, clip them, and step without averaging them again",
     diff=" loss.backward()\n+optimizer.synchronize()\n torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
@@ -93,9 +99,17 @@ def while_training(event: StepFingerprinted, training: Training) -> Iterator[Fin
             )
             for rank, each in list(clips.items())[:8]
         ),
-        WITH_HOROVOD if training.framework is HOROVOD else BY_HAND if by_hand else WITH_DDP,
+        _fix(training.framework, by_hand=by_hand),
         Place(file=first.file, line=first.line),
     )
+
+
+def _fix(framework: Framework | None, *, by_hand: bool) -> Fix:
+    if framework is HOROVOD:
+        return WITH_HOROVOD
+    if by_hand:
+        return BY_HAND
+    return WITH_ACCELERATE if framework is ACCELERATE else WITH_DDP
 
 
 def _early(step: Sheet) -> dict[int, Clip]:

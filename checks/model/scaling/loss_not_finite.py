@@ -31,6 +31,22 @@ from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
 AILMENT = Ailment("DDP1568", Severity.ERROR)
 
 
+@log_pattern(r"RuntimeError: Function '(?P<function>\w+)' returned nan values in its (?P<which>\d+)th output")
+def of_anomaly_detection(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the operation in whose backward torch's anomaly detection found the first NaN."""
+    operation = re.sub(r"Backward\d*$", "", match["function"])
+    yield Finding(
+        f"the backward of {operation} gave NaN: anomaly detection ends the rank there",
+        (record.proof(match, "finite gradients"),),
+        Fix(
+            f"keep what goes into {operation} where its derivative is finite (no 0 under a root, a logarithm or "
+            f"a division)",
+            diff="-y = x.sqrt()\n+y = x.clamp_min(1e-6).sqrt()",
+        ),
+        record.place,
+    )
+
+
 @log_pattern(
     r"(?P<said>Loss is (?:nan|inf|-inf), stopping training|Loss became infinite or NaN at iteration=\d+"
     r"|The loss returned in `?training_step`? is (?:nan|inf)[^\n]{0,20}|found NaN in local (?:grad norm|forward loss)"

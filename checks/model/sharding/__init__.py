@@ -1,1 +1,1 @@
-"""FSDP and sharded tensors."""
+"""FSDP and fully_shard."""

@@ -84,6 +84,18 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+@log_pattern(r"RuntimeError: [Oo]nly Tensors of floating point(?: and complex)? dtype can require gradients")
+def of_integers(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Recognise fully_shard, which makes parameters anew and asks for gradients of each."""
+    if "_fully_shard" in record.text or "fully_shard(" in record.text:
+        yield Finding(
+            "fully_shard makes sharded parameters that ask for gradients, and some weights are of an integer dtype",
+            (record.proof(match, "parameters of floating point"),),
+            STORED,
+            record.place,
+        )
+
+
 @log_pattern(
     r"(?<![\w.])(?P<module>[\w.]{1,160}) has both parameters with requires_grad=True and False\. "
     r"FSDP does not support wrapping such"

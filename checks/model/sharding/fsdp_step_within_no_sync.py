@@ -45,7 +45,6 @@ FSDP = r"FullyShardedDataParallel|[/\\\\]distributed[/\\\\]fsdp[/\\\\]|\bno_sync
 @log_pattern(
     r"The size of tensor a \((?P<shard>\d+)\) must match the size of tensor b \((?P<whole>\d+)\)",
     context=(FSDP,),
-    supersedes=("step-fails-without-ddp",),
 )
 def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Only in an optimizer, and where FSDP or no_sync is spoken of: other sizes differ for other reasons.

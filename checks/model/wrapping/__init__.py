@@ -1,1 +1,1 @@
-"""What is wrapped, when and how often, and whether a wrapper can take it."""
+"""What is wrapped, when and how often."""

@@ -100,7 +100,10 @@ def in_source(script: Script) -> Iterator[Finding]:
     """Look for a wrapper around what is a wrapper at this line, on every way; DeepSpeed's engine is one."""
     for call in script.calls(DDP, "torch.nn.parallel.DataParallel"):
         if model := given(call, 0, "module"):
-            yield from _again(script, call, model, "", Fix("wrap the model once"))
+            inner = ast.get_source_segment(script.text, model) or ast.unparse(model)
+            yield from _again(
+                script, call, model, "", Fix("wrap the model once", edits=(script.replaced(call, inner),))
+            )
     for call in script.calls("deepspeed.initialize"):
         if model := keyword(call, "model"):
             once = Fix("give DeepSpeed the bare model: its engine averages the gradients", diff=f"-{ENGINE}\n+{BARE}")

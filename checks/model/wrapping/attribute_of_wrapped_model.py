@@ -109,6 +109,14 @@ def in_source(script: Script) -> Iterator[Finding]:
         if wrap is None or not wrap.sure or _is_asked_for(script, node):
             continue
         found = _class_of(script, wrap)
+        if found is None and _is_method_of_none(script, node, wrap):
+            right = f"{script.code(node.value)}.module.{node.attr}"
+            yield Finding(
+                f"{script.code(node.value)} is a {wrap.kind}, which has no {node.attr}: an AttributeError",
+                (script.seen(node, right), script.seen(wrap.call)),
+                Fix("ask what is wrapped", edits=(script.replaced(node, right),)),
+                script.place(node),
+            )
         if found is not None and node.attr in _own(*found) and not script.is_assigned(node):
             owner = found[1]
             right = f"{script.code(node.value)}.module.{node.attr}"
@@ -118,6 +126,20 @@ def in_source(script: Script) -> Iterator[Finding]:
                 Fix("ask what is wrapped", edits=(script.replaced(node, right),)),
                 script.place(node),
             )
+
+
+def _is_method_of_none(script: Script, node: ast.Attribute, wrap: Wrap) -> bool:
+    """Whether what is called is a method of no wrapper, of a variable that holds a wrapper wherever it is bound.
+
+    The class of the model is not known: it is of a library.
+    """
+    call = script.tree.parents[node]
+    if not isinstance(call, ast.Call) or call.func is not node or not isinstance(node.value, ast.Name):
+        return False
+    bindings = script.tree.lookup(node.value.id, node.value)
+    is_wrapper = len(bindings) == 1 and bindings[0].value is wrap.call
+    known = node.attr in OF_EVERY_MODULE or node.attr.startswith("_") or "setattr" in script.text
+    return is_wrapper and not known and not script.is_assigned(node)
 
 
 def _class_of(script: Script, wrap: Wrap) -> tuple[Tree, ast.ClassDef] | None:
@@ -152,8 +174,16 @@ OF_EVERY_MODULE = set(
     " named_parameters no_sync parameters process_group reducer register_backward_hook register_buffer"
     " register_comm_hook register_forward_hook register_module register_parameter requires_grad_ scatter"
     " set_extra_state share_memory state_dict to to_empty train training type xpu zero_grad gather output_device"
-    " static_graph find_unused_parameters".split()
+    " static_graph find_unused_parameters batched_grad_copy broadcast_bucket_size broadcast_buffers bucket_bytes_cap"
+    " bucket_bytes_cap_default bucket_bytes_cap_list call_super_init device_type forward_sync_buffers"
+    " gradient_as_bucket_view is_multi_device_module join_device join_hook join_process_group mixed_precision"
+    " modules_buffers named_module_buffers parallel_apply parameters_to_ignore register_forward_pre_hook"
+    " register_full_backward_hook register_full_backward_pre_hook register_load_state_dict_post_hook"
+    " register_load_state_dict_pre_hook register_state_dict_post_hook register_state_dict_pre_hook replicate"
+    " require_backward_grad_sync require_forward_param_sync set_submodule skip_all_reduce_unused_params to_kwargs"
+    " use_side_stream_for_tensor_copies will_sync_module_buffers".split()
 )
+"""What the wrappers and every module have, in torch 2.2 to 2.13."""
 
 
 def _own(tree: Tree, owner: ast.ClassDef) -> set[str]:

@@ -1,1 +1,1 @@
-"""Interfaces, ports and links between hosts."""
+"""Ports and links between hosts, and the peers at their other ends."""

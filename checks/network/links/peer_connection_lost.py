@@ -52,6 +52,7 @@ from ddpdoctor.check import (
 
 from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._told import seen, short
+from ._of_the_watch import ALIVE, OF_A_PEER, OF_ITS_OWN, of_a_peer, of_its_own
 from ._peers import BOOTSTRAP, name
 
 if TYPE_CHECKING:
@@ -105,12 +106,37 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
     )
 
 
+@log_pattern(OF_ITS_OWN)
+def as_the_watch_of_that_host_told(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read what the watch said of its own host, which knows most."""
+    yield of_its_own(record, match)
+
+
+@log_pattern(OF_A_PEER, role=Role.CONSEQUENCE, context=(OF_ITS_OWN, ALIVE))
+def as_the_watch_told(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read what the watch said of another host, unless the watch there knows more."""
+    if not log.first(OF_ITS_OWN):
+        yield of_a_peer(record, match, log)
+
+
 @on_hang(Hang.CUT)
 def while_training(event: Stalled) -> Iterator[Finding]:
     """Yield the interface that is down, or the host that acknowledges nothing, and who waits for it."""
     gone = event.silent[0]
     waiting = event.ranks[0]
     waits = f"rank {waiting.rank} waits in {waiting.operation} at {short(waiting.site)}"
+    if gone.down and not gone.interface:
+        yield Finding(
+            f"no interface of this host has {gone.local} any more, the address of its connections: {gone.peer} is out "
+            f"of reach; {waits}",
+            (Evidence(f"{gone.local} is gone", "the address stays as long as the training", "this host"), *seen(event)),
+            Fix(
+                "find out what takes it away (DHCP, a VPN, a change by hand), give it back, and start anew",
+                command="ip -brief address; journalctl -u NetworkManager -u systemd-networkd --since -1h",
+            ),
+            place(waiting.site, rank=waiting.rank),
+        )
+        return
     if gone.down:
         yield Finding(
             f"{gone.interface}, the interface of this host at {gone.local}, is down: {gone.peer} is out of reach; "

@@ -13,8 +13,8 @@ restart). In logs the cause is certain only where they show a second host, and n
 ## How to be sure
 
 Run `getent hosts $(hostname)` on each host: it is to print an address on the network, not 127.0.0.1 or 127.0.1.1.
-ddpdoctor looks the name up in the same way. It reports an error where the environment says that several hosts take
-part and GLOO_SOCKET_IFNAME is not set, else a note.
+ddpdoctor looks the name up in the same way, where the environment says that several hosts take part and
+GLOO_SOCKET_IFNAME is not set.
 
 ## How to mend it
 
@@ -63,31 +63,32 @@ AILMENT = Ailment("DDP301", Severity.ERROR)
 # What torchrun says of several nodes: in its launch configs, its rendezvous, and how it was called.
 SEVERAL = r"(?:\bmax_nodes\s*: |\bgroup_world_size=|--nnodes[= ])(?!1\b)\d+|--node[_-]rank[= ][1-9]"
 MOST = 8  # hosts, each of which gets its line
+ONE_HOST = "no launcher's variable says that several hosts take part"
 
 
 @probe
 def by_its_name(facts: Facts) -> Iterator[Finding]:
     """Look at what the host's own name resolves to."""
-    network = facts.network
+    network, several = facts.network, several_hosts(facts.environ)
     if not network.own.addresses:
         raise NotRun("the host name does not resolve")
+    if not several:
+        raise NotRun(ONE_HOST)
     if facts.environ.get("GLOO_SOCKET_IFNAME") or not all(map(is_loopback, network.own.addresses)):
         return
     interface = next(iter(routable_interfaces(network)), None)
     if interface is None:
         return  # a host without a network trains alone
-    several = several_hosts(facts.environ)
     yield Finding(
-        f"{network.hostname} resolves to {', '.join(network.own.addresses)}: other hosts could not reach its ranks",
+        f"{network.hostname} resolves to {', '.join(network.own.addresses)}: other hosts cannot reach its ranks",
         (
             Evidence(
                 ", ".join(network.own.addresses), f"the address of {interface}", f"getaddrinfo({network.hostname})"
             ),
-            Evidence(several or "no sign of a second host", "one host", "environment"),
+            Evidence(several, "", "environment"),
         ),
         Fix("name the interface on each host", command=f"export GLOO_SOCKET_IFNAME={interface}"),
         Place(host=network.hostname),
-        severity=Severity.ERROR if several else Severity.NOTE,
     )
 
 
@@ -97,7 +98,7 @@ def by_an_address_of_nobody_here(facts: Facts) -> Iterator[Finding]:
     network = facts.network
     several = several_hosts(facts.environ)
     if not several:
-        raise NotRun("no launcher's variable says that several hosts take part")
+        raise NotRun(ONE_HOST)
     named = network.own.addresses
     if not named or facts.environ.get("GLOO_SOCKET_IFNAME") or any(map(network.owns, named)):
         return

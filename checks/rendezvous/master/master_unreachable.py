@@ -47,7 +47,7 @@ from ddpdoctor.check import (
     try_connect,
 )
 
-from ..._hosts import NOWHERE, port
+from ..._hosts import port
 from ..._store import (
     C10D_STORE,
     ERRNO,
@@ -58,40 +58,13 @@ from ..._store import (
     is_number,
     is_placeholder,
 )
+from ._meeting import CAUSES, SAID, met_nobody
 
 if TYPE_CHECKING:
-    from ddpdoctor.check import Cluster, Facts, Host, Try
+    from ddpdoctor.check import Cluster, Facts
 
 
 AILMENT = Ailment("DDP355", Severity.ERROR)
-SAID = {
-    "refused": "answers, and nobody listens on port {port}",
-    "filtered": "does not answer on port {port}",
-    "unreachable": "cannot be reached: this host has no route to it",
-}
-CAUSES = {
-    "refused": ("rank 0 has not started yet", "MASTER_PORT is not the port of rank 0", "MASTER_ADDR is another host"),
-    "filtered": ("a firewall drops the packets", "MASTER_ADDR is an address that no host has"),
-    "unreachable": ("MASTER_ADDR is of a network that this host is not part of", "this host's interface is down"),
-}
-
-MET_NOBODY = {
-    "refused": (
-        SAID["refused"],
-        ("nothing was started there yet", "MASTER_PORT is another one there", "a firewall rejects the connection"),
-    ),
-    "silent": (SAID["filtered"], CAUSES["filtered"]),
-    "unreachable": (SAID["unreachable"], CAUSES["unreachable"]),
-    "another program": (
-        "answers on port {port}, and it is another program than the check",
-        ("the training runs there already", "another program has the port"),
-    ),
-    "no store": (
-        "has no store of torchrun on port {port}",
-        ("the agent of torchrun there has ended", "the host that serves did not come"),
-    ),
-    "lost again": ("broke off", ("the check on the master was ended", "the connection is lost")),
-}
 
 
 @probe
@@ -123,46 +96,9 @@ def by_connecting(facts: Facts) -> Iterator[Finding]:
 
 
 @probe
-def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
+def at_the_meeting(cluster: Cluster, facts: Facts) -> Iterator[Finding]:
     """Report how the last tries to meet the other hosts at the master's port ended."""
-    host = cluster.hosts[0]
-    tries = [each for each in cluster.tries if each.port == host.port and each.ended in MET_NOBODY]
-    if cluster.met or not tries or not _shares_family(host, tries) or host.master_at in NOWHERE:
-        return
-    ended = tries[0].ended
-    said, causes = MET_NOBODY[ended]
-    master = tries[0].address
-    yield Finding(
-        f"{host.place} did not meet the master in {cluster.waited:.0f} s: {master} {said.format(port=host.port)}"
-        + (f" ({tries[0].said})" if tries[0].said else ""),
-        tuple(Evidence(f"{each.address}:{each.port}: {each.ended}", "the master", "connect()") for each in tries),
-        Fix(
-            f"let {host.name} reach the port, on the master",
-            command=f"sudo iptables -I INPUT -p tcp --dport {host.port} -j ACCEPT   # on {host.master}"
-            if ended in ("silent", "unreachable")
-            else f"ss -ltnp 'sport = :{host.port}'; echo $MASTER_PORT   # on {host.master}, while the check runs there",
-        ),
-        Place(variable="MASTER_ADDR", host=host.name),
-        ambiguity=Ambiguity(
-            (*causes, *_of_name(host)),
-            f"nc -zv -w 5 {master} {host.port}   # on {host.name}, while the master waits"
-            + (f"\ngetent ahosts {host.master}   # on all hosts" if _of_name(host) else ""),
-        ),
-    )
-
-
-def _of_name(host: Host) -> tuple[str, ...]:
-    """Return what a name adds to the causes: each host looks it up by itself."""
-    is_address = not host.master_at or host.master in host.master_at.split()
-    return (
-        () if is_address else (f"{host.master}, which is {host.master_at.split()[0]} here, is another host elsewhere",)
-    )
-
-
-def _shares_family(host: Host, tries: list[Try]) -> bool:
-    """Whether the host has an address of the master's family; where it has none, that is another check's."""
-    own = {":" in address for address in host.addresses if not address.lower().startswith(("127.", "::1", "fe80:"))}
-    return not own or any((":" in each.address) in own for each in tries)
+    yield from met_nobody(cluster, facts.network)
 
 
 @log_pattern(r"RuntimeError: connect\(\) timed out\.")

@@ -38,18 +38,21 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
+    Host,
     Log,
     NotRun,
     Place,
     Record,
     Severity,
     Stalled,
+    is_loopback,
     log_pattern,
     place,
     probe,
     several_hosts,
 )
 
+from ..._cluster import HOST_LINE, hosts_in
 from ..._store import GAVE_UP, is_address
 from ...collectives.hangs._hangs import Hang, on_hang
 from ...collectives.hangs._told import short
@@ -144,6 +147,35 @@ def in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]
         ),
         Place(variable="MASTER_ADDR", rank=record.rank, host=record.node),
     )
+
+
+@log_pattern(HOST_LINE)
+def as_a_launcher_waited(record: Record, log: Log) -> Iterator[Finding]:
+    """Read which hosts do not know the name of the place where torchrun's nodes meet."""
+    hosts = [host for host in hosts_in(record, log) if host.launcher == "torchrun" and host.master]
+    lost = [host for host in hosts if not host.master_at]
+    if lost:
+        names = ", ".join(host.name for host in lost[:8])
+        yield Finding(
+            f"{lost[0].master}, where torchrun's nodes meet, does not resolve on {names}",
+            tuple(
+                Evidence(
+                    f"{host.name}: {host.master} is {host.master_at or 'unknown'}", "an address", "getaddrinfo there"
+                )
+                for host in hosts[:8]
+            ),
+            Fix(
+                "give the address of that host in place of its name, or add the name on each host",
+                command=f"torchrun ... --rdzv_endpoint={_known(lost[0], hosts)}:{lost[0].port}   # on all hosts",
+            ),
+            Place(variable="MASTER_ADDR", host=lost[0].name),
+        )
+
+
+def _known(lost: Host, hosts: list[Host]) -> str:
+    """Return what another host takes the name for, unless that is loopback."""
+    found = (text for host in hosts if host.master == lost.master for text in host.master_at.split())
+    return next((text for text in found if not is_loopback(text)), "10.0.0.1")
 
 
 @on_hang(Hang.UNRESOLVED)

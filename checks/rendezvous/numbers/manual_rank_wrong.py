@@ -59,6 +59,18 @@ def in_the_command(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     )
 
 
+SPAWN = Fix(
+    "start as many processes as world_size says: nprocs of mp.spawn is the world size on one host",
+    diff="-mp.spawn(train, args=(world_size,), nprocs=3)\n+mp.spawn(train, args=(world_size,), nprocs=world_size)",
+)
+BY_NUMBER = Fix(
+    "give each process a rank of its own from 0 on, and all of them the number of all processes on all hosts; or let "
+    "torchrun set both",
+    command="RANK=0 WORLD_SIZE=3 ...   # RANK=1, RANK=2: the first host; the ranks of the next one go on from there\n"
+    "torchrun --nnodes=2 --nproc_per_node=2 --rdzv_backend=c10d --rdzv_endpoint=HOST:29500 train.py",
+)
+
+
 @log_pattern(r"rank < size\. (?P<rank>\d+) vs (?P<size>\d+)")
 def in_the_group(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     """Read gloo's own comparison, when the group is made."""
@@ -66,11 +78,7 @@ def in_the_group(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     yield Finding(
         f"rank {rank} joins a group of world size {size}: ranks count from 0 to {int(size) - 1}",
         (record.proof(match, f"a rank below {size}"),),
-        Fix(
-            "start as many processes as world_size says: nprocs of mp.spawn is the world size on one host",
-            diff="-mp.spawn(train, args=(world_size,), nprocs=3)\n"
-            "+mp.spawn(train, args=(world_size,), nprocs=world_size)",
-        ),
+        SPAWN if "/multiprocessing/spawn.py" in record.text else BY_NUMBER,
         record.place,
     )
 

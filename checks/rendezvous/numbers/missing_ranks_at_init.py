@@ -49,9 +49,11 @@ from ddpdoctor.check import (
 )
 
 from ..._barrier import BARRIER, barrier
+from ..._cluster import HOST_LINE
 from ...collectives.hangs._hangs import Hang, on_hang
 from ._launcher import nodes_missing, port_is_held
 from ._never_joined import never_joined
+from ._of_hosts import TOLD, came_nowhere, waiting_launchers
 
 AILMENT = Ailment("DDP363", Severity.ERROR)
 COMPLETED = r"Completed store-based barrier for key:\s?store_based_barrier_key:(\S+)"
@@ -194,6 +196,18 @@ def at_the_store(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             "env | grep -E '^(RANK|WORLD_SIZE|MASTER_)'   # in each process: the same but for RANK",
         ),
     )
+
+
+@log_pattern(TOLD, role=Role.GENERIC)
+def as_the_watch_told(record: Record, log: Log) -> Iterator[Finding]:
+    """Put together what the watch said on each host."""
+    yield from came_nowhere(record, log)
+
+
+@log_pattern(HOST_LINE, role=Role.GENERIC)
+def as_launchers_waited(record: Record, log: Log) -> Iterator[Finding]:
+    """Count the hosts whose torchruns wait for others."""
+    yield from waiting_launchers(record, log)
 
 
 @watch(LauncherWaits)

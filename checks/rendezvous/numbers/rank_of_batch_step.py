@@ -66,7 +66,7 @@ def in_launch_script(launch: LaunchScript, project: Around) -> Iterator[Finding]
             if held and is_rank and not is_found:
                 yield _finding(launch, word.line, held[0], word.begin)
     started = [each.words[-1].line for each in steps if any("python" in word.text for word in each.words)]
-    if not started or project.mentions("SLURM_PROCID|SLURM_LOCALID"):
+    if not started or any(map(project.mentions, ("SLURM_PROCID", "SLURM_LOCALID"))):
         return
     for setting in launch.settings:
         held = sorted(OF_A_TASK & {*(setting.value.reads if setting.value else ())})

@@ -11,7 +11,8 @@ srun or by mpirun does not get them. NODE_RANK is not set by torchrun either: th
 
 `env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)='` shows which are set. ddpdoctor judges them
 only where RANK is set, since this says that the environment is a rank's: MASTER_ADDR and MASTER_PORT alone are what
-users set for torchrun, and images of clusters set WORLD_SIZE. RANK without any of the others is left over from
+users set for torchrun, and images of clusters set WORLD_SIZE. WORLD_SIZE above 1 alone is a note, where neither
+an operator of Kubernetes nor a number of nodes explains it. RANK without any of the others is left over from
 earlier, and a note: torchrun overwrites it. LOCAL_RANK alone missing, on a host with GPUs, is a note.
 
 In a batch script of Slurm (`ddpdoctor lint`): python alone starts a script that in every run reads RANK, LOCAL_RANK or
@@ -66,13 +67,16 @@ LAUNCHERS = (
     ("NODE_RANK", ("", "export NODE_RANK=0   # the number of this node, from 0")),
 )
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+OF_NODES = ("NNODES", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR")
+"""With one of them WORLD_SIZE can count the hosts: images of clusters set it so, for a script that calls torchrun."""
 
 
 @probe
 def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
     """Look for what is missing beside RANK."""
     if "RANK" not in facts.environ:
-        raise NotRun("RANK is not set: a launcher is to set all of them")
+        yield from _without_rank(facts)
+        return
     missing = [name for name in NEEDED if not facts.environ.get(name)]
     if missing:
         there = ", ".join(f"{name}={facts.environ[name]}" for name in NEEDED if facts.environ.get(name))
@@ -94,6 +98,29 @@ def in_a_ranks_environment(facts: Facts) -> Iterator[Finding]:
             Place(variable="LOCAL_RANK"),
             severity=Severity.NOTE,  # operators of Kubernetes set RANK for the node, and torchrun the rest
         )
+
+
+def _without_rank(facts: Facts) -> Iterator[Finding]:
+    """Look for a number of ranks that is set by hand, or left over, in a shell in which no launcher has been."""
+    size = facts.environ.get("WORLD_SIZE", "")
+    if not (size.isdecimal() and int(size) > 1) or any(map(facts.environ.get, OF_NODES)) or _launched(facts):
+        raise NotRun("RANK is not set: a launcher is to set all of them")
+    yield Finding(
+        f"WORLD_SIZE={size} is set, and RANK is not: a script that is started without a launcher counts {size} ranks "
+        "and is none of them",
+        (Evidence(f"WORLD_SIZE={size}; not set: RANK", f"all of {', '.join(NEEDED)}, or none", "environment"),),
+        Fix(
+            "take it away, and let torchrun set all of them",
+            command="unset WORLD_SIZE\ntorchrun --standalone --nproc_per_node=2 train.py",
+        ),
+        Place(variable="RANK"),
+        severity=Severity.NOTE,  # torchrun replaces it
+    )
+
+
+def _launched(facts: Facts) -> bool:
+    """Whether a launcher or an operator of clusters has started this: images of theirs count hosts in WORLD_SIZE."""
+    return bool(read_launch(facts.environ).launcher) or "KUBERNETES_SERVICE_HOST" in facts.environ
 
 
 @probe
@@ -142,13 +169,15 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 SET = r"MASTER_|torchrun|distributed\.(?:launch|run)\b|environ\.(?:update|setdefault)|putenv|dotenv|(?:tcp|file)://|SLURM|OMPI"
 """What says that the address is set, or another way to meet."""
+OF_LAUNCHER = r"[\"']--local[-_]rank[\"']|LOCAL_RANK"
+"""What says that a launcher starts the script, which sets the address for all that the script starts."""
 
 
 @lint
 def in_source(script: Script, project: Around) -> Iterator[Finding]:
     """Look for ranks that mp.spawn starts, which are to find the master in the environment, where nobody writes it."""
     starts = script.calls("torch.multiprocessing.spawn")
-    if not starts or project.says(SET) or project.in_launches(r"MASTER_ADDR"):
+    if not starts or project.says(SET) or project.in_launches(r"MASTER_ADDR") or project.says(OF_LAUNCHER):
         return
     for call in script.calls(INIT):
         method, store = given(call, 1, "init_method"), keyword(call, "store")

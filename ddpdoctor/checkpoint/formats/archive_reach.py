@@ -8,10 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import lt
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from ddpdoctor.checkpoint.formats.archive import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE, Directory
+from ddpdoctor.checkpoint.formats.archive_record import CENTRAL_SIZE, FIELD, LOCAL, LOCAL_SIZE
 from ddpdoctor.checkpoint.pickles.values import DamagedError
+
+if TYPE_CHECKING:
+    from ddpdoctor.checkpoint.formats.archive import Directory
 
 PAGE = 4096
 NEAR = 1 << 16  # bytes that are read at once where records are small

@@ -23,6 +23,7 @@ from ddpdoctor.checkpoint.survey import OPTIMIZER
 
 METADATA = ".metadata"
 MOST_METADATA = 1 << 29
+LIGHTNING = "meta.pt"  # what its strategies save beside the shards
 KIND = "torch.distributed.checkpoint.metadata.Metadata"
 TENSOR = "TensorStorageMetadata"
 Way = tuple[str | int, ...]
@@ -38,9 +39,24 @@ class Metadata:
 
 
 def whole_of(folder: Path) -> Note:
-    """Return the command that makes one file of torch.save of it."""
+    """Return the command that makes one file of it: Lightning's own, where that has left a file beside the shards."""
+    if (folder / LIGHTNING).is_file():
+        module = "lightning.fabric.utilities.consolidate_checkpoint"
+        return Note("one file", command=("python", "-m", module, str(folder), "--output_file", f"{folder}.whole"))
     module = "torch.distributed.checkpoint.format_utils"
     return Note("one file", command=("python", "-m", module, "dcp_to_torch", str(folder), f"{folder}.pt"))
+
+
+def unfinished(folder: Path) -> str:
+    """Say that a folder has the files of ranks and no ``.metadata``; empty where it has none of those either."""
+    shards = sorted(each.name for each in folder.glob("*.distcp"))
+    if not shards:
+        return ""
+    names = ", ".join(shards[:3]) + (", ..." if len(shards) > 3 else "")  # noqa: PLR2004
+    return (
+        f"{folder} has the files of ranks ({names}) and no {METADATA}, which one rank writes at the end: either the "
+        "save was cut off, and the checkpoint before it is the last whole one, or that rank's host has its own disk"
+    )
 
 
 def read_distributed(

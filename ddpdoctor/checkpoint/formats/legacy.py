@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ddpdoctor.checkpoint.formats.archive import MOST_RECORD
+from ddpdoctor.checkpoint.formats.archive_record import MOST_RECORD
 from ddpdoctor.checkpoint.formats.torchfile import Pickled, described
 from ddpdoctor.checkpoint.pickles.opcodes import interpret
 from ddpdoctor.checkpoint.pickles.tensors import storage_bytes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Location, StateDict
-from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats import archive, archive_record
 from ddpdoctor.checkpoint.formats.archive_reach import reach
 from ddpdoctor.checkpoint.pickles.opcodes import interpret
 from ddpdoctor.checkpoint.pickles.tensors import storage_bytes
@@ -44,7 +44,7 @@ class Pickled:
     start: int
     machine: Machine
     directory: archive.Directory | None = None
-    record: archive.Record | None = None
+    record: archive_record.Record | None = None
 
 
 def read_zip(
@@ -61,7 +61,7 @@ def read_zip(
         if found := _other_archive(directory, folder):
             return replace(blank, format=found, globals=_names_in(file, directory, folder)), None
         record = directory.record(f"{folder}data.pkl")
-        data = archive.read(file, record) if change else b""
+        data = archive_record.read(file, record) if change else b""
         length = len(directory.data)
         if not change:
             directory = replace(directory, data=b"")  # megabytes, which are read again
@@ -82,11 +82,11 @@ def read_zip(
     return known, Pickled(data, 0, machine, directory, record)
 
 
-def _looked_at(file: BinaryIO, record: archive.Record) -> tuple[Any, Machine]:
+def _looked_at(file: BinaryIO, record: archive_record.Record) -> tuple[Any, Machine]:
     """Return what a pickle describes, without where its names stand; its bytes go as it is read."""
 
     def read() -> Data:
-        return archive.read_apart(file, record)
+        return archive_record.read_apart(file, record)
 
     return interpret(read(), placed=False, again=read)
 
@@ -107,7 +107,7 @@ def _other_archive(names: archive.Directory, folder: str) -> Format | None:
 def _names_in(file: BinaryIO, directory: archive.Directory, folder: str) -> tuple[str, ...]:
     """Return what the pickle of an archive would import that is not torch.save's: torch.load can be given any."""
     try:
-        return tuple(interpret(archive.read(file, directory.record(f"{folder}data.pkl")))[1].names)
+        return tuple(interpret(archive_record.read(file, directory.record(f"{folder}data.pkl")))[1].names)
     except KeyError:
         return ()
     except UnreadableError as exc:
@@ -136,7 +136,7 @@ def _check_notes(file: BinaryIO, directory: archive.Directory, folder: str) -> N
         raise DamagedError("the record version is missing, without which torch loads no archive")
     for name, is_right in NOTES.items():
         if f"{folder}{name}" in directory:
-            found = archive.read(file, directory.record(f"{folder}{name}"))
+            found = archive_record.read(file, directory.record(f"{folder}{name}"))
             if not is_right(found):
                 raise DamagedError(f"the record {name} is {found[:SHOWN]!r}, with which torch loads no archive")
 

@@ -91,7 +91,7 @@ class RankLoader:
     ``subset`` gives, where the data set is a Subset, the indices of the data set below it; ``probes`` are of that,
     and end where fetching a sample ``raised`` an error.
     ``drawn`` are the digests of one sample, fetched twice with no seed in between; ``in_workers`` those of one sample
-    fetched several times in each of two workers.
+    fetched several times in each of two workers. ``rows`` tells that a list or a data set was given, and no loader.
     """
 
     rank: int
@@ -114,6 +114,7 @@ class RankLoader:
     drawn: tuple[tuple[str, ...], ...] = ()
     in_workers: tuple[tuple[str, ...], ...] = ()
     sampler_rank_on_other_nodes: int | None = None
+    rows: bool = False
 
     @property
     def order(self) -> Order:

@@ -24,7 +24,7 @@ class NotALoaderError(Exception):
 
 def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
     """Build the loader and examine it; give the files of the user's modules that are loaded, too."""
-    from torch.utils.data import DataLoader, IterableDataset
+    from torch.utils.data import DataLoader, Dataset, IterableDataset
 
     rank, world = prepare()
     before = set(sys.modules)
@@ -56,6 +56,7 @@ def look(target: Target) -> tuple[RankLoader, tuple[str, ...]]:
         kind=type(loader).__name__,
         dataset=type(dataset).__name__,
         iterable=iterable,
+        rows=isinstance(loader, (list, tuple, Dataset)) and not isinstance(loader, IterableDataset),
         length=length(dataset),
         batches=None if iterable else length(loader),
         batch_size=integer(get(inner, "batch_size")),

@@ -24,7 +24,8 @@ TRIES = 4  # in a row without an answer, with twice the time each: three seconds
 class Peer:
     """A host that has not acknowledged ``unacked`` bytes, which were sent again ``tries`` times.
 
-    ``local`` is the address here, ``interface`` has it; ``down`` tells that this interface is, whatever was sent.
+    ``local`` is the address here, ``interface`` has it; ``down`` tells that this interface is, whatever was sent, or,
+    where there is none, that no interface has the address any more.
     ``connecting`` is the port there where no connection came about yet: 0 where there is one.
     """
 
@@ -58,11 +59,18 @@ def peers(pids: Iterable[int]) -> tuple[Peer, ...]:
         for local, peer, unacked, tries, connecting in _connections(pid):
             if peer in links:
                 continue
-            name, up = links.get(local, ("", True))
+            name, up = links.get(local, ("", not _is_here(pid) or ipaddress.ip_address(local).is_loopback))
             new = Peer(local, peer, unacked, tries, name, not up, connecting)
             before = found.get(peer, new)
             found[peer] = max(before, new, key=lambda each: (each.down, each.tries, each.unacked))
     return tuple(found[peer] for peer in sorted(found))
+
+
+def _is_here(pid: int) -> bool:
+    """Whether a process has the interfaces of this one: those of a container are others."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/ns/net").readlink() == Path("/proc/self/ns/net").readlink()
+    return False
 
 
 def _interfaces() -> dict[str, tuple[str, bool]]:

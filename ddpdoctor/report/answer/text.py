@@ -8,10 +8,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from ddpdoctor.findings import Result, Status
+from ddpdoctor.logs.next_steps import met_by, next_step
 from ddpdoctor.logs.read.clock import YEAR
 from ddpdoctor.report.redact import redact, redacted
 from ddpdoctor.report.style import PLAIN, Style
-from ddpdoctor.report.text import MARGIN, labelled, printable, result_text
+from ddpdoctor.report.text import INDENT, MARGIN, labelled, printable, result_text
 
 if TYPE_CHECKING:
     from ddpdoctor.logs.answer import Answer, Named, Unknown
@@ -99,8 +100,15 @@ def _unknown(unknown: Unknown, style: Style, margin: str = "") -> Iterator[str]:
     yield from labelled("seen", proof.source, style)
     for frame in unknown.frames[-FRAMES:]:
         yield from labelled("in", f"{frame.file}:{frame.line}, {frame.function}", style)
+    if unknown.record.code:
+        yield from labelled("line", unknown.record.code, style)
     if unknown.count > 1:
         yield from labelled("count", f"{unknown.count}{listed(unknown.ranks)}", style)
+    if by := met_by(unknown):
+        yield from labelled("by", by, style)
+    step = next_step(unknown)
+    yield from labelled("next", step.summary, style)
+    yield f"{INDENT}{step.command}"
 
 
 def counted(named: Named) -> str:

@@ -25,6 +25,7 @@ TYPED = "command"
 """One command that is about to be started; others can stand beside it, on this host or on others."""
 COMMANDED = "Python"
 """A Python file or a notebook, of which the commands that it starts are read."""
+LOOPS = re.compile(r"\b(?:for|select|read|getopts)\b([^\n]*)")
 GPUS = re.compile(r"^gpu(?::[A-Za-z][\w.-]*)?:(\d+)(?:\([^)]*\))?$")
 
 
@@ -143,7 +144,12 @@ class LaunchScript:
         return None if held is None or held.is_open else held.text
 
     def _is_loop(self, name: str) -> bool:
-        return bool(re.search(rf"\b(?:for|select|read|getopts)\b[^\n]*\b{name}\b", self.text))
+        return name in self._looped
+
+    @cached_property
+    def _looped(self) -> frozenset[str]:
+        """The words behind those of the shell that give a variable one value after another."""
+        return frozenset(word for rest in LOOPS.findall(self.text) for word in re.findall(r"\w+", rest))
 
     def number(self, word: Word | None) -> int | None:
         """Return the number that a word is; None where that is not certain."""

@@ -14,8 +14,26 @@ if TYPE_CHECKING:
 
 
 def never_runs(tree: Tree, node: ast.AST) -> bool:
-    """Whether a test around a node is closed: by itself (``and False``), or by what all calls that are seen pass."""
+    """Whether no call comes to a node.
+
+    A test around it is closed: by itself (``and False``), or by what all calls that are seen pass. Or its function is
+    defined anew below, sooner than anybody can have called it.
+    """
+    if any(_is_replaced(tree, each) for each in tree.above(node) if isinstance(each, ast.FunctionDef)):
+        return True
     return any(truth(tree, guard.test) is (not guard.holds) for guard in guards(tree, node))
+
+
+def _is_replaced(tree: Tree, function: ast.FunctionDef) -> bool:
+    """Whether a function of the same name follows in the same block, and nothing between them runs what is defined."""
+    block = tree.block(function)
+    below = block[block.index(function) + 1 :]
+    for each in below:
+        if isinstance(each, ast.FunctionDef) and each.name == function.name:
+            return not (each.decorator_list or function.decorator_list)
+        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) or each.decorator_list:
+            return False  # a statement that can call it, or hand it on
+    return False
 
 
 def truth(tree: Tree, test: ast.expr) -> bool | None:

@@ -66,6 +66,24 @@ class Written:
         line, column = last.end_lineno or 0, last.end_col_offset or 0
         return Edit(line, column, line, column, f", {word}")
 
+    def removed(self, statement: ast.stmt, block: list[ast.stmt]) -> Edit:
+        """Return the edit that takes a statement out of its block: its lines, where it has them for itself."""
+        end_line, end = statement.end_lineno or 0, statement.end_col_offset or 0
+        before = self.lines[statement.lineno - 1].encode()[: statement.col_offset]
+        behind = self.lines[end_line - 1].encode()[end:]
+        if len(block) > 1 and not before.strip() and not behind.strip():
+            return Edit(statement.lineno, 0, end_line + 1, 0, "")
+        return Edit(statement.lineno, statement.col_offset, end_line, end, "pass")
+
+    def line_after(self, statement: ast.stmt, text: str) -> Edit:
+        """Return the edit that puts a line below a statement, as far indented; beside it, where it shares its line."""
+        line, end = statement.end_lineno or 0, statement.end_col_offset or 0
+        before = self.lines[statement.lineno - 1].encode()[: statement.col_offset]
+        last = self.lines[line - 1].encode()
+        if before.strip() or not re.fullmatch(rb"\s*(?:#.*)?", last[end:]):
+            return Edit(line, end, line, end, f"; {text}")
+        return Edit(line, len(last), line, len(last), f"\n{before.decode(errors='replace')}{text}")
+
     def line_before(self, statement: ast.stmt, text: str) -> Edit:
         """Return the edit that puts a line before a statement, as far indented."""
         column = statement.col_offset

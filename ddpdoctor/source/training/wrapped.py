@@ -175,13 +175,22 @@ def _until_certain(tree: Tree, bindings: list[Binding], node: ast.expr | None) -
 
 def is_passed(tree: Tree, statement: ast.AST, node: ast.AST | None) -> bool:
     """Whether the block of a statement is one that a later node stands in as well; of no node, a whole function."""
-    parent = tree.parents.get(tree.statement(statement) or statement)
+    here = tree.statement(statement) or statement
+    parent = tree.parents.get(here)
+    while isinstance(parent, ast.If) and _ends_otherwise(parent, here):
+        here, parent = parent, tree.parents.get(parent)
     if node is None:
         return isinstance(parent, (*FUNCTIONS, ast.Module))
     holders = set(tree.above(node))
     if isinstance(parent, (ast.With, ast.AsyncWith)):
         return True
     return parent in holders
+
+
+def _ends_otherwise(branch: ast.If, statement: ast.AST) -> bool:
+    """Whether the other branch of an ``if`` than that of a statement ends in an exception."""
+    other = branch.orelse if statement in branch.body else branch.body
+    return bool(other) and isinstance(other[-1], ast.Raise)
 
 
 def exclusive(tree: Tree, first: ast.AST, second: ast.AST) -> bool:

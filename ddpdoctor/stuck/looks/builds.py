@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.host.process.awaited import Awaited
 from ddpdoctor.host.process.build_lock import left_since
+from ddpdoctor.host.process.waits.wait import Awaited
 
 if TYPE_CHECKING:
     from ddpdoctor.host.stack import Frame

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ddpdoctor.facets import BadTarget
-from ddpdoctor.host.process.awaited import Awaited
 from ddpdoctor.host.process.connections import Peer
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.stuck.looks.files import as_there
 from ddpdoctor.stuck.looks.gpus import Use, as_use
 from ddpdoctor.watch.events import Communication, Doing, Joined, Joining, Position, Site, Stalled, Worker

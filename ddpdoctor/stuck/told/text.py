@@ -34,14 +34,15 @@ def _cells(each: Sighted) -> tuple[str, str, str, str]:
     at = f"{Path(position.site.file).name}:{position.site.line}" if position.site else ""
     inside = f"inside {position.function}" if position.function and not waits else ""
     place = ", ".join(filter(None, (at, inside, each.moved, str(each.use or ""))))
-    does = f"waits in {position.operation}" if waits else position.doing.value
+    disk = position.doing is Doing.WORKING and position.awaited is not None
+    does = f"waits in {position.operation}" if waits else "waits for a disk" if disk else position.doing.value
     return str(position.pid or "-"), does, f"{position.seconds:.0f} s", place or "-"
 
 
-def where(position: Position) -> str:
-    """Return in words what a rank does, and at which line."""
+def where(position: Position, does: str = "") -> str:
+    """Return in words what a rank does, unless it is given, and at which line."""
     at = f" at {Path(position.site.file).name}:{position.site.line}" if position.site else ""
-    return f"{SAID[position.doing]}{at}"
+    return f"{does or SAID[position.doing]}{at}"
 
 
 SAID = {

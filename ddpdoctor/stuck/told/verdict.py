@@ -80,8 +80,12 @@ def _by_gpus(sighting: Sighting) -> str:
 
 def _said(event: Stalled, report: Report) -> str:
     at_work, asking = event.doing(Doing.WORKING), event.doing(Doing.ASKING)
-    if len(at_work) == len(event.ranks):
+    if len(at_work) == len(event.ranks) and not all(each.awaited for each in at_work):
         return "This training does not hang: every rank that was seen is at work."
+    if at_work and all(each.awaited for each in at_work):
+        return (
+            f"Undecided: {_ranks(at_work, 'waits for a disk')}, and nothing else moves: it hangs if that never answers."
+        )
     if at_work:
         return f"This training does not hang: {_ranks(at_work)}, the others wait."
     if asking:
@@ -97,6 +101,7 @@ def _until(position: Position) -> str:
     return f" (`{asked}`)" if asked and len(asked) <= LONGEST else ""
 
 
-def _ranks(positions: tuple[Position, ...]) -> str:
-    said = [f"rank {each.rank} {where(each)}" for each in positions[:SHOWN]]
+def _ranks(positions: tuple[Position, ...], does: str = "") -> str:
+    """Return what each does, and at which line; or that all of them do this."""
+    said = [f"rank {each.rank} {where(each, does)}" for each in positions[:SHOWN]]
     return ", ".join(said) + (f" and {len(positions) - SHOWN} more" if positions[SHOWN:] else "")

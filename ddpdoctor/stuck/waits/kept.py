@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.process.awaited import OF_PROCESSES, Awaited, locked_files
 from ddpdoctor.host.process.open_files import open_files
 from ddpdoctor.host.process.system_calls import waits_for_its_own, waits_for_nobody
+from ddpdoctor.host.process.waits.files import locked_files
+from ddpdoctor.host.process.waits.wait import OF_PROCESSES, Awaited
 from ddpdoctor.source.held import Held, asked_lock, bare_acquires, held_locks
 from ddpdoctor.stuck.waits.woken import of_native, of_primitive
 from ddpdoctor.watch.user_frames import is_users

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.process.awaited import THE_STORE, Awaited
+from ddpdoctor.host.process.waits.wait import THE_STORE, Awaited
 from ddpdoctor.source.training.polls import flag_of, question, store_asked
 from ddpdoctor.watch.user_frames import is_users
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.process.awaited import Awaited
+from ddpdoctor.host.process.waits.wait import Awaited
 from ddpdoctor.stuck.looks.spy import stacks
 from ddpdoctor.stuck.waits.workers import started_by
 from ddpdoctor.watch.user_frames import is_users

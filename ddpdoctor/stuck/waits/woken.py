@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.process.awaited import SHARED, Awaited
+from ddpdoctor.host.process.waits.wait import SHARED, Awaited
 from ddpdoctor.source.held import held_locks
 from ddpdoctor.source.text.lines import calls_at, statement_at, tree_of
 from ddpdoctor.watch.user_frames import is_users

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ddpdoctor.host.process.awaited import awaited
+from ddpdoctor.host.process.waits.awaited import awaited
 from ddpdoctor.stuck.looks.communication import communication
 from ddpdoctor.stuck.looks.spy import stacks
 from ddpdoctor.stuck.waits.kept import of_fork

@@ -23,6 +23,7 @@ from ddpdoctor.watch.events.data import (
 )
 from ddpdoctor.watch.events.files import FileGrew, FileOpened, FileRead, FileWritten, Loaded
 from ddpdoctor.watch.events.frameworks import (
+    RESUMED,
     AccumulationUnused,
     BackwardBypassed,
     EngineClipped,
@@ -30,6 +31,7 @@ from ddpdoctor.watch.events.frameworks import (
     EngineSteppedSeldom,
     FrameworkSeen,
     LossDivided,
+    LossOverAllItems,
     MetricSynced,
     Monitored,
     PaddingGathered,
@@ -54,22 +56,13 @@ from ddpdoctor.watch.events.hang import (
     Worker,
 )
 from ddpdoctor.watch.events.ledger import (
-    Clip,
     EvaluatedWith,
-    Exchange,
-    Factor,
-    LossTerm,
     NeverStepped,
-    Number,
     OptimizerLoaded,
     OthersFingerprinted,
     ParametersHeld,
-    Product,
-    ShardedGradient,
-    Statistic,
     StepFingerprinted,
     StepsAtEnd,
-    Used,
     WeightsFingerprinted,
 )
 from ddpdoctor.watch.events.model import (
@@ -81,6 +74,18 @@ from ddpdoctor.watch.events.model import (
     SyncSkipped,
     Wrapped,
     Wrapping,
+)
+from ddpdoctor.watch.events.of_steps import (
+    Carried,
+    Clip,
+    Exchange,
+    Factor,
+    LossTerm,
+    Number,
+    Product,
+    ShardedGradient,
+    Statistic,
+    Used,
 )
 from ddpdoctor.watch.events.process import (
     INTERRUPTED,
@@ -129,12 +134,14 @@ from ddpdoctor.watch.events.steps import (
 
 __all__ = [
     "INTERRUPTED",
+    "RESUMED",
     "AccumulationUnused",
     "AsyncWorkDropped",
     "BackwardBypassed",
     "BuildLockLeft",
     "Bypassed",
     "CallsTimed",
+    "Carried",
     "Clip",
     "Communication",
     "CompiledAnew",
@@ -181,6 +188,7 @@ __all__ = [
     "LinkUse",
     "Loaded",
     "LossDivided",
+    "LossOverAllItems",
     "LossTerm",
     "ManualReduction",
     "MetricSynced",

@@ -153,7 +153,8 @@ class Evaluated(Event):
     """A pass that evaluated has ended, and this process trains again, or gives up its process group (``at_end``).
 
     ``sent`` are the communications since the pass began, barriers aside: operation, reduction, elements, file, line.
-    ``complete``: the pass ran to its end. ``site`` is the for loop.
+    ``complete``: the pass ran to its end. ``site`` is the for loop. ``given`` is, for each communication of one number,
+    that number, as this rank gave it; None for any other.
     """
 
     loader: int
@@ -161,14 +162,15 @@ class Evaluated(Event):
     sent: tuple[tuple[str, str, int, str, int], ...]
     complete: bool
     at_end: bool
+    given: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedByHand(Event):
     """A model that is trained was evaluated without a loader, the ``number``-th time.
 
-    ``rows`` are checksums of the first rows that it was given, ``sent`` and ``at_end`` as in Evaluated; ``callers`` are
-    the lines that led to the first forward, innermost first: file, line and function.
+    ``rows`` are checksums of the first rows that it was given; ``sent``, ``at_end`` and ``given`` are as in Evaluated;
+    ``callers`` are the lines that led to the first forward, innermost first: file, line and function.
     """
 
     number: int
@@ -176,6 +178,7 @@ class EvaluatedByHand(Event):
     sent: tuple[tuple[str, str, int, str, int], ...]
     at_end: bool
     callers: tuple[tuple[str, int, str], ...]
+    given: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +201,8 @@ class Drew(Event):
 
     ``batch`` counts from 1 and has ``rows``; ``drawn`` is how many random numbers were drawn since it came, at least.
     ``site`` is the for loop. ``others`` are the same of numpy's and of Python's own generator, where numbers were drawn
-    from them: name, state, and how many.
+    from them: name, state, and how many. ``fetched`` are those of all three that this process drew while the loader
+    made the batch, and the states after it.
     """
 
     loader: int
@@ -208,6 +212,7 @@ class Drew(Event):
     state: str
     drawn: int
     others: tuple[tuple[str, str, int], ...] = ()
+    fetched: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,12 +220,13 @@ class RowsGiven(Event):
     """A checksum of each row that a model was given in training, without a loader, up to a step's ``number``.
 
     The model is a wrapped one, or that whose gradients the script exchanges. ``forwards`` is how many there were, and
-    ``site`` the line of the first one.
+    ``site`` the line of the first one. ``several``: the model was given more than these, of which nothing is known.
     """
 
     number: int
     rows: tuple[float, ...]
     forwards: int = 0
+    several: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ddpdoctor.watch.events.base import Event
 
+RESUMED = "resumed"  # no tag of a checkpoint, but what the Trainer looks into a folder for
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkSeen(Event):
@@ -105,13 +107,15 @@ class StopAsked(Event):
 
     Or the one by which the Trainer evaluates, or gathers the loss to log it, after this step.
 
-    ``forwards`` of wrapped models, and ``steps`` of optimizers, are those that the rank had made then.
+    ``forwards`` of wrapped models, and ``steps`` of optimizers, are those that the rank had made then. ``by`` names a
+    handler of the framework's own that has set it, and asks no other rank.
     """
 
     framework: str
     flag: str
     forwards: int
     steps: int
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +165,21 @@ class LossDivided(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossOverAllItems(Event):
+    """The Trainer's loss was divided by the items of all ranks, and not multiplied by the number of ``ranks``.
+
+    ``site`` is where the script's own ``compute_loss`` begins.
+    """
+
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SavesInto(Event):
     """A framework is about to save, for the time ``number``, into a ``folder``, under a ``tag``.
 
-    Of the transformers Trainer it is the folder in which all ranks look for the best checkpoint at the end;
+    Of the transformers Trainer it is the folder in which all ranks look for the best checkpoint at the end, or, with
+    the tag RESUMED, for the one that they resume from;
     ``torch.distributed.checkpoint`` counts as a framework here.
     """
 

@@ -46,6 +46,7 @@ class CompiledAnew(Event):
     """torch.compile has compiled one function so many times again, for ``seconds`` of ``within``.
 
     ``steps`` are those by then: the look before was after half as many. ``why`` is what torch says of the last one.
+    ``given_up``: torch compiles it no more, and runs it as it is; ``within`` is since the first of its versions then.
     """
 
     file: str
@@ -56,6 +57,7 @@ class CompiledAnew(Event):
     within: float
     steps: int
     why: str
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

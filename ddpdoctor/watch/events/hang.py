@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ddpdoctor.watch.events.base import Communication, Event, Site
 
 if TYPE_CHECKING:
-    from ddpdoctor.host.process.awaited import Awaited
     from ddpdoctor.host.process.connections import Peer
+    from ddpdoctor.host.process.waits.wait import Awaited
 
 
 @dataclass(frozen=True, slots=True)

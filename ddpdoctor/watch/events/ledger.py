@@ -3,137 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from ddpdoctor.watch.events.base import Event
 
-Prints = tuple[tuple[float, ...] | None, ...]
-"""By parameter: linear projections, then the norm that they are measured by; None where there is nothing."""
-
-
-class Exchange(NamedTuple):
-    """Communications of one line that were given the same.
-
-    ``what`` is gradient, parameter, another's gradient (what another optimizer holds), or empty where unknown.
-    ``when`` is ``before backward``, ``in backward``, ``after backward`` or ``in the step``; ``caller`` is the line of
-    the function that steps, 0 where that did not call. ``learnt``: what is gathered was computed with gradients.
-    """
-
-    operation: str
-    reduction: str
-    what: str
-    when: str
-    calls: int
-    elements: int
-    file: str
-    line: int
-    caller: int
-    learnt: bool = False
-
-
-class Clip(NamedTuple):
-    """One clipping of an optimizer's gradients by their norm, before a sampled step.
-
-    ``reduced`` is how many elements the script had given to communications after backward by then; ``synced`` is
-    false where the last forward through the wrapper was within no_sync.
-    """
-
-    norm: float
-    most: float
-    reduced: int
-    synced: bool
-    file: str
-    line: int
-
-
-class Used(NamedTuple):
-    """A module that was called between two steps, and is no part of another: what of it no optimizer holds.
-
-    The first ``parameters`` of ``names`` are parameters, the others buffers; ``prints`` are as before the step.
-    """
-
-    kind: str
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    parameters: int
-    prints: Prints
-    file: str
-    line: int
-
-
-class Factor(NamedTuple):
-    """A number that a loss was computed with: the operation, its place in the loss's graph, and the graph's shape.
-
-    ``paths`` are where the user's functions held that number before the step's batch was drawn.
-    """
-
-    operation: str
-    place: int
-    shape: int
-    value: float
-    paths: tuple[str, ...]
-
-
-class Statistic(NamedTuple):
-    """A tensor that is no parameter and that an object of the user's holds: where, and the object's class and file.
-
-    ``kind`` is empty for a variable of a function that trains, and ``file`` that of the function.
-    ``broadcast``: it is a buffer that DDP gives to all ranks at each forward; ``named``: its name is one of statistics.
-    """
-
-    path: str
-    kind: str
-    file: str
-    size: int
-    print: tuple[float, ...] | None
-    shape: tuple[int, ...] = ()
-    broadcast: bool = False
-    named: bool = True
-
-
-class Number(NamedTuple):
-    """A plain number that a line of the user's computes a tensor with, by an operator such as ``mul``."""
-
-    file: str
-    line: int
-    operator: str
-    value: float
-
-
-class Product(NamedTuple):
-    """A product of two matrices in the graph of a loss, and the operations between it and the loss.
-
-    It has so many ``rows`` and ``columns``, and adds up over ``inner``. ``both`` operands were computed by layers, or
-    the one that has a gradient (``computed``): the other is data then. ``unit``: an operand was divided by a norm. A
-    softmax that has made an operand is among the operations.
-    """
-
-    rows: int
-    columns: int
-    inner: int
-    both: bool
-    computed: bool
-    unit: bool
-    way: tuple[str, ...]
-
-
-class LossTerm(NamedTuple):
-    """What one term of a loss was ``divided`` by: the product of the counts, and that of all other numbers (``rest``).
-
-    ``mean``: torch has divided by the number of this rank's elements, and nobody by another count.
-    """
-
-    divided: float
-    rest: float
-    mean: bool = False
-
-
-class ShardedGradient(NamedTuple):
-    """What a rank holds of a sharded gradient: as the last backward has left it, and as the step is given it."""
-
-    name: str
-    left: tuple[float, ...]
-    given: tuple[float, ...]
+if TYPE_CHECKING:
+    from ddpdoctor.watch.events.of_steps import (
+        Carried,
+        Clip,
+        Exchange,
+        Factor,
+        LossTerm,
+        Number,
+        Prints,
+        Product,
+        ShardedGradient,
+        Statistic,
+        Used,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +66,7 @@ class StepFingerprinted(Event):
     tensors with; ``holdings`` are what such lines could mean, and best results so far, by where they were held before
     the batch was drawn. ``rows`` are those of what a wrapped model was given last. ``terms`` has, for each loss since
     then, what its terms were divided by; ``backward`` is the file and line that asked for the gradients last.
+    ``carried`` is None before the first step.
     """
 
     optimizer: int
@@ -213,6 +101,7 @@ class StepFingerprinted(Event):
     rows: int = 0
     terms: tuple[tuple[LossTerm, ...], ...] = ()
     backward: tuple[str, int] = ("", 0)
+    carried: Carried | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,9 +88,10 @@ def _line(network: Network, meeting: Rendezvous, addresses: tuple[str, ...], ans
         master_at=" ".join(addresses),
         port=meeting.port,
         rdzv_id=meeting.id,
+        rdzv_backend=meeting.backend,
         addresses={address: each.name for each in network.interfaces for address in each.addresses},
     )
-    return host_line(host, [f"{each}:{meeting.port} {answer}" for each in addresses])
+    return host_line(host, [f"{each}:{meeting.port} {answer}" for each in addresses or (meeting.host,)])
 
 
 def end_those_without_ranks(pid: int, number: int) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddpdoctor.host.process.awaited import awaited
 from ddpdoctor.host.process.connections import peers
 from ddpdoctor.host.process.system_calls import asleep, sleeps
+from ddpdoctor.host.process.waits.awaited import awaited
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import Doing, Failed, Joined, Joining, Left, Position, Stalled
 from ddpdoctor.watch.monitor.on_loopback import on_loopback
 from ddpdoctor.watch.monitor.seen.activity import WINDOW, follow, leave_out
 from ddpdoctor.watch.monitor.seen.flight import pending
-from ddpdoctor.watch.monitor.seen.operation import JOINING, WAIT, inner_function, operation_of
+from ddpdoctor.watch.monitor.seen.operation import JOINING, OF_GROUP, WAIT, inner_function, operation_of
 from ddpdoctor.watch.monitor.seen.stacks import stacks
 from ddpdoctor.watch.monitor.siblings import siblings
 from ddpdoctor.watch.monitor.unresolved import unresolved
@@ -146,7 +146,9 @@ def _position(each: Rank, look: Look, doing: Doing, known: tuple[float, int]) ->
 
 
 def _waits_in(operation: str, recent: tuple[Communication, ...]) -> str:
-    """Return the communication, with what began it where that was an earlier call."""
+    """Return the communication, with what began it where that was an earlier call, and by the rank's own record."""
+    if operation == OF_GROUP:
+        return recent[-1].operation if recent else "a collective"
     return f"{WAIT} of {recent[-1].operation}" if operation == WAIT and recent else operation
 
 

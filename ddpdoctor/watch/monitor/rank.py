@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ddpdoctor.host.process.awaited import asks_the_store
+from ddpdoctor.host.process.waits.awaited import asks_the_store
 from ddpdoctor.host.stack import read_stack
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.event_log import STACK

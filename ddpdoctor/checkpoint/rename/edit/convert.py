@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats import archive_record
 from ddpdoctor.checkpoint.formats.safetensors import DTYPES
 from ddpdoctor.checkpoint.formats.torchfile import Pickled
 from ddpdoctor.checkpoint.pickles.opcodes import interpret
@@ -99,7 +99,7 @@ def _pieces(path: str) -> Iterator[Piece]:
     root, _ = interpret(inside.data, inside.start, quick=False)
     with Path(path).open("rb") as file:
         if f"{folder}byteorder" in inside.directory:
-            order = archive.read(file, inside.directory.record(f"{folder}byteorder"))
+            order = archive_record.read(file, inside.directory.record(f"{folder}byteorder"))
             if order != b"little":
                 raise BadTarget(f"{path} cannot become a safetensors file: its byte order is {order.decode()}")
         for key, value in pairs_of(root) or ():
@@ -115,7 +115,7 @@ def _pieces(path: str) -> Iterator[Piece]:
                     f"(shape {list(known.shape)}, strides {list(stride)}); save it with .contiguous()"
                 )
             record = inside.directory.record(f"{folder}data/{named[1]}")
-            if record.method != archive.STORED:
+            if record.method != archive_record.STORED:
                 raise BadTarget(f"{path} cannot become a safetensors file: its records are packed")
             item = ITEM_SIZES[known.dtype]
             start = _data(file, record) + offset * item
@@ -144,11 +144,11 @@ def _is_in_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     return True
 
 
-def _data(file: Any, record: archive.Record) -> int:
+def _data(file: Any, record: archive_record.Record) -> int:
     """Return where the bytes of a record begin: its header has its own lengths of name and padding."""
     file.seek(record.offset)
-    name, extra = struct.unpack_from("<HH", file.read(archive.LOCAL_SIZE), 26)
-    return int(record.offset + archive.LOCAL_SIZE + name + extra)
+    name, extra = struct.unpack_from("<HH", file.read(archive_record.LOCAL_SIZE), 26)
+    return int(record.offset + archive_record.LOCAL_SIZE + name + extra)
 
 
 def _refuse_shared(path: str, pieces: list[Piece]) -> None:

@@ -11,12 +11,13 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
-from ddpdoctor.checkpoint.formats import archive
+from ddpdoctor.checkpoint.formats import archive_record
 from ddpdoctor.checkpoint.formats.archive_end import END, END64, END_SIZE, FULL, LOCATOR64, LOCATOR_SIZE, MOST_RECORDS
 from ddpdoctor.checkpoint.rename.splice import Growth, Splice
 
 if TYPE_CHECKING:
-    from ddpdoctor.checkpoint.formats.archive import Directory, Record
+    from ddpdoctor.checkpoint.formats.archive import Directory
+    from ddpdoctor.checkpoint.formats.archive_record import Record
 
 PAGE = 4096
 ENDING = LOCATOR_SIZE + END_SIZE
@@ -60,7 +61,7 @@ def _local(entry: bytes, data: bytes, crc: int) -> bytes:
     sizes = struct.pack("<III", crc, len(data), len(data))
     version = struct.pack("<H", ZIP64)
     return b"".join(
-        [archive.LOCAL, version, flags, b"\0\0", moment, sizes, struct.pack("<HH", len(name), 0), name]
+        [archive_record.LOCAL, version, flags, b"\0\0", moment, sizes, struct.pack("<HH", len(name), 0), name]
     )  # stored, without extra fields
 
 
@@ -70,7 +71,7 @@ def _central(entry: bytes, size: int, crc: int, offset: int) -> bytes:
     extra = struct.pack("<HHQ", WIDE, 8, offset) if wide else b""
     return b"".join(
         [
-            archive.CENTRAL,
+            archive_record.CENTRAL,
             entry[VERSION_AT : VERSION_AT + 2],
             struct.pack("<H", ZIP64),
             flags,
@@ -90,7 +91,11 @@ def _described(entry: bytes) -> tuple[bytes, bytes, bytes]:
     """Return the flags that hold for the new record, the time, and the name."""
     flags = struct.unpack_from("<H", entry, 8)[0] & IN_UTF8
     name = struct.unpack_from("<H", entry, 28)[0]
-    return struct.pack("<H", flags), entry[12:16], entry[archive.CENTRAL_SIZE : archive.CENTRAL_SIZE + name]
+    return (
+        struct.pack("<H", flags),
+        entry[12:16],
+        entry[archive_record.CENTRAL_SIZE : archive_record.CENTRAL_SIZE + name],
+    )
 
 
 def _end(directory: Directory, count: int, length: int, start: int) -> bytes:

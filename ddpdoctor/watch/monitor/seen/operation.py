@@ -27,7 +27,10 @@ WITHIN = (
 JOINING = "init_process_group"
 WAIT = "Work.wait"
 """Waiting for what async_op=True, isend or irecv has begun: the script calls it, and no function of torch is around."""
+OF_GROUP = "a collective of its process group"
+"""Within a method of a process group, which Lightning calls by itself, with no function of torch around."""
 HANDLES = "watch/rank/hooks/communications.py"  # whose frame is innermost then
+INNERMOST = {"wait": WAIT, "communicate": OF_GROUP}
 # Functions of frameworks in which a rank waits for the others by other means than torch's, and how users know them.
 RAY = "/ray/train/v2/_internal/execution/"
 OTHER_WAITS = {
@@ -43,7 +46,7 @@ CONSTRUCTED = {"__init__": "DistributedDataParallel()", "forward": "forward of D
 
 def operation_of(frames: tuple[Frame, ...]) -> str:
     """Return the name of the communication that a stack is inside of; empty when it is in none, or computes in one."""
-    name = WAIT if frames and frames[0].function == "wait" and HANDLES in frames[0].file else ""
+    name = INNERMOST.get(frames[0].function, "") if frames and HANDLES in frames[0].file else ""
     for frame in frames:
         if in_backward(frame.file, frame.function):
             return "backward"

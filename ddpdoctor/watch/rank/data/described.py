@@ -111,7 +111,7 @@ def sampler_of(recorder: Process, loader: Any) -> Sampler:
         number=recorder.number("sampler", sampler),
         kind=type(sampler).__name__,
         length=length(sampler),
-        splits=_splits(type(sampler)),
+        splits=speaks_of_ranks(type(sampler)),
         shares=_shares(batches),
         **facts,
     )
@@ -130,7 +130,7 @@ RANK = {"rank", "_rank", "get_rank", "global_rank", "local_rank", "process_index
 WORLD = {"world", "world_size", "_world_size", "get_world_size", "num_replicas", "num_processes", "n_ranks", "nprocs"}
 
 
-def _splits(kind: type) -> bool:
+def speaks_of_ranks(kind: type) -> bool:
     """Whether a class of the user's speaks of a rank and of the number of ranks: it takes a part for each rank."""
     said = {
         name

@@ -66,6 +66,11 @@ class State:
         pairs = ((this, last) for this in self.twisters for last in before.twisters if this.name == last.name)
         return tuple((this.name, this.digest(), this.drawn_since(last)) for this, last in pairs if this != last)
 
+    def all_since(self, before: State) -> tuple[tuple[str, str, int], ...]:
+        """Return the same of all libraries, torch among them."""
+        drawn = self.drawn_since(before)
+        return (*((("torch", self.digest(), drawn),) if drawn else ()), *self.others_since(before))
+
     def digest(self) -> str:
         """Return a short hash of both."""
         return hashlib.blake2b(self.cpu + self.gpu, digest_size=8).hexdigest()
@@ -108,10 +113,16 @@ def _twisters() -> Iterator[Twister]:
 
 @dataclass(slots=True)
 class Draws:
-    """The state when a pass gave its last batch, by loader."""
+    """The state when a pass gave its last batch, and when it was asked for it, by loader."""
 
     recorder: Process
     at_batch: dict[int, State] = field(default_factory=dict)
+    at_ask: dict[int, State] = field(default_factory=dict)
+
+    def asked(self, this: Batch) -> None:
+        """Read the state when one of the first batches is asked for, after ``batches`` others."""
+        if this.number < PASSES and this.batches < BATCHES:
+            self.at_ask[this.loader] = now()
 
     def gave(self, this: Batch) -> None:
         """Read the state when a batch of the first ones has come."""
@@ -120,7 +131,7 @@ class Draws:
 
     def taken(self, this: Batch) -> None:
         """Record it when a model that trains is given the batch."""
-        before = self.at_batch.pop(this.loader, None)
+        before, asked = self.at_batch.pop(this.loader, None), self.at_ask.pop(this.loader, None)
         if before is None or this.number >= PASSES or this.batches > BATCHES:
             return
         state = now()
@@ -133,5 +144,6 @@ class Draws:
             state=state.digest(),
             drawn=state.drawn_since(before),
             others=state.others_since(before),
+            fetched=before.all_since(asked) if asked is not None else (),
             site=this.site,
         )

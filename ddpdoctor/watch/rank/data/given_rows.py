@@ -43,6 +43,8 @@ class GivenRows:
     followed: weakref.ref[Any] | None = None
     handle: Any = None
     loaded: bool = False
+    several: bool = False
+    """Whether more than the first argument was given, of which nothing is known."""
 
     def follow(self, module: Any) -> None:
         """Look at what a module that nobody has wrapped is given from now on."""
@@ -80,17 +82,21 @@ class GivenRows:
             self.handle = None
 
     def taken(self, model: int, args: tuple[Any, ...]) -> None:
-        """Take note of what a model that trains is given."""
-        given = args[0] if args else None
+        """Take note of what a model that trains is given: its first argument, or pairs of numbers, one a row."""
+        import torch
+
+        given = [each for each in args if hasattr(each, "shape")]
         if self.over or self.model not in {None, model}:
             return
-        shape: Any = getattr(given, "shape", ())
-        if len(shape) < 2 or not all(shape):  # noqa: PLR2004 - rows of several numbers
+        shape: Any = given[0].shape if given and given[0] is args[0] else ()
+        pairs = len(shape) == 1 and len(given) > 1 and all(tuple(each.shape) == tuple(shape) for each in given)
+        if not (len(shape) > 1 or pairs) or not all(shape):  # rows of several numbers
             self.over = True
             return
         if self.model is None:
             self.model, self.site = model, user_site()
-        self.sums.append(row_sums(given))
+        self.several = self.several or (len(given) > 1 and not pairs)
+        self.sums.append(row_sums(torch.stack([each.double() for each in given], 1) if pairs else given[0]))
         self.count += int(shape[0])
         self.over = self.count > MOST or len(self.sums) >= FORWARDS
 
@@ -120,6 +126,7 @@ class GivenRows:
             number=steps,
             rows=tuple(float(f"{value:.{DIGITS}g}") for value in rows),
             forwards=len(self.sums),
+            several=self.several,
             site=self.site,
         )
         if self.over or steps == TOLD[-1]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Evaluated, Summed
-from ddpdoctor.watch.rank.compared.exchanges import reduction
+from ddpdoctor.watch.rank.compared.exchanges import is_captured, reduction
 from ddpdoctor.watch.rank.compared.gradients import tensors_in
 from ddpdoctor.watch.rank.evaluation.evaluations_by_hand import ByHand, Place, ProcessWithLedger, lines_of_the_users
 from ddpdoctor.watch.user_frames import frames, is_users
@@ -29,10 +29,18 @@ PLACES = 16  # places that are told
 
 @dataclass(slots=True, eq=False)
 class Evaluation:
-    """One pass, or none, and what was sent since it began: operation, reduction, elements, file and line."""
+    """One pass, or none, and what was sent since it began: operation, reduction, elements, file and line.
+
+    ``given`` has a copy of each number that was sent alone, on its device; None for anything else.
+    """
 
     passed: Pass | None
     sent: list[tuple[str, str, int, str, int]] = field(default_factory=list)
+    given: list[Any] = field(default_factory=list)
+
+    def read(self) -> tuple[float | None, ...]:
+        """Return the numbers that were sent. This reads from the device."""
+        return tuple(None if each is None else float(each) for each in self.given)
 
 
 @dataclass(slots=True)
@@ -41,6 +49,8 @@ class Evaluations:
 
     recorder: ProcessWithLedger
     open: list[Evaluation] = field(default_factory=list)
+    passed: dict[int, int] = field(default_factory=dict)
+    """By loader, how many passes over it have evaluated: others, of the same one, may have trained."""
     by_hand: ByHand = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,7 +71,9 @@ class Evaluations:
     def began(self, this: Pass) -> None:
         """Follow a pass that was begun where nothing trains."""
         self.by_hand.passes()
-        if len(self.open) < OPEN and this.number < PASSES:
+        before = self.passed.get(this.loader, 0)
+        if len(self.open) < OPEN and before < PASSES:
+            self.passed[this.loader] = before + 1
             self.open.append(Evaluation(this))
             self.recorder.ledger.evaluation.begin()
 
@@ -71,10 +83,13 @@ class Evaluations:
             return
         if self.recorder.models.shards.roots and _gathers_parameters():
             return
-        elements = sum(each.numel() for each in tensors_in(args[0])) if args else 0
+        tensors = list(tensors_in(args[0])) if args else []
+        elements = sum(each.numel() for each in tensors)
+        copy = _copied(tensors) if self.open and elements == 1 else None
         for each in self.open:
             if len(each.sent) < SENT:
                 each.sent.append((operation, reduction(tuple(args)), elements, site.file, site.line))
+                each.given.append(copy)
 
     def over(self, *, at_end: bool = False) -> None:
         """Record them: training goes on, or nothing comes any more."""
@@ -83,7 +98,7 @@ class Evaluations:
         for each in closed:
             this = each.passed
             if this is None:
-                self.by_hand.over(tuple(each.sent), at_end=at_end)
+                self.by_hand.over(tuple(each.sent), each.read, at_end=at_end)
             elif not this.forwards and this.batches:
                 self.recorder.emit(
                     Evaluated,
@@ -92,6 +107,7 @@ class Evaluations:
                     sent=tuple(each.sent),
                     complete=this.over and this.complete,
                     at_end=at_end,
+                    given=each.read(),
                     site=this.site,
                 )
 
@@ -115,6 +131,19 @@ class Sums:
         if place and place not in self.told:
             self.told.add(place)
             self.recorder.emit(Summed, operation=operation, callers=place)
+
+
+def _copied(tensors: list[Any]) -> Any:
+    """Return the one number of some tensors, in memory of its own and on its device; None where it is of no plain one.
+
+    Nothing is waited for.
+    """
+    import torch
+
+    (number,) = (each for each in tensors if each.numel())
+    if type(number) is not torch.Tensor or number.is_complex() or is_captured():
+        return None
+    return number.detach().to(torch.float32, copy=True)
 
 
 def _gathers_parameters() -> bool:

@@ -26,6 +26,7 @@ ROWS = 512
 CALLERS = 3  # lines of a place
 DEEPEST = 40  # frames
 Place = tuple[tuple[str, int, str], ...]
+Given = tuple[float | None, ...]
 
 
 class ProcessWithLedger(ProcessWithModels, Protocol):
@@ -111,8 +112,10 @@ class ByHand:
         """Look no further: a loader gives the rows."""
         self.known = False
 
-    def over(self, sent: tuple[tuple[str, str, int, str, int], ...], *, at_end: bool) -> None:
-        """Record it. This reads from the device."""
+    def over(
+        self, sent: tuple[tuple[str, str, int, str, int], ...], given: Callable[[], Given], *, at_end: bool
+    ) -> None:
+        """Record it, with the numbers that were sent. This reads from the device."""
         import torch
 
         if not self.follows:
@@ -131,6 +134,7 @@ class ByHand:
                 sent=sent,
                 at_end=at_end,
                 callers=self.place,
+                given=given(),
             )
         self.known, self.wraps, self.count, self.place = True, False, 0, ()
 

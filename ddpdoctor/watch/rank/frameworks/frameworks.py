@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ddpdoctor.frameworks import ACCELERATE, DEEPSPEED, LIGHTNING, Framework, by_module
+from ddpdoctor.frameworks import ACCELERATE, DEEPSPEED, LIGHTNING, TRAINER, Framework, by_module
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import (
     AccumulationUnused,
@@ -21,6 +21,7 @@ from ddpdoctor.watch.events import (
 from ddpdoctor.watch.rank.frameworks.accelerated import Accelerated
 from ddpdoctor.watch.rank.frameworks.engines import Engines
 from ddpdoctor.watch.rank.frameworks.metrics import Metrics
+from ddpdoctor.watch.rank.frameworks.shares import sampled_twice, streamed_twice
 from ddpdoctor.watch.rank.frameworks.stops import Stops
 from ddpdoctor.watch.rank.frameworks.synced import Synced
 from ddpdoctor.watch.rank.frameworks.trainers import Trainers
@@ -70,7 +71,7 @@ class Frameworks:
         self.stops.told = 0
         self.synced.told.clear()
         self.engines.forget()
-        self.trainers.begun = 0
+        self.trainers.forget()
 
     def seen(self, *, wraps: bool) -> None:
         """Take note of who makes a process group, or wraps a model, right now."""
@@ -91,6 +92,9 @@ class Frameworks:
         found = None
         if owner is DEEPSPEED:
             found = _divides_loss("engine.backward(loss)", self.engines.bypassed())
+        elif owner is TRAINER:
+            steps = self.trainers.bypassed()
+            found = _divides_loss("self.accelerator.backward(loss / self.args.gradient_accumulation_steps)", steps)
         elif owner is ACCELERATE:
             found = _accelerates()
         elif owner is LIGHTNING:
@@ -113,14 +117,10 @@ class Frameworks:
 
     def iterates(self, loader: Any) -> None:
         """Look whether a loader that Accelerate shares out had been shared out before."""
-        shards = loader.batch_sampler
-        sampler = getattr(getattr(shards, "batch_sampler", None), "sampler", None)
-        ranks = getattr(shards, "num_processes", None)
-        splits = type(shards).__module__.startswith("accelerate.") and "shards" not in self.told
-        if splits and isinstance(ranks, int) and ranks > 1 and getattr(sampler, "num_replicas", None) == ranks:
+        found = None if "shards" in self.told else sampled_twice(loader) or streamed_twice(loader)
+        if found is not None:
             self.told.add("shards")
-            names = type(sampler).__name__, type(shards).__name__
-            self.recorder.emit(ShardedTwice, sampler=names[0], shards=names[1], ranks=ranks)
+            self.recorder.emit(ShardedTwice, sampler=found.sampler, shards=found.shards, ranks=found.ranks)
 
     def hook(self) -> None:
         """Hook into what is there by now, once each."""
@@ -156,6 +156,8 @@ class Frameworks:
                 self.recorder.safely(self._counted)
             if self.recorder.is_rank and args and "divided" not in self.told:
                 self.recorder.safely(self._divides, args[0])
+            if self.recorder.is_rank and args and self.trainers.items is not None:
+                self.recorder.safely(self.trainers.learns, args[0])
             return original(accelerator, *args, **kwargs)
 
         return backward

@@ -10,7 +10,7 @@ from ddpdoctor.frameworks import IGNITE, LIGHTNING, TRAINER
 from ddpdoctor.watch import event_log
 from ddpdoctor.watch.events import StopAsked
 from ddpdoctor.watch.rank.frameworks.before import before
-from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, site_of
+from ddpdoctor.watch.user_frames import PACKAGE, frames, is_users, site_of, user_site, variables_of
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.patch import Wrap
@@ -21,6 +21,8 @@ MEETS = {"should_evaluate": TRAINER.name, "should_log": TRAINER.name}
 """Flags of one step, after which the ranks meet: to gather what they have found."""
 CONTROL = "transformers.trainer_callback.TrainerControl"
 TERMINATE = "ignite.engine.engine.Engine.terminate"
+ALONE = "ignite.handlers."
+"""Of Ignite's own handlers none asks the other ranks before it ends the training: EarlyStopping, TerminateOnNan."""
 MOST = 8  # that are told
 MOST_MEETINGS = 500
 
@@ -61,11 +63,13 @@ class Stops:
     def _tell(self, name: str) -> None:
         """Record it where a line of the user's sets the flag itself: a framework's own callbacks agree beforehand."""
         setter = next(each for each in frames() if not each.f_code.co_filename.startswith(PACKAGE))
-        if is_users(setter.f_code.co_filename):
+        alone = str(setter.f_globals.get("__name__", "")).startswith(ALONE)
+        if alone or is_users(setter.f_code.co_filename):
             if name in FLAGS:
                 self.told += 1
             else:
                 self.met += 1
             forwards, steps = (self.recorder.writer.counters[each] for each in (event_log.FORWARDS, event_log.STEPS))
             asked = {"framework": (FLAGS | MEETS)[name], "flag": name, "forwards": forwards, "steps": steps}
-            self.recorder.emit(StopAsked, **asked, site=site_of(setter))
+            by = type(variables_of(setter).get("self")).__name__ if alone else ""
+            self.recorder.emit(StopAsked, **asked, by=by, site=user_site() if alone else site_of(setter))

@@ -38,6 +38,17 @@ def other_number(node: Any) -> float | None:
         return None
 
 
+def is_other(node: Any, number: Any) -> bool:
+    """Whether a quotient was computed with this number: the same tensor, on whatever device, or the same value."""
+    if not hasattr(number, "data_ptr"):
+        return bool(other_number(node) == number)
+    try:
+        packed = getattr(node._raw_saved_other, "unpack_hook", None) is not None  # noqa: SLF001 - as above
+        return not packed and bool(node._saved_other.data_ptr() == number.data_ptr())  # noqa: SLF001 - as above
+    except (AttributeError, RuntimeError):  # as above
+        return False
+
+
 def divisor(loss: Any) -> float | None:
     """Return the number that a loss was divided by last; None where it was not, or where torch does not tell."""
     node = getattr(loss, "grad_fn", None)

@@ -1,9 +1,7 @@
-"""What becomes more from look to look: hooks on a module, versions of compiled code, optimizers of one model."""
+"""What becomes more from look to look: hooks on a module, optimizers of one model."""
 
 from __future__ import annotations
 
-import sys
-import time
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch import event_log
-from ddpdoctor.watch.events import CompiledAnew, HooksPiledUp, OptimizerMadeAnew
-from ddpdoctor.watch.user_frames import file_of, is_users, user_site
+from ddpdoctor.watch.events import HooksPiledUp, OptimizerMadeAnew
+from ddpdoctor.watch.user_frames import file_of, user_site
 
 if TYPE_CHECKING:
     from ddpdoctor.watch.rank.model.models import ProcessWithModels
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 MODULES = 5_000  # of a model
 LOOKS, MANY = 3, 6  # looks between which hooks became more each time; hooks of one function on one module
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-VERSIONS = 5  # of one function, compiled from one look to the next
 OPTIMIZERS, STEPS = 10, 2  # made of the same parameters; steps of each, at most
 Place = tuple[str, int, str]
 """File, line, name of a function."""
@@ -32,15 +29,10 @@ class Piled:
 
     recorder: ProcessWithModels
     hooks: dict[Place, list[int]] = field(default_factory=dict)
-    looked: float = 0.0
-    told: set[str] = field(default_factory=set)
+    is_told: bool = False
 
     def look(self, steps: int) -> None:
-        """Look at the hooks of wrapped models, and at what of the user's own was compiled since the last look."""
-        self._look_at_hooks(steps)
-        self._look_at_versions(steps)
-
-    def _look_at_hooks(self, steps: int) -> None:
+        """Look at the hooks of wrapped models."""
         most: dict[Place, tuple[int, str]] = {}
         for model in self.recorder.models.alive():
             wrapper = model.wrapper()
@@ -52,32 +44,12 @@ class Piled:
             counts = self.hooks.setdefault(place, [])
             counts.append(count)
             grows = len(counts) >= LOOKS and counts[-LOOKS:] == sorted(set(counts[-LOOKS:]))
-            if grows and count >= MANY and "hooks" not in self.told:
-                self.told.add("hooks")
+            if grows and count >= MANY and not self.is_told:
+                self.is_told = True
                 self.recorder.emit(
                     HooksPiledUp, module=name, file=place[0], line=place[1], function=place[2],
                     counts=tuple(counts[-LOOKS:]), steps=steps, site=None,
                 )  # fmt: skip
-
-    def _look_at_versions(self, steps: int) -> None:
-        metrics = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
-        now, before = time.time(), self.looked
-        self.looked = now
-        if metrics is None or not before or "versions" in self.told:
-            return
-        made: dict[Place, list[Any]] = {}
-        for each in metrics():
-            file = str(each.co_filename)
-            if is_users(file) and (each.start_time or 0) >= before and each.entire_frame_compile_time_s:
-                made.setdefault((file, each.co_firstlineno, each.co_name), []).append(each)
-        place, versions = max(made.items(), key=lambda item: len(item[1]), default=(("", 0, ""), []))
-        if len(versions) >= VERSIONS:
-            self.told.add("versions")
-            self.recorder.emit(
-                CompiledAnew, file=place[0], line=place[1], function=place[2], times=len(versions),
-                seconds=sum(each.entire_frame_compile_time_s for each in versions), within=now - before, steps=steps,
-                why=str(getattr(versions[-1], "recompile_reason", None) or ""), site=None,
-            )  # fmt: skip
 
 
 @dataclass(slots=True)

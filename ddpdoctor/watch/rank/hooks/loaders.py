@@ -186,8 +186,8 @@ def _giving(  # noqa: C901 - a function more would be one more for each batch
                 recorder.limits.obey()
             if not this.told and this.forwards and this.batches >= this.digested:
                 recorder.safely(_tell, recorder, this)
-            if recorder.ledger.awaits_batch and this.trains:
-                recorder.safely(recorder.ledger.before_batch)
+            if this.trains and (recorder.ledger.awaits_batch or not this.told):
+                recorder.safely(_asked, recorder, this)
             began = now()
             try:
                 batch = original(iterator)
@@ -209,6 +209,14 @@ def _giving(  # noqa: C901 - a function more would be one more for each batch
     return wrap
 
 
+def _asked(recorder: Recorder, this: Pass) -> None:
+    """Look at what there is before the loader makes a batch of the training's."""
+    if recorder.ledger.awaits_batch:
+        recorder.ledger.before_batch()
+    if not this.told:
+        recorder.feed.draws.asked(this)
+
+
 def _feeds_a_model(recorder: Recorder, this: Pass) -> bool:
     """Whether a pass trains or evaluates: one that counts, or computes statistics, needs all of its batches."""
     import torch
@@ -223,7 +231,7 @@ def _gave(recorder: Recorder, this: Pass, batch: Any) -> None:
     if this.told or this.batches > LOOKS:
         return
     recorder.feed.gave(this, batch)
-    if this.trains:
+    if this.trains and this.forwards:
         recorder.rows.by_loader()
     if len(this.digests) < this.digested and this.number < PASSES:
         this.digests.append(digest(sketch_of_batch(batch)))

@@ -169,7 +169,7 @@ def _clearing(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[...
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder.exchanges.windows:
-                recorder.safely(_clears, recorder)
+                recorder.safely(_clears, recorder, owner)
             return original(owner, *args, **kwargs)
 
         return zero_grad
@@ -198,8 +198,8 @@ def _ended(recorder: Recorder) -> None:
     recorder.updates.backward_ended()
 
 
-def _clears(recorder: Recorder) -> None:
-    recorder.ledger.clears()
+def _clears(recorder: Recorder, owner: Any) -> None:
+    recorder.ledger.clears(owner)
     recorder.updates.clears()
 
 
@@ -219,6 +219,7 @@ def _begins(recorder: Recorder) -> None:
 
 def _looks_at(recorder: Recorder, losses: Any) -> None:
     if recorder.exchanges.windows:
+        recorder.ledger.backward_begins()
         recorder.exchanges.backward(losses)
     if recorder.growing.graphs.wants:
         recorder.growing.graphs.mark(losses)

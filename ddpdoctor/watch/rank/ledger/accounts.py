@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddpdoctor.watch.events import Clip, Exchange, Site
 from ddpdoctor.watch.rank.compared.fingerprints import is_dense
 from ddpdoctor.watch.rank.ledger.beside import Beside
+from ddpdoctor.watch.rank.ledger.left_over import LeftOver
 from ddpdoctor.watch.rank.ledger.parts import Parts
 from ddpdoctor.watch.user_frames import frames
 
@@ -47,6 +48,7 @@ class Account:
     cleared: int = 0
     pending: bool = False
     clips: list[Clip] = field(default_factory=list)
+    left: LeftOver = field(default_factory=LeftOver)
     window: Window | None = None
     around: Any = None
     """The code of the user's function that steps."""

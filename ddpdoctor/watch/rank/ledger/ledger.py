@@ -146,9 +146,20 @@ class Ledger:
         shape: Any = getattr(args[0], "shape", ()) if args else ()
         self.rows = int(shape[0]) if len(shape) else 0
 
-    def clears(self) -> None:
-        """Take note that gradients are about to be cleared: of which of these they are, they show themselves."""
+    def backward_begins(self) -> None:
+        """Look at what the step before has left of the gradients, when the first backward after it begins."""
         for account in self.accounts.values():
+            if account.window is not None and account.steps and not (account.stepping or account.added):
+                account.left.backward_begins((*account.parameters, *account.parts.parameters))
+
+    def clears(self, owner: Any) -> None:
+        """Take note that gradients are about to be cleared: of which of these they are, they show themselves."""
+        site = user_site()
+        inside = set(map(id, owner.parameters())) if hasattr(owner, "parameters") else set()
+        for account in self.accounts.values():
+            whole = owner is account.optimizer() or inside.issuperset(map(id, account.parameters))
+            if account.window is not None and whole:
+                account.left.site = site
             if account.pending and account.window is not None and not account.stepping:
                 account.pending = False
                 account.cleared += 1
@@ -242,6 +253,7 @@ class Ledger:
         account.used.clear()
         account.parts.forget()
         account.beside.forget()
+        account.left.forget()
         account.state, account.cleared, account.pending = (), 0, False
 
     def _added(self, account: weakref.ref[Account], at: int, parameter: Any) -> None:

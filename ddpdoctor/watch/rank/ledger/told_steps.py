@@ -72,6 +72,7 @@ def tell(recorder: ProcessWithModels, account: Account, optimizer: Any, seen: Se
         numbers=tuple(seen.operands.found.values()),
         holdings=tuple(state.named(seen.operands.names())),
         rows=seen.rows,
+        carried=account.left.told(),
         **_of_losses(account.window),
     )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.rank.process import Process
 
 EVERY = 0.002  # seconds
+SWITCH = 0.0005  # seconds: after Python's usual 5 ms, a shorter stretch of Python would count to the line behind it
 MOST = 2_000  # stacks that are kept
 WHOLE = 2  # the generation of a collection that looks at all objects
 
@@ -38,13 +39,17 @@ class Lines:
     native: int = 0
     collecting: int = 0
     collected: int = 0
+    switched: float = 0.0
 
     def begin(self) -> None:
         """Look at the calling thread from now on, from another one."""
         self.of, self.native = threading.get_ident(), threading.get_native_id()
         self.thread = threading.Thread(target=self._look, name="ddpdoctor-lines", daemon=True)
-        self.thread.start()
+        if (interval := sys.getswitchinterval()) > SWITCH:
+            self.switched = interval
+            sys.setswitchinterval(SWITCH)
         gc.callbacks.append(self._collects)
+        self.thread.start()
 
     def end(self, steps: int) -> None:
         """Stop, and tell the lines that took longest; once."""
@@ -87,13 +92,19 @@ class Lines:
             self.found.setdefault(key, Sampled()).add(sampled)
 
     def forget(self) -> None:
-        """Be told of no collection any more."""
+        """Be told of no collection any more, and let Python switch between threads as often as before."""
         if self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
+        before, self.switched = self.switched, 0.0
+        if before and abs(sys.getswitchinterval() - SWITCH) < SWITCH / 10:  # else the script has set it meanwhile
+            sys.setswitchinterval(before)
 
     def _look(self) -> None:
-        with _waits_of(self.native) as waits:
-            self._look_at(waits)
+        try:
+            with _waits_of(self.native) as waits:
+                self._look_at(waits)
+        finally:
+            self.forget()
         self.cost = time.thread_time()
 
     def _look_at(self, waits: int) -> None:

@@ -1,0 +1,91 @@
+"""What a module of Lightning logs from its own batches, and which callbacks decide by it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import is_open, keyword, resolve
+
+from .._lightning import SAMPLER, TRAINERS, has_ranks, modules
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script, Tree
+
+DECIDES = ("ModelCheckpoint", "EarlyStopping")
+STEPS = frozenset({"validation_step", "validation_epoch_end", "on_validation_epoch_end"})
+REDUCES = re.compile(r"all_gather|all_reduce|\breduce\b|sync_dist|gather\(")
+AS_IT_IS = frozenset({"mean", "sum", "item", "float", "detach", "cpu", "sqrt", "clone", "exp"})
+"""Methods of a tensor after which it still is of one rank."""
+DEPTH = 6
+
+
+def callbacks(tree: Tree) -> dict[object, ast.Call]:
+    """Return the calls that make a callback of Lightning's which decides by a metric, by the metric's name."""
+    found: dict[object, ast.Call] = {}
+    for call in tree.of(ast.Call):
+        name = keyword(call, "monitor")
+        if isinstance(name, ast.Constant) and (resolve(tree, call.func) or "").endswith(DECIDES):
+            found[name.value] = call
+    return found
+
+
+def trained_in_ranks(script: Script, project: Around) -> bool:
+    """Whether each Trainer of the file and in its reach has several ranks, and shares out the loaders."""
+    trees = [script.tree, *(tree for _, tree in project.trees(r"\bTrainer\("))]
+    made = [call for tree in trees for call in tree.of(ast.Call) if resolve(tree, call.func) in TRAINERS]
+    return bool(made) and all(has_ranks(each) and not any(keyword(each, name) for name in SAMPLER) for each in made)
+
+
+def unsynced(script: Script) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the calls of ``self.log`` in a validation whose value a rank has from its batch, and the metric's name."""
+    for owner in modules(script):
+        if REDUCES.search(ast.unparse(owner)):
+            continue
+        for method in owner.body:
+            if not isinstance(method, ast.FunctionDef) or method.name not in STEPS:
+                continue
+            for node in ast.walk(method):
+                match node:
+                    case ast.Call(
+                        func=ast.Attribute(value=ast.Name(id="self"), attr="log"),
+                        args=[ast.Constant(value=str(name)), value],
+                    ) if not is_open(node) and keyword(node, "rank_zero_only") is None:
+                        if _is_own(script, owner, value, DEPTH):
+                            yield node, name
+
+
+def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) -> bool:
+    """Whether a value is a tensor that was computed from a batch, by torch alone: no metric that reduces itself."""
+    if depth == 0:
+        return False
+    held = script.value(value)
+    match held:
+        case ast.BinOp(left=left, right=right):
+            return any(_is_own(script, owner, each, depth - 1) for each in (left, right))
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
+            return _is_loss(script, owner, name, depth - 1)
+        case ast.Call(func=ast.Attribute(value=tensor, attr=method)) if method in AS_IT_IS:
+            path = script.resolve(held.func) or ""
+            return path.startswith("torch.") or _is_own(script, owner, tensor, depth - 1)
+        case ast.Call(func=function):
+            path = script.resolve(function) or ""
+            return path.startswith("torch.") and not path.startswith("torch.distributed")
+    return False
+
+
+def _is_loss(script: Script, owner: ast.ClassDef, name: str, depth: int) -> bool:
+    """Whether ``self.name(...)`` is a loss of torch: a module of that kind, or a method that returns one."""
+    for each in owner.body:
+        if isinstance(each, ast.FunctionDef) and each.name == name:
+            returns = [node.value for node in ast.walk(each) if isinstance(node, ast.Return) and node.value is not None]
+            return bool(returns) and all(_is_own(script, owner, node, depth) for node in returns)
+    made = [
+        node.value
+        for node in ast.walk(owner)
+        if isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == [f"self.{name}"]
+    ]
+    paths = [script.resolve(each.func) or "" for each in made if isinstance(each, ast.Call)]
+    return len(made) == 1 and len(paths) == 1 and re.fullmatch(r"torch\.nn\.(?:\w+\.)*\w+Loss", paths[0]) is not None

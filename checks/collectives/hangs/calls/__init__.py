@@ -1,0 +1,1 @@
+"""The calls of the ranks that wait, compared."""

@@ -1,0 +1,96 @@
+"""A collective that one rank called by itself, seen when a rank is gone: gloo ends a process at a size that differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import Communication, are_alternatives, one_rank_calls, one_rank_only
+
+from .._pairs import POINT_TO_POINT, in_branches, met_elsewhere
+from ..source._one_rank import DEFAULT, condition
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import PeerLost, Progress
+
+
+class Alone(NamedTuple):
+    """The rank that called it, the call, what lets it alone come there; the rank that had gone on."""
+
+    rank: int
+    call: Communication
+    guard: str
+    other: int
+
+
+def called_alone(event: PeerLost) -> Alone | None:
+    """Find it among the last calls: it is under a condition on the rank, and another rank has gone on without it."""
+    for one in event.progress:
+        call = one.recent[-1] if one.recent else None
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
+            continue
+        guard = condition(call.site)
+        other = next((each for each in event.progress if each is not one and _has_passed(each, one, call)), None)
+        if guard and other:
+            return Alone(one.rank, call, guard, other.rank)
+    return _paired_with_another(event) or _lost_in_a_forward(event) or _unanswered(event)
+
+
+FORWARD = "forward or backward of a wrapped model"
+
+
+def _lost_in_a_forward(event: PeerLost) -> Alone | None:
+    """Find a rank that lost the others where it alone called the wrapped model, under a condition on the rank."""
+    lost = event.others[0] if event.others else None
+    one = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    if lost is None or one is None:
+        return None
+    for site in event.stack:
+        guard = condition(site)
+        if guard and (other := next((each for each in event.progress if each.forwards < one.forwards), None)):
+            call = Communication(one.forwards, lost.time, FORWARD, "", "", site)
+            return Alone(one.rank, call, guard, other.rank)
+    return None
+
+
+def _paired_with_another(event: PeerLost) -> Alone | None:
+    """Find a call that met one of another line: what all ranks call later of the same group, such as a forward."""
+    for rank, call, other, theirs in met_elsewhere({each.rank: each.recent for each in event.progress}):
+        if call.site is None or theirs.site is None or call.operation in POINT_TO_POINT:
+            continue
+        guard = condition(call.site)
+        if guard and not condition(theirs.site) and not in_branches(call.site, theirs.site):
+            return Alone(rank, call, guard, other)
+    return None
+
+
+def _unanswered(event: PeerLost) -> Alone | None:
+    """Find the last call of a rank that one rank alone comes to, where another one was lost in something else.
+
+    The other one was in the midst of a communication that Python did not begin, such as the averaging of gradients: it
+    has called nothing of this number.
+    """
+    lost = event.others[0] if event.others else None
+    other = next((each for each in event.progress if lost is not None and each.rank == lost.rank), None)
+    if other is None or not event.stack or any(each.operation in POINT_TO_POINT for each in other.recent[-1:]):
+        return None
+    for one in event.progress:
+        call = one.recent[-1] if one is not other and one.recent else None
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
+            continue
+        file = call.site.file
+        guard = one_rank_only(file, call.site.line) or one_rank_calls(file, call.site.function)
+        beside = any(are_alternatives(file, call.site.line, each.line) for each in event.stack)
+        if guard and not beside and _last_of(other, call.group) < call.number:
+            return Alone(one.rank, call, guard, other.rank)
+    return None
+
+
+def _last_of(rank: Progress, group: str) -> int:
+    return max((each.number for each in rank.recent if each.group == group), default=0)
+
+
+def _has_passed(other: Progress, one: Progress, call: Communication) -> bool:
+    """Whether a rank is past a call that it has not made: in a later forward, or at the end of its program."""
+    if _last_of(other, call.group) >= call.number:
+        return False
+    return other.ended or other.forwards > one.forwards

@@ -1,0 +1,150 @@
+"""Ranks that were in communications that do not match, seen when one of them is gone.
+
+gloo ends a process that is sent more bytes than it made room for: it is gone without an exception, by SIGABRT.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddpdoctor.check import Communication, EpochEnded, EpochStarted, Joined, Site, in_one_loop, tree_of
+
+from .._joins import joined_by_some, met_in_join
+from .._pairs import POINT_TO_POINT, overrun
+from .._stops import stop_of_some_ranks
+from .._swallowed import swallowed
+from .._synced import synced_by_some
+from ..source._batches import behind_a_batch
+from ..source._one_rank import DEFAULT
+from ._alone import called_alone
+from ._compared import first_mismatch
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import PeerLost, Progress, Training
+
+Pair = tuple[tuple[int, Communication], tuple[int, Communication]]
+
+
+class GoneOn(NamedTuple):
+    """A rank that went on to a call while another one was in a later forward; ``batches`` of it where that is why.
+
+    ``skipped``: whether the other rank has left the call out; None where the first may as well have left a loop early.
+    """
+
+    rank: int
+    call: Communication
+    forwards: int
+    other: int
+    others: int
+    site: Site | None
+    batches: int | None
+    skipped: bool | None
+
+
+def mismatch(event: PeerLost, training: Training) -> Pair | None:
+    """Return the first two calls of one number in one group that do not match; of a rank that is gone they are why."""
+    return None if _told(event, training) else _mismatch(event, training)
+
+
+def gone_on(event: PeerLost, training: Training) -> GoneOn | None:
+    """Return a rank that had left the loop that another was in: it made fewer forwards, and called what comes later."""
+    if _told(event, training) or _mismatch(event, training):
+        return None
+    for one in event.progress:
+        call = one.recent[-1] if one.recent else None
+        if call is None or call.site is None or call.group not in DEFAULT or call.operation in POINT_TO_POINT:
+            continue
+        for other in event.progress:
+            if other.forwards > one.forwards and call.number > _last(other, call.group):
+                alike = _is_between(one.rank, training) and _passes(one.rank, training) == _passes(other.rank, training)
+                return GoneOn(
+                    one.rank, call, one.forwards, other.rank, other.forwards, _place(event, other),
+                    _batches(one.rank, other.rank, training), _skipped(call.site, _place(event, other), alike=alike),
+                )  # fmt: skip
+    return None
+
+
+def _mismatch(event: PeerLost, training: Training) -> Pair | None:
+    return first_mismatch(event.progress) or _gathered(event, training)
+
+
+def _gathered(event: PeerLost, training: Training) -> Pair | None:
+    """Find tensors of several sizes in the last call of a rank that is gone: NCCL gathers such, gloo ends over them."""
+    if {each.backend for each in training.of(Joined)} != {"gloo"}:
+        return None
+    for one in event.progress:
+        last = one.recent[-1] if one.recent and one.rank in event.gone else None
+        if last is None or last.operation != "all_gather":
+            continue
+        for other in event.progress:
+            for theirs in other.recent:
+                same = (theirs.group, theirs.number, theirs.operation) == (last.group, last.number, last.operation)
+                if same and theirs.shapes != last.shapes:
+                    return (one.rank, last), (other.rank, theirs)
+    return None
+
+
+def _told(event: PeerLost, training: Training) -> bool:
+    """Whether another check speaks: a rank failed of its own error, or a line in the source tells why."""
+    recent = {each.rank: each.recent for each in event.progress}
+    known = (
+        called_alone(event)
+        or swallowed(event.progress, training)
+        or met_in_join(recent)
+        or joined_by_some(training)
+        or stop_of_some_ranks(event.progress, training)
+        or behind_a_batch(event.progress)
+        or synced_by_some(event.progress, training)
+        or overrun(event.progress)
+    )
+    return event.first is not None or not event.gone or bool(known)
+
+
+def _last(other: Progress, group: str) -> int:
+    return max((each.number for each in other.recent if each.group == group), default=0)
+
+
+def _place(event: PeerLost, other: Progress) -> Site | None:
+    return next((each.site for each in event.others if each.rank == other.rank), None)
+
+
+def _passes(rank: int, training: Training) -> list[tuple[int, int, int]]:
+    """List the passes that a rank has come to the end of: the loader, its number, the batches."""
+    return [(each.loader, each.number, each.batches) for each in training.of(EpochEnded, rank=rank, complete=True)]
+
+
+def _is_between(rank: int, training: Training) -> bool:
+    """Whether a rank has come to the end of its last pass over a loader, and has begun none since."""
+    started, ended = training.of(EpochStarted, rank=rank), training.of(EpochEnded, rank=rank, complete=True)
+    return bool(started and ended) and (started[-1].loader, started[-1].number) == (ended[-1].loader, ended[-1].number)
+
+
+def _skipped(call: Site, going: Site | None, *, alike: bool) -> bool | None:
+    """Decide whether a rank in a later forward left a call out, as far as the two lines tell it.
+
+    It did in the innermost loop of the call, and in an outer one where both have been through as many batches: else the
+    other rank has left the loop earlier.
+    """
+    if going is None or (going.file, going.function) != (call.file, call.function):
+        return None
+    lines = call.line, going.line
+    tree = tree_of(call.file)
+    share = any(
+        each.lineno <= min(lines) and max(lines) <= (each.end_lineno or 0)
+        for each in (*tree.of(ast.For), *tree.of(ast.While))
+    )
+    return in_one_loop(call.file, *lines) or (share and alike)
+
+
+def _batches(done: int, going: int, training: Training) -> int | None:
+    """Return the batches of the pass over a loader that one rank has completed, and another is in."""
+    ended = training.of(EpochEnded, rank=done, complete=True)
+    started = training.of(EpochStarted, rank=going)
+    if not ended or not started:
+        return None
+    last, theirs = ended[-1], started[-1]
+    if (last.loader, last.number) != (theirs.loader, theirs.number):
+        return None
+    through = training.of(EpochEnded, rank=going, loader=theirs.loader, number=theirs.number)
+    return None if through else last.batches

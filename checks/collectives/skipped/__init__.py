@@ -1,0 +1,1 @@
+"""Collectives that some ranks do not come to."""

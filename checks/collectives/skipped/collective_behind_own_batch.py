@@ -1,0 +1,116 @@
+"""A call in which all ranks meet stands behind a test that each rank's own batch decides.
+
+## What happens
+
+A rank gathers, reduces or waits for the others only if its batch has something to tell (`if wrong.any()`, `if count`,
+`if loss < best`), or skips a backward whose loss is not finite. Each rank has a batch of its own, so that one rank
+calls what another leaves out: it waits for ever, is paired with a later call (wrong numbers), or ends the other rank
+("10100 vs 4" over gloo). The traceback shows an innocent line: that of the rank that went on.
+
+## How to be sure
+
+ddpdoctor (`ddpdoctor run`) knows the last calls of each rank and how many forwards it has made: here a rank is in the
+call, another one has gone on without it, and in the source a test around the call is made of the batch, of what the
+model returned for it, or of the loss, and was not exchanged before.
+
+## How to mend it
+
+Let all ranks make the call each time, with zeros where a rank has nothing, or decide together:
+
+    needed = torch.tensor(float(wrong.any()), device=device)
+    dist.all_reduce(needed, op=dist.ReduceOp.MAX)
+    if needed:
+        dist.all_gather(...)
+
+A step whose loss is not finite on one rank is skipped on all: exchange `torch.isfinite(loss)` before backward.
+
+## Versions and sources
+
+Holds for torch 2.2 and later, and all frameworks; seen with torch 2.13 and accelerate 1.15, gloo. Source: PyTorch
+documentation, "Collective functions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Severity,
+    Stalled,
+    Table,
+    Training,
+    place,
+    watch,
+)
+
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._joins import met_in_join
+from ..hangs._swallowed import swallowed
+from ..hangs._synced import synced_by_some
+from ..hangs._told import seen, short, table
+from ..hangs.calls._alone import called_alone
+from ..hangs.source._batches import BACKWARD, Behind, behind_a_batch
+
+AILMENT = Ailment("DDP782", Severity.ERROR)
+AGREE = (
+    "+flag = torch.tensor(float({test}), device=device)\n"
+    "+torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)   # called by all ranks"
+)
+
+
+@on_hang(Hang.BATCH)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Report the call, and the test that it stands behind."""
+    if found := behind_a_batch(event.ranks):
+        yield _finding(found, training, seen(event), table(event))
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Report it where one of the ranks is gone: gloo ends a process that gets more bytes than it has room for."""
+    if event.first is not None or called_alone(event) or swallowed(event.progress, training):
+        return
+    if synced_by_some(event.progress, training) or met_in_join({each.rank: each.recent for each in event.progress}):
+        return
+    if found := behind_a_batch(event.progress):
+        proof = tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1])
+        yield _finding(found, training, proof, None)
+
+
+def _finding(found: Behind, training: Training, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    under = "" if found.at == found.site else f" at {short(found.site)}"
+    return Finding(
+        f"rank {found.rank} calls {found.call} at {short(found.at)}, {found.test}{under}: "
+        f"rank {found.other}, whose batch is another one, has gone on without it",
+        (
+            Evidence(found.test, "a test that all ranks answer alike", str(found.site)),
+            Evidence(f"rank {found.other} {found.later}", f"{found.call}, as rank {found.rank}", f"rank {found.other}"),
+            *proof,
+        ),
+        _fix(found, training),
+        place(found.at, rank=found.rank),
+        table=positions,
+    )
+
+
+def _fix(found: Behind, training: Training) -> Fix:
+    framework = training.framework
+    agree = framework.agree if framework and framework.agree else AGREE
+    test = found.test.removeprefix("under `if ").removeprefix("where `").removesuffix("`").removesuffix("` is false")
+    if found.call == BACKWARD:
+        return Fix(
+            "skip the backward on all ranks, or on none: decide together",
+            diff=f"{agree.format(test=test)}\n-if {test}:\n+if flag > 0:\n     optimizer.zero_grad()\n     continue",
+        )
+    holds = found.test.startswith("under")
+    left_out = f"-if {test}:\n+if flag > 0:" if holds else f"-if {test}: return\n+if not flag > 0: return"
+    told = agree.format(test=test if holds else f"not ({test})")
+    return Fix(
+        "decide together, or call it on all ranks each time, with zeros where a rank has nothing",
+        diff=f"{told}\n{left_out}\n     {found.call}(...)",
+    )

@@ -1,0 +1,239 @@
+"""Rank 0 alone calls a collective.
+
+## What happens
+
+Logging, validation and saving are often put under `if rank == 0`. A collective among them (all_reduce of a metric, a
+barrier, the state dict of a sharded model), or a forward of the DDP model with buffers, is then entered by rank 0
+only. NCCL pairs it with the next collective of the others, whatever that is: wrong numbers, or a hang at a later
+place that is not at fault. In the time-outs rank 0 shows another operation than all others at the same SeqNum.
+
+## How to be sure
+
+TORCH_DISTRIBUTED_DEBUG=DETAIL raises at the first pair that does not fit, with the lines of both ranks.
+`ddpdoctor run` names the line that rank 0 waits in, and the condition that it is under; also where rank 0 ends at once,
+since gloo aborts a process (exit code -6, "10100 vs 4") that gets more than it has room for.
+
+In a source (`ddpdoctor lint`): the call stands where only one rank comes, it names no group, and no collective of the
+file stands where only the other ranks come.
+
+## How to mend it
+
+Let all ranks call the collective, and only print or save on rank 0. In evaluation on rank 0 alone, call
+`model.module` instead of the DDP model.
+
+A model that FSDP shards has no such way: its forward, `state_dict()`, `full_tensor()` and `get_model_state_dict()`
+gather the shards of all ranks. Call them on all ranks, and write on rank 0 what they return:
+
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        torch.save(state, path)
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: torch.distributed documentation, "Collective functions"; measured with torch
+2.13: a barrier after a forward of rank 0 alone hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    PeerLost,
+    Place,
+    Record,
+    Severity,
+    Stalled,
+    lint,
+    log_pattern,
+    place,
+    watch,
+)
+
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._lines import RANKS_LINE, hang_in
+from ..hangs._told import seen, short, table, where
+from ..hangs.calls._alone import FORWARD, called_alone
+from ..hangs.source._all_ranks import by_frameworks
+from ..hangs.source._called import told_of
+from ..hangs.source._guards import Crossed, crossed, guarded
+from ..hangs.source._one_rank import Guarded, alone, shown
+from ..hangs.source._source_alone import calls_of_one_rank, helpers_of_one_rank
+from ..timeouts._watchdog import Timeout, on_timeout, story_of
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+AILMENT = Ailment("DDP723", Severity.ERROR)
+FORWARDS = {FORWARD, "forward of DistributedDataParallel"}
+WITHOUT_WRAPPER = Fix(
+    "call the module inside of the wrapper where one rank alone calls it, or let all ranks call the model",
+    diff="-loss = criterion(model(x), y)\n+loss = criterion(model.module(x), y)",
+)
+
+
+@on_timeout(Timeout.RANK_ZERO)
+def in_logs(log: Log) -> Iterator[Finding]:
+    """Rank 0 is in another operation than all the others, who agree."""
+    waits = story_of(log).waits
+    zero = next(wait for wait in waits if wait.rank == 0)
+    other = next(wait for wait in waits if wait.rank != 0)
+    yield Finding(
+        f"rank 0 alone is in {zero}; the {len(waits) - 1} other ranks seen are in {other}",
+        (zero.proof, other.proof),
+        Fix(
+            "let all ranks call the collective, and print or save on rank 0 only",
+            diff="-if rank == 0:\n-    dist.all_reduce(metric)\n-    print(metric)\n"
+            "+dist.all_reduce(metric)\n+if rank == 0:\n+    print(metric)",
+        ),
+        Place(rank=0, host=zero.record.node),
+    )
+
+
+@on_hang(Hang.GUARDED)
+def while_training(event: Stalled) -> Iterator[Finding]:
+    """The line that a rank waits in, or one that calls it, stands under a condition on the rank."""
+    yield from _under_a_condition(event)
+
+
+def _under_a_condition(event: Stalled) -> Iterator[Finding]:
+    if found := alone(event):
+        yield _alone(found, event)
+        return
+    if other_call := crossed(event):
+        yield _taken_for_another(other_call, event)
+        return
+    if (hidden := guarded(event)) is None:
+        return
+    position, test, site = hidden
+    others = next(each for each in event.ranks if each.rank != position.rank)
+    under = "" if site == position.site else f" at {short(site)}"
+    told = told_of(position.site, position.operation, f"under `if {test}`")
+    yield Finding(
+        f"rank {position.rank} waits in {told.call} at {short(position.site)}{told.does}, under `if {test}`{under}: "
+        f"rank {others.rank} has skipped it and {where(others)}",
+        (*seen(event), Evidence(f"if {test}", "no condition on the rank around a collective", str(site))),
+        WITHOUT_WRAPPER if position.operation in FORWARDS else told.fix,
+        place(position.site, rank=position.rank),
+        table=table(event),
+    )
+
+
+@log_pattern(RANKS_LINE)
+def over_hosts(record: Record, log: Log) -> Iterator[Finding]:
+    """Put together where the watch of each host has seen its ranks wait."""
+    if event := hang_in(record, log, Hang.GUARDED):
+        yield from _under_a_condition(event)
+
+
+def _alone(found: Guarded, event: Stalled) -> Finding:
+    position = found.position
+    other = next((each for each in event.ranks if each.rank != position.rank), None)
+    skipped = f"rank {other.rank} has skipped it and {where(other)}" if other else "no other rank calls it"
+    caller = "" if found.at == found.site else f", called at {short(found.site)}"
+    does = "waits in" if found.waits else "called"
+    told = told_of(found.at, found.call, found.guard)
+    return Finding(
+        f"rank {position.rank} {does} {told.call} at {short(found.at)}{told.does}{caller}, {found.guard}: {skipped}",
+        (
+            *seen(event),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(found.site)),
+        ),
+        WITHOUT_WRAPPER if found.call in FORWARDS else told.fix,
+        place(found.at, rank=position.rank),
+        table=table(event),
+    )
+
+
+def _taken_for_another(found: Crossed, event: Stalled) -> Finding:
+    """Return which two calls met that do not belong together: what each rank waits in now came later."""
+    call, theirs = found.call, found.theirs
+    number = f"number {call.number} of its group"
+    told = told_of(call.site, call.operation, f"under `if {found.test}`")
+    return Finding(
+        f"rank {found.rank} called {told.call} at {short(call.site)}, under `if {found.test}`: it met the "
+        f"{theirs.operation} of rank {found.other} at {short(theirs.site)}, and all calls after it are off by one",
+        (
+            Evidence(f"{call.operation} at {short(call.site)}, {number}", "", f"rank {found.rank}"),
+            Evidence(
+                f"{theirs.operation} at {short(theirs.site)}, {number}",
+                f"{call.operation} at {short(call.site)}",
+                f"rank {found.other}",
+            ),
+            Evidence(f"if {found.test}", "no condition on the rank around a collective", str(call.site)),
+            *seen(event),
+        ),
+        told.fix,
+        place(call.site, rank=found.rank),
+        table=table(event),
+    )
+
+
+@watch(PeerLost)
+def where_it_ended_a_rank(event: PeerLost) -> Iterator[Finding]:
+    """Gloo ends the rank that gets what belongs to another collective, or the others have left the program.
+
+    A launcher ends the others as soon as it sees that: whether one of them noticed before is chance.
+    """
+    if event.first is not None or (found := called_alone(event)) is None:
+        return
+    call = found.call
+    told = told_of(call.site, call.operation, found.guard)
+    yield Finding(
+        f"rank {found.rank} called {told.call} at {short(call.site)}{told.does}, {found.guard}: rank {found.other} "
+        "has skipped it and gone on",
+        (
+            Evidence(
+                f"{call.operation}{f' of {call.shapes}' if call.shapes else ''}, number {call.number} of its group",
+                f"the same on rank {found.other}",
+                f"rank {found.rank}",
+            ),
+            Evidence(shown(found.guard), "no condition on the rank around a collective", str(call.site)),
+            *(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]),
+        ),
+        WITHOUT_WRAPPER if call.operation == FORWARD else told.fix,
+        place(call.site, rank=found.rank),
+    )
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a collective that one rank alone is let through to, and that the others nowhere call for themselves."""
+    for call, test in calls_of_one_rank(script):
+        yield Finding(
+            f"{script.code(call.func)} is called by one rank alone, and waits for the others until it times out",
+            (script.seen(call, "a call on all ranks"), script.seen(test)),
+            Fix("call it outside of this branch, so that all ranks do"),
+            script.place(call),
+        )
+
+
+@lint
+def within_helpers(script: Script) -> Iterator[Finding]:
+    """Look for a call of a function of the project, by one rank alone, in which all ranks are to meet."""
+    for call, test, inner in helpers_of_one_rank(script):
+        yield Finding(
+            f"{script.code(call.func)} is called by one rank alone, and calls {inner}: it waits for the others until "
+            "it times out",
+            (script.seen(call, "a call on all ranks"), script.seen(test)),
+            Fix("call it outside of this branch, so that all ranks do"),
+            script.place(call),
+        )
+
+
+@lint
+def in_frameworks(script: Script) -> Iterator[Finding]:
+    """Look for a method of a framework that all ranks have to call, where one rank alone comes."""
+    for call, what, test in by_frameworks(script):
+        yield Finding(
+            f"{script.code(call.func)} is {what}, and one rank alone calls it: it waits until it times out",
+            (script.seen(call, "a call on all ranks"), script.seen(test)),
+            Fix("call it on all ranks; what it returns is printed or written on one"),
+            script.place(call),
+        )

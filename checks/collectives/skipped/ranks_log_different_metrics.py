@@ -1,0 +1,107 @@
+"""The ranks synchronise different metrics.
+
+## What happens
+
+`self.log(..., sync_dist=True)` and torchmetrics call a collective for each key, in the order of the keys. A key that
+only some ranks log (a class that a shard does not contain, a metric under `if`) pairs the collectives of different
+metrics: wrong numbers, a hang, or, with TORCH_DISTRIBUTED_DEBUG=DETAIL, "Detected mismatch between collectives on
+ranks" with logging's functions in the traceback.
+
+## How to be sure
+
+Print the keys of the logged dictionary on each rank, in their order. They differ between the ranks. `ddpdoctor run`
+keeps the keys that each rank has logged with `sync_dist=True`, and the lines: in a hang, one rank has a key that
+another one never had, and its line stands under a condition. What Lightning reduces at the end of an epoch hangs
+there, far from that line.
+
+## How to mend it
+
+Log the same keys in the same order on all ranks, with a neutral value (0, or NaN that you filter) where there is
+none; or log without synchronising and gather once at the end of the epoch. What rank 0 alone is to log is not reduced:
+`self.log(name, value, rank_zero_only=True)`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13 with Lightning 2 and torchmetrics 1. Source: Lightning documentation, "Logging",
+sync_dist; torchmetrics documentation, "Metrics in distributed data parallel mode".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    PeerLost,
+    Record,
+    Severity,
+    Stalled,
+    Table,
+    Training,
+    place,
+    watch,
+)
+
+from ..hangs._hangs import Hang, on_hang
+from ..hangs._synced import Synced, synced_by_some
+from ..hangs._told import seen, short, table
+from ..hangs.calls._alone import called_alone
+from ..hangs.source._one_rank import shown
+from ..unequal._mismatch import METRICS, Mismatch, on_mismatch
+
+AILMENT = Ailment("DDP714", Severity.ERROR)
+
+
+@on_mismatch(Mismatch.METRICS)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """The traceback goes through the synchronisation of metrics."""
+    if frames := METRICS.search(record.text):
+        yield Finding(
+            "the ranks synchronise different metrics: their keys, or the order of these, differ",
+            (record.proof(match, "the same keys on all ranks"), record.proof(frames)),
+            Fix(
+                "log the same keys on every rank, with a neutral value where there is none",
+                diff="-for name in seen:\n-    self.log(name, value[name], sync_dist=True)\n"
+                "+for name in all_names:\n+    self.log(name, value.get(name, 0.0), sync_dist=True)",
+            ),
+            record.place,
+        )
+
+
+@on_hang(Hang.METRICS)
+def while_training(event: Stalled, training: Training) -> Iterator[Finding]:
+    """Report the key that a rank lacks."""
+    if found := synced_by_some(event.ranks, training):
+        yield _finding(found, seen(event), table(event))
+
+
+@watch(PeerLost)
+def by_those_who_lost_it(event: PeerLost, training: Training) -> Iterator[Finding]:
+    """Report it where the reduction has ended one of the ranks."""
+    if event.first is None and not called_alone(event) and (found := synced_by_some(event.progress, training)):
+        yield _finding(found, tuple(Evidence(each.said, "", f"rank {each.rank}") for each in event.others[:1]), None)
+
+
+def _finding(found: Synced, proof: tuple[Evidence, ...], positions: Table | None) -> Finding:
+    name, site, test = found.logged.name, found.logged.site, shown(found.guard)
+    once = f"+self.log({name!r}, value, rank_zero_only=True)   # rank 0 alone, and nothing is reduced\nor\n"
+    return Finding(
+        f"rank {found.rank} alone logs {name!r} with sync_dist=True, at {short(site)}, {found.guard}: Lightning "
+        f"reduces it over all ranks, and rank {found.other} has no such metric",
+        (
+            Evidence(f"{name!r}, {found.guard}", "the same keys on all ranks", f"rank {found.rank}, {site}"),
+            Evidence(f"{name!r} was never logged", "", f"rank {found.other}"),
+            *proof,
+        ),
+        Fix(
+            "log it on all ranks, or without sync_dist",
+            diff=f"-{test}:\n-    self.log({name!r}, value, sync_dist=True)\n{once}"
+            f"+self.log({name!r}, value, sync_dist=True)   # called by all ranks",
+        ),
+        place(site, rank=found.rank),
+        table=positions,
+    )

@@ -1,0 +1,86 @@
+"""Where a script takes a rank's part of its samples, as the source says it: what is given to a model, followed back."""
+
+from __future__ import annotations
+
+import ast
+
+from ddpdoctor.check import DataSeen, EpochStarted, Site, Training, last_name, tree_of
+
+from ._lines import SEEDS, given_out
+
+FOLLOWED = 6  # assignments one after the other
+DRAWS = {"randperm", "permutation", "shuffle", "sample", "choice"}
+Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def taken_at(site: Site, training: Training, pid: int) -> Site:
+    """Return the line that takes a rank's part of what a call at a line is given; that line itself without one.
+
+    Where one stream feeds the training, it is where its data set gives its samples out.
+    """
+    cut = _cut(site)
+    if cut is not None:
+        return cut
+    streams = {each.loader for each in training.of(EpochStarted, pid=pid) if each.iterable and each.training}
+    seen = [each for each in training.of(DataSeen, pid=pid) if each.loader in streams and each.reader is not None]
+    readers = {each.reader for each in seen if each.reader is not None}
+    return given_out(readers.pop()) if len(readers) == 1 else site
+
+
+def _cut(site: Site) -> Site | None:
+    """Return the nearest assignment that speaks of ranks, else of a draw, else the farthest part, or other name."""
+    tree = tree_of(site.file).module
+    functions = [each for each in ast.walk(tree) if isinstance(each, Function) and _holds(each, site.line)]
+    around: ast.AST = max(functions, key=lambda each: each.lineno, default=tree)
+    calls = [each for each in ast.walk(around) if isinstance(each, ast.Call) and each.lineno <= site.line
+             and _holds(each, site.line)]  # fmt: skip
+    names = {name for each in calls for given in each.args for name in _names(given)}
+    found: list[tuple[int, ast.expr]] = []
+    for _ in range(FOLLOWED):
+        more = [each for each in _given(around, names, site.line) if each not in found]
+        if not more:
+            break
+        found += more
+        names = {name for _, value in more for name in _names(value)}
+    kinds = (_speaks_of_ranks, _draws)
+    line = next((at for kind in kinds for at, value in found if kind(value)), None)
+    parts = [at for at, value in found if isinstance(value, (ast.Subscript, ast.Name))]
+    line = line or (min(parts) if parts else None)
+    return None if line is None else site._replace(line=line)
+
+
+def _holds(node: ast.expr | ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or 0)
+
+
+def _given(around: ast.AST, names: set[str], line: int) -> list[tuple[int, ast.expr]]:
+    """Return what these names were assigned, or go through, before a line."""
+    found: list[tuple[int, ast.expr]] = []
+    for node in ast.walk(around):
+        match node:
+            case ast.Assign(targets=targets, value=value) if node.lineno <= line:
+                if any(names & set(_names(each)) for each in targets):
+                    found.append((node.lineno, value))
+            case ast.For(target=target, iter=value) if node.lineno <= line and names & set(_names(target)):
+                found.append((value.lineno, value))
+    return sorted(found, key=lambda each: -each[0])
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def _speaks_of_ranks(value: ast.expr) -> bool:
+    """Whether a part is taken, or something is made, by a rank or a number of ranks; a generator is no part."""
+    if isinstance(value, ast.Call) and any(last_name(each.func) in SEEDS for each in _calls(value)):
+        return False
+    said = (*_names(value), *(each.attr for each in ast.walk(value) if isinstance(each, ast.Attribute)))
+    return any("rank" in each.lower() or "world" in each.lower() for each in said)
+
+
+def _draws(value: ast.expr) -> bool:
+    return any(last_name(each.func) in DRAWS for each in _calls(value))
+
+
+def _calls(value: ast.expr) -> list[ast.Call]:
+    return [each for each in ast.walk(value) if isinstance(each, ast.Call)]

@@ -1,0 +1,268 @@
+"""Each rank goes through the whole data set.
+
+## What happens
+
+A DataLoader knows nothing of ranks. Without a DistributedSampler, or another way to give each rank its share, N ranks
+load the same samples: an epoch costs N times the work that it should, and the training goes through the data N times
+as often as its number of epochs says. Where the ranks use the same seed the batches are even identical; then the
+averaged gradient is that of one rank, and the other N - 1 add nothing.
+
+## How to be sure
+
+Print the first indices of an epoch, and how many there are, on each rank. ddpdoctor builds the loader on each rank,
+reads an epoch's indices from its sampler, and fetches a few samples to see that an index means the same sample on all
+ranks.
+
+In a running training (`ddpdoctor run`) the passes of the ranks that share gradients are compared: nothing splits the
+data, and the ranks draw the same order and use the batches whole, or each goes through all samples.
+
+Not reported: data sets that are split themselves, samplers that draw with replacement (unless all ranks draw the
+same), and what Accelerate, Lightning and the like split later. A loader that does not shuffle can be one for
+evaluation on every rank: then it is a warning that names both causes; where the factory's name says evaluation, a
+note.
+
+In a source (`ddpdoctor lint`): a DistributedSampler stands in a variable that nothing reads, beside a DataLoader.
+
+## How to mend it
+
+Pass `sampler=DistributedSampler(dataset)` instead of `shuffle=True`, and call `sampler.set_epoch(epoch)` at the start
+of each epoch.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation,
+"torch.utils.data.distributed.DistributedSampler".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    DDP,
+    SHARED,
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    NotRun,
+    OrderSeen,
+    RankLoader,
+    Severity,
+    Table,
+    Training,
+    given,
+    is_open,
+    lint,
+    place,
+    probe,
+    same_order,
+    watch,
+)
+
+from ..._source import LOADER, SAMPLER, target
+from .._passes import RankPass, same_data, same_pass
+from .._words import SHOWN, at, counted, shared_out, shown, unless_a_framework_splits
+from ..shares._numberings import words_differ
+from ._unshared import SEEDED, SHARED_OUT, is_same_on_all_ranks, lacks_sampler, told_its_epoch
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, LoaderExam, Script
+
+AILMENT = Ailment("DDP601", Severity.ERROR)
+FEWEST = 4  # samples: equality of fewer is chance
+MEND = Fix(
+    "give each rank its share, and tell the sampler each epoch",
+    diff="+sampler = DistributedSampler(dataset)\n"
+    "-loader = DataLoader(dataset, shuffle=True, ...)\n+loader = DataLoader(dataset, sampler=sampler, ...)\n"
+    " for epoch in range(epochs):\n+    sampler.set_epoch(epoch)",
+)
+
+
+@probe
+def by_indices(loader: LoaderExam) -> Iterator[Finding]:
+    """Compare what each rank goes through."""
+    loader.several()
+    ranks = loader.indexed()
+    if any(rank.sampler is None or rank.sampler.replicas is not None for rank in ranks):
+        return
+    everything = set[object]().union(*(rank.samples() for rank in ranks))
+    if len(everything) < max(FEWEST, len(ranks)):
+        return
+    identical = _identical(ranks)
+    if not identical and not all(_whole(rank, len(everything)) for rank in ranks):
+        return
+    unless_a_framework_splits(loader)
+    same = loader.same_data()
+    if same is None:
+        if loader.raised:
+            raise NotRun(f"fetching a sample of the data set raised {loader.raised}")
+        raise NotRun("the samples do not tell whether an index means the same on each rank")
+    if same:
+        yield _finding(loader, identical=identical)
+
+
+def _identical(ranks: tuple[RankLoader, ...]) -> bool:
+    return same_order([replace(rank.order, indices=rank.samples()) for rank in ranks])
+
+
+def _whole(rank: RankLoader, everything: int) -> bool:
+    sampler = rank.sampler
+    if sampler is None or sampler.replacement:
+        return False
+    if rank.order.complete:
+        return len(set(rank.order.indices)) >= SHARED * everything
+    planned = sampler.length if sampler.standard else None  # too long to be read: torch's own can be believed
+    return planned is not None and rank.length is not None and planned >= SHARED * rank.length
+
+
+def _finding(loader: LoaderExam, *, identical: bool) -> Finding:
+    ranks = loader.ranks
+    length = ranks[0].length
+    sequential = all(rank.sampler is not None and rank.sampler.shuffle is False for rank in ranks)
+    severity, ambiguity = None, None
+    if loader.for_evaluation:
+        severity = Severity.NOTE
+    elif sequential:
+        severity = Severity.WARNING
+        ambiguity = Ambiguity(
+            ("a loader for training, without DistributedSampler", "evaluation, meant to be done on each rank"),
+            f"grep -n 'DataLoader(' {loader.file or '*.py'}",
+        )
+    seen = [len(set(rank.order.indices)) for rank in ranks]
+    if min(seen) >= SHARED * (length or 0):
+        what = f"goes through all {counted(length or 0, 'sample')} of {ranks[0].dataset}"
+    else:
+        what = f"draws the same {counted(max(seen), 'sample')} of {ranks[0].dataset}"
+    return Finding(
+        f"each of {len(ranks)} ranks {what}" + (", in the same order" if identical else ""),
+        (
+            *(
+                Evidence(f"{shown(rank.samples())}, {counted(count, 'sample')}", "", f"rank {rank.rank}'s sampler")
+                for rank, count in zip(ranks, seen, strict=True)
+            ),
+            Evidence(
+                f"{counted(len(ranks[0].probes), 'sample')} fetched by index: the same on each rank",
+                f"about {max(seen) // len(ranks)} samples for each rank that no other has",
+                "data set",
+            ),
+        ),
+        MEND,
+        at(loader),
+        severity=severity,
+        table=_table(ranks),
+        ambiguity=ambiguity,
+    )
+
+
+def _table(ranks: tuple[RankLoader, ...]) -> Table:
+    rows = []
+    for rank in ranks:
+        own = set(rank.samples())
+        others = set[object]().union(*(other.samples() for other in ranks if other is not rank))
+        kind = rank.sampler.kind if rank.sampler else ""
+        rows.append((rank.rank, kind, len(own), len(own & others), rank.length or ""))
+    return Table(("rank", "sampler", "samples seen", "shared with other ranks", "of"), tuple(rows))
+
+
+@watch(OrderSeen)
+def while_training(event: OrderSeen, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks that share gradients go through, where no sampler splits it."""
+    ranks = same_pass(event, training)
+    samplers = [each.sampler for each in ranks.values() if each.sampler is not None and each.sampler.replicas is None]
+    if not ranks or len(samplers) < len(ranks):
+        return
+    if any(each.started.subgroups for each in ranks.values()):
+        return  # ranks may share samples on purpose
+    everything = bool(same_data(ranks)) and all(map(_goes_through_all, ranks.values()))
+    identical = len({each.order.indices for each in ranks.values()}) == 1
+    if identical and all(each.splits for each in samplers):
+        return  # a sampler that says that it splits: another check's
+    if identical and not (all(each.order.whole for each in ranks.values()) and (everything or _same_batches(ranks))):
+        return  # each rank may take its part of each batch
+    if len(set(event.indices)) < FEWEST or not (identical or everything):
+        return
+    if not everything and words_differ(training):
+        return  # other words with the same numbers
+    first = next(iter(ranks.values())).started
+    what = f"goes through all {first.length} samples of" if everything else "gets the same batches of"
+    yield Finding(
+        f"each of {len(ranks)} ranks {what} {first.dataset}" + (", in the same order" if identical else ""),
+        tuple(
+            Evidence(
+                f"{sampler.kind} of {sampler.length} samples: {shown(each.order.indices)}",
+                f"about {(each.started.length or 0) // len(ranks)} samples that no other rank has",
+                f"rank {rank}'s sampler",
+            )
+            for (rank, each), sampler in zip(ranks.items(), samplers, strict=True)
+        )[:SHOWN],
+        shared_out(training, MEND),
+        place(next(iter(ranks.values())).started.made),
+    )
+
+
+def _goes_through_all(one: RankPass) -> bool:
+    sampler, length = one.sampler, one.started.length
+    if sampler is None or sampler.length is None or not length or sampler.replacement:
+        return False
+    return sampler.kind in {"RandomSampler", "SequentialSampler"} and sampler.length >= SHARED * length
+
+
+def _same_batches(ranks: dict[int, RankPass]) -> bool:
+    digests = [each.order.digests for each in ranks.values()]
+    return len(set(digests)) == 1 and len(set(digests[0])) == len(digests[0]) > 1
+
+
+@lint
+def in_source(script: Script) -> Iterator[Finding]:
+    """Look for a DistributedSampler that is made and given to no loader: its variable is never read."""
+    if script.frameworks:
+        return
+    for call in script.calls(SAMPLER):
+        name = target(script, call)
+        if name is None or "." in name or "locals()" in script.text:
+            continue
+        told = [told_its_epoch(script, each) for each in script.tree.read.get(name, ())]
+        loaders = [each for each in script.calls(LOADER) if script.function(each) is script.function(call)]
+        if told:  # of its epochs, in vain: the loader of the same data set has no sampler
+            loaders = [each for each in loaders if lacks_sampler(script, each, call)] if all(told) else []
+            loaders = loaders if script.calls(DDP) and script.is_bound_once(name) else []
+        if loaders and (script.function(call) is not None or script.joins):
+            yield Finding(
+                f"{name} is given to no loader, so that each rank goes through the whole data set",
+                (script.seen(call, f"DataLoader(..., sampler={name})"), script.seen(loaders[0])),
+                Fix("give the loader of this data set its sampler, and leave shuffling to it"),
+                script.place(call),
+            )
+
+
+@lint
+def never_shared_out(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a training in DDP whose loader has no sampler, and gives each rank the same batches."""
+    if script.frameworks or not script.calls(DDP) or project.unknown() or project.says(SHARED_OUT.pattern):
+        return
+    for call in script.calls(LOADER):
+        data, shuffle = given(call, 0, "dataset"), given(call, 2, "shuffle")
+        if is_open(call) or data is None or given(call, 3, "sampler") or given(call, 4, "batch_sampler"):
+            continue
+        is_drawn = shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value is False)
+        if is_drawn and not SEEDED.search(script.text):
+            continue
+        if script.can_differ(data) or not is_same_on_all_ranks(script, data) or not script.all_ranks_reach(call):
+            continue
+        learned = script.learned(call)
+        if learned is None or learned[1]:
+            continue
+        yield Finding(
+            f"nothing shares out {script.code(data)}: each rank learns from the same batches",
+            (
+                script.seen(call, "DataLoader(..., sampler=DistributedSampler(dataset))"),
+                script.seen(script.calls(DDP)[0]),
+            ),
+            MEND,
+            script.place(call),
+        )

@@ -1,0 +1,172 @@
+"""All ranks compute the same gradients: they are given the same samples.
+
+## What happens
+
+N ranks are to work on N shares. Where each is given the same batches (a slice by hand that leaves the rank out, a
+generator with the same seed on each rank that draws the batch, an environment of a reinforcement learner with the same
+seed) the mean over the ranks is what each of them has computed: N ranks do the work of one, and the effective batch is
+not N times as large.
+
+## How to be sure
+
+ddpdoctor takes fingerprints of each gradient right after backward in sampled steps, before it is exchanged. Here they
+were equal on all ranks in the steps 1, 2, 3 and 10, of gradients that differ from step to step. Or the gradients differ
+by masks or weights that each rank draws, and all ranks' models were given the same rows in the same order.
+
+Silent where the data comes from a DataLoader and the model is wrapped (checks of loaders say what is wrong there),
+where there are groups of some ranks or communications within a model, and where each step has the same batch, as
+benchmarks have.
+
+In a source (`ddpdoctor lint`): Lightning is told to put no sampler in (`use_distributed_sampler=False`), trains on
+several devices, and nothing in the project shares out the data.
+
+## How to mend it
+
+Take each rank's share: `samples[rank::world_size]`, `DistributedSampler`, a seed that holds the rank for what is drawn.
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.13 CPU. Source: PyTorch documentation, "Distributed Data Parallel".
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    HOROVOD,
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    OrderSeen,
+    RowsGiven,
+    Severity,
+    StepFingerprinted,
+    Training,
+    keyword,
+    lint,
+    place,
+    watch,
+)
+
+from ..._evaluations import shares_gradients
+from ..._ledger import same_direction, sheets
+from ..._lightning import SAMPLER, TRAINERS, has_ranks
+from .._cuts import taken_at
+from .._lines import seeded_alike
+from .._passes import wrappings
+from .._words import shared_out
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Around, Script
+
+    from ..._sheets import Sheet
+
+AILMENT = Ailment("DDP620", Severity.WARNING)
+SURE = 10
+FEWEST = 16  # different rows
+FORWARDS = 4  # that different rows come in
+SAME = 1e-5
+MEND = Fix(
+    "give each rank its share of the samples",
+    diff="-batch = samples[step * size : (step + 1) * size]\n"
+    "+mine = samples[dist.get_rank() :: dist.get_world_size()]\n"
+    "+batch = mine[step * size : (step + 1) * size]",
+)
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks have computed in the first steps, before any exchange."""
+    if event.number != SURE:
+        return
+    steps = sheets(event, training)
+    if len(steps) < 4 or any(each.is_parallel_otherwise for each in steps):  # noqa: PLR2004 - 1, 2, 3, 10
+        return
+    if not all(map(_same, steps)):
+        yield from _by_rows(event, training)
+        return
+    if all(same_direction(*pair) for pair in itertools.pairwise(steps)):
+        return
+    if training.framework is not HOROVOD and any(map(_exchanges_in_backward, steps)):
+        return
+    fed = training.of(OrderSeen, trained=True)
+    if fed and (any(wrappings(training)) or any(each.indices for each in fed)):
+        return  # what a loader gives is looked at itself
+    last = steps[-1]
+    line = max((each for each in last.lines if each.known), key=lambda each: each.size)
+    told = ", ".join(f"{each[-1]:.7g} on rank {rank}" for rank, each in enumerate(line.local[:8]) if each)
+    yield Finding(
+        f"{len(last.ranks)} ranks compute the same gradients: each is given the same samples",
+        (
+            Evidence(f"fingerprint of the gradient of {line.name}, before any exchange: {told}", "another on each rank",
+                     f"step {last.number}; the same in the steps 1, 2 and 3"),
+        ),
+        shared_out(training, MEND),
+        place(seeded_alike(event.site) or event.site),
+    )  # fmt: skip
+
+
+def _by_rows(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Compare the rows that the model was given: the ranks may mask, weigh or label them differently."""
+    ranks = training.complete(RowsGiven, number=event.number)
+    told = next(iter(ranks.values()), None)
+    if told is None or len({each.rows for each in ranks.values()}) > 1 or any(each.several for each in ranks.values()):
+        return
+    distinct = len(set(told.rows))
+    if distinct < FEWEST or distinct * told.forwards < FORWARDS * len(told.rows):
+        return  # one batch, or the whole, again and again
+    if not all(shares_gradients(each.pid, training) for each in ranks.values()):
+        return
+    yield Finding(
+        f"{len(ranks)} ranks train on the same samples: their models are given the same rows, in the same order",
+        (
+            Evidence(f"{len(told.rows)} rows in {told.forwards} forwards, {distinct} of them different, alike on all "
+                     "ranks", "other rows on each rank", str(told.site)),
+            Evidence("the gradients differ by what each rank makes of them", "", f"step {event.number}"),
+        ),
+        shared_out(training, MEND),
+        place(taken_at(told.site, training, told.pid) if told.site else None),
+    )  # fmt: skip
+
+
+def _exchanges_in_backward(step: Sheet) -> bool:
+    """Whether hooks of the script's own may have exchanged gradients before they were looked at."""
+    first = next(iter(step.ranks.values()))
+    return not first.hooks and any(each.when == "in backward" for each in first.exchanges)
+
+
+def _same(step: Sheet) -> bool:
+    known = [line for line in step.lines if line.known]
+    return bool(known) and all(line.computes_alike(SAME) for line in known)
+
+
+SHARED = (
+    r"Sampler\b|(?<!distributed_)\bsampler\w*\s*=|rank\b|world_size|num_replicas|IterableDataset|webdataset|wds|shard"
+    r"|split_dataset|nodesplitter|streaming|dali"
+)
+"""What occurs where a script shares out the data by itself."""
+
+
+@lint
+def in_source(script: Script, project: Around) -> Iterator[Finding]:
+    """Look for a Trainer of Lightning that is to put no samplers in, where the script has none of its own."""
+    for call in script.calls(*TRAINERS):
+        off = next((given for name in SAMPLER if (given := keyword(call, name)) is not None), None)
+        if not isinstance(off, ast.Constant) or off.value is not False or not has_ranks(call):
+            continue
+        if project.says(SHARED) or not project.says(r"\bDataLoader\(") or project.unknown() - LIGHTNING:
+            continue
+        yield Finding(
+            "each rank goes through the whole data set: Lightning is told to put no sampler in, and nothing else does",
+            (script.seen(off, "True"), script.seen(call)),
+            Fix("have Lightning share out the loaders", edits=(script.replaced(off, "True"),)),
+            script.place(call),
+        )
+
+
+LIGHTNING = {"lightning", "pytorch_lightning", "lightning.pytorch"}

@@ -1,0 +1,1 @@
+"""What the installed torch was built with, and for."""

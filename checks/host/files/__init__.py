@@ -1,0 +1,1 @@
+"""File systems, and what several ranks or hosts keep there."""

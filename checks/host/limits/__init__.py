@@ -1,0 +1,1 @@
+"""Limits of the host, or of its container, that are too low."""

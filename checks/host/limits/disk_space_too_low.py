@@ -1,0 +1,82 @@
+"""There is little room for checkpoints.
+
+## What happens
+
+A disk that becomes full while a checkpoint is written leaves a truncated file; torch.load then raises "failed finding
+central directory". If each checkpoint overwrites the previous one, no whole checkpoint is left. In logs the same
+fault shows as "No space left on device", "Disk quota exceeded", or torch.save's "unexpected pos", which is a write
+that came out short.
+
+## How to be sure
+
+ddpdoctor reads the free space of the current directory and warns below 1 GiB: a model of 100 million parameters with
+Adam's state takes 1.2 GB. `df -h .` shows the same number. A quota can be reached while `df` still shows space. "No
+space left on device" for a file in /dev/shm is not this fault (shm-too-small).
+
+## How to mend it
+
+- Find what takes the space, `du -xh --max-depth=1 . | sort -h | tail`, and delete what is not needed.
+- Delete the truncated checkpoint. Go back to the last whole one.
+- Write checkpoints to a disk with more space. Write each into a temporary file and rename it when it is complete, so
+  that a full disk does not destroy the one before it.
+
+## Versions and sources
+
+Holds for all versions of torch. The free space is what statvfs reports. The 1.2 GB are 12 bytes for each parameter in
+float32: the weight and Adam's two moments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Record, Severity, human_size, log_pattern, probe
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts
+
+AILMENT = Ailment("DDP156", Severity.WARNING)
+ENOUGH = 2**30  # bytes
+SHARED = r"SemLock|/dev/shm|</torch_|NCCL WARN|posix_fallocate|shared memory"
+
+
+@probe
+def free(facts: Facts) -> Iterator[Finding]:
+    """Look at the file system of the current directory."""
+    if facts.limits.disk_free < ENOUGH:
+        yield Finding(
+            f"{human_size(facts.limits.disk_free)} are free in {facts.limits.directory}",
+            (Evidence(f"{human_size(facts.limits.disk_free)} free", f"{human_size(ENOUGH)} or more", "statvfs"),),
+            Fix("see what takes the room", command=f"du -xh --max-depth=1 {facts.limits.directory} | sort -h | tail"),
+        )
+
+
+@log_pattern(
+    r"No space left on device(?:: '([^'\n]+)')?|\[Errno 122\] Disk quota exceeded(?:: '([^'\n]+)')?"
+    r"|PytorchStreamWriter failed writing file [^\n]{0,299}file write failed"
+    r"|(?P<ray>OutOfDiskError: Local disk is full|/\S{1,300} is over \d+% full, available space: [^;\n]{1,40})"
+    r"|inline_container\.cc:\d+\] \. unexpected pos"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Read the refusal of the file system; torch.save's "unexpected pos" is a write that came out short."""
+    path = match[1] or match[2]
+    if re.search(SHARED, record.text):
+        return  # the memory of NCCL and of workers is other checks'
+    yield Finding(
+        f"the disk is full: {path} could not be written"
+        if path
+        else "the disk on which Ray spills its objects is full"
+        if match["ray"]
+        else "the disk, or the quota on it, is full",
+        (record.proof(match, "room for the checkpoint"),),
+        Fix(
+            "see what takes the room, and delete what is cut" if not match["ray"] else "give Ray a disk with more room",
+            command="df -h . /tmp; du -xh --max-depth=1 ."
+            if not match["ray"]
+            else "df -h /tmp/ray; ray memory   # then: ray start --temp-dir=/large/disk/ray ...",
+        ),
+        record.place,
+        severity=Severity.ERROR,
+    )

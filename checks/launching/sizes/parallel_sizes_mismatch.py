@@ -1,0 +1,103 @@
+"""The sizes of the parallel dimensions do not multiply to the number of ranks.
+
+## What happens
+
+Data, tensor, pipeline and context parallelism divide the ranks among them, so their sizes multiply to the world size,
+and the model's layers and heads have to be divisible by them. Where they do not: "world_size (8) is not equal to
+tensor_model_parallel_size (1) x pipeline_model_parallel_size (1)", "world size (6) is not divisible by 4", "Number of
+layers should be divisible by the pipeline-model-parallel size", "Mesh should not be bigger than default world size",
+"Invalid parallel dims". Every rank says so, before any training.
+
+## How to be sure
+
+The numbers stand in the message; the launcher's `--nnodes` times `--nproc_per_node` is the world size.
+
+## How to mend it
+
+Change the launch or the sizes, so that their product is the world size.
+
+## Versions and sources
+
+Holds for Megatron-LM and frameworks on it, torchtitan, vLLM, and torch 2.2 to 2.13 (torch.distributed.device_mesh).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+
+AILMENT = Ailment("DDP431", Severity.ERROR)
+
+
+@log_pattern(
+    r"world_size \(\d+\) is not equal to tensor_model_parallel_size \(\d+\) x pipeline_model_parallel_size \(\d+\)"
+    r"|world[ _]size \(\d+\) is not divisible by [^\n]{1,120}"
+    r"|(?:[Nn]umber of layers|num_layers) should be divisible by (?:the )?pipeline[-_]model[-_]parallel[-_ ]size"
+    r"|Mesh should not be bigger than default world size[^\n]{0,80}"
+    r"|Invalid parallel dims: [^\n]{0,160}!= WORLD_SIZE\(?\d+\)?"
+    r"|mpiSize == tp \* pp"
+    r"|World size \d+ must be divisible by the product of all parallel degrees[^\n.]{0,60}"
+    r"|AssertionError: (?P<bare>\d+ is not divisible by \d+)"
+)
+def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Quote the numbers; those of a bare assertion where Megatron's own function makes it."""
+    if match["bare"] and "ensure_divisibility" not in record.text:
+        return
+    yield Finding(
+        f"the parallel sizes do not fit the launch: {match[0].strip()}",
+        (record.proof(match, "data x tensor x pipeline x context parallel sizes = nnodes x nproc_per_node"),),
+        Fix(
+            "make the product of the sizes the number of ranks, here or in the launch",
+            command="torchrun --nnodes=NODES --nproc_per_node=RANKS train.py   # NODES * RANKS = product of the sizes",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"(?P<what>(?:[Tt]otal )?[Nn]um(?:ber of |_)(?:attention )?(?:heads|query_groups|key_value_heads|experts)"
+    r"|n_physical_experts"
+    r"|[Ff]irst dimension of the tensor|[Hh]idden size|[Vv]ocab(?:ulary)? size|num_kv_heads)(?: ?[=(] "
+    r"?(?P<has>\d+)\)?| (?P<bare>\d+))?"
+    r" (?:must|should|needs to) be (?:evenly )?divisible by (?:the )?(?P<by>[\w -]{0,60}?(?:parallel\w*(?:[ "
+    r"-]size)?|\w*(?:size|degree)))"
+    r"(?: ?[=(] ?(?P<parts>\d+))?"
+)
+def of_a_dimension(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Say what cannot be divided, and by which numbers it can."""
+    has, parts = match["has"] or match["bare"], match["parts"]
+    fits = [each for each in range(1, MOST) if int(has) % each == 0] if has else []
+    yield Finding(
+        f"{match['what'].strip()}{' (' + has + ')' if has else ''} cannot be divided by the {match['by']}"
+        + (f" ({parts})" if parts else ""),
+        (record.proof(match, f"a {match['by']} that divides it" + (f": {', '.join(map(str, fits))}" if fits else "")),),
+        Fix(
+            "take a size that divides it, and let the other ranks be data parallel or pipeline stages",
+            command="torchrun --nproc_per_node=8 train.py --tensor-model-parallel-size "
+            f"{max((each for each in fits if not parts or each < int(parts)), default=2)}   # the option has "
+            f"the name of your program",
+        ),
+        record.place,
+    )
+
+
+MOST = 65  # the largest size that is proposed
+
+
+@log_pattern(r"AssertionError: Loading a checkpoint for MP=(?P<parts>\d+) but world size is (?P<world>\d+|None)")
+def of_weights_in_parts(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Llama's own loader takes one rank for each file of weights."""
+    parts = int(match["parts"])
+    yield Finding(
+        f"the weights lie in {parts} parts, and {match['world']} ranks were started: each takes one"
+        if parts
+        else "the folder that is given for the weights holds none",
+        (record.proof(match, f"{parts or 'some'} files *.pth, as many as ranks"),),
+        Fix(
+            "start as many ranks as there are parts" if parts else "give the folder that holds consolidated.00.pth",
+            command=f"torchrun --nproc_per_node={parts} ..." if parts else "ls CKPT_DIR/*.pth",
+        ),
+        record.place,
+    )

@@ -1,0 +1,67 @@
+"""Methods of a bare model that are called past its wrapper, and what to write instead."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Fix
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Script
+
+EXCHANGES = r"all_reduce|allreduce|average_grad|sync_grad|reduce_grad"
+"""What says that the script exchanges gradients itself."""
+
+
+def mend(script: Script, call: ast.Call, model: ast.expr) -> Fix:
+    """Return an edit that calls the wrapper; of another method than forward, what to write there."""
+    function = call.func
+    is_forward = isinstance(function, ast.Attribute) and function.attr in {"module", "forward"}
+    if is_forward:
+        return Fix("call the wrapped model", edits=(script.replaced(function, script.code(model)),))
+    name = function.attr if isinstance(function, ast.Attribute) else ""
+    return Fix(
+        f"let forward do what {name} does, and call the wrapped model",
+        diff=f"+def forward(self, *args, **kwargs):\n+    return self.{name}(*args, **kwargs)\n"
+        f"-{script.code(function)}(...)\n+{script.code(model)}(...)",
+    )
+
+
+def is_of_parts(script: Script, call: ast.Call, method: str) -> bool:
+    """Whether a method of the bare model can compute the loss without parameters, from what a wrapped model returned.
+
+    Where its function has called no wrapped model before, and handed none on, the forward is in the method.
+    """
+    around = script.function(call)
+    if around is None or re.search(EXCHANGES, ast.unparse(around)) or method in GIVES_NO_LOSS:
+        return True
+    if "all_reduce" in script.text and re.search(r"\.grad\b", script.text):
+        return True  # it averages the gradients by hand
+    for node in script.inside(around):
+        if not isinstance(node, ast.Call) or node is call or node.lineno > call.lineno:
+            continue
+        if isinstance(node.func, (ast.Name, ast.Attribute)) and script.wrap(node.func) is not None:
+            return True
+        if any(isinstance(each, (ast.Name, ast.Attribute)) and script.wrap(each) is not None for each in node.args):
+            return True
+    return not _takes_batches(script, call)
+
+
+GIVES_NO_LOSS = frozenset("parameters named_parameters state_dict modules named_modules buffers children".split())
+
+
+def _takes_batches(script: Script, call: ast.Call) -> bool:
+    """Whether a call is handed what its function was handed, or what a loop over a loader gives, as it is."""
+    names = [each for each in call.args if isinstance(each, ast.Name)]
+    bound = [binding for name in names for binding in script.tree.lookup(name.id, name)]
+    return bool(bound) and all(isinstance(each.node, (ast.arg, ast.For)) or _is_moved(each.value) for each in bound)
+
+
+def _is_moved(value: ast.expr | None) -> bool:
+    """Whether a value is something that was moved to a device: ``batch.to(device)``."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="to" | "cuda")):
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""What each rank has of its own, and the training computes with: statistics, numbers, banks, contrasts."""

@@ -1,0 +1,142 @@
+"""A loss is divided by a count that does not go with the mean that is taken over the ranks.
+
+## What happens
+
+DistributedDataParallel averages the gradients of the ranks: it divides their sum by their number. A loss that each rank
+divides by the count of all ranks (`losses.sum() / tokens`, after `dist.all_reduce(tokens)`) is therefore divided twice:
+the gradients are N times too small, and with N the number of GPUs changes what the learning rate means. Multiplied by
+the number of ranks it is right. A loss that is multiplied so, and divided by this rank's own count, is N times too
+large. With Adam little is seen of either; weight decay and clipping work N times as much, or as little.
+
+## How to be sure
+
+ddpdoctor reads off the graph of each loss what its sum was divided by, in sampled steps, and compares the ranks. Here
+all ranks have divided by the same number, another one in each step, after one number of each rank was added up, and
+nothing multiplies by the number of ranks; or each has divided by a number of its own, none was added up, and the line
+multiplies by the number of ranks.
+
+Silent where the step is given another multiple of the mean than one, and where the function that computes the loss, or
+that adds up the count, divides or multiplies by the number of ranks in any other way.
+
+## How to mend it
+
+    torch.distributed.all_reduce(tokens)
+    loss = losses.sum() * torch.distributed.get_world_size() / tokens
+
+## Versions and sources
+
+Holds for torch 2.2 and later; seen with torch 2.10 and later, of which saved tensors tell whether a hook has packed
+them. Source: PyTorch documentation, DistributedDataParallel (gradients are averaged); transformers, "Fixing gradient
+accumulation".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Exchange,
+    Finding,
+    Fix,
+    Place,
+    Severity,
+    StepFingerprinted,
+    Training,
+    watch,
+)
+
+from ..._ledger import data_parallel_sheets
+from ..._sheets import NEVER, Sheet
+from ._loss_lines import line_that_scales_by_ranks, loss_line, scales_by_ranks
+
+AILMENT = Ailment("DDP1570", Severity.WARNING)
+FEWEST = 4  # steps
+VALUES = 3  # different counts: one that never changes is a constant
+ONE = 0.02  # around 1: the multiple of the mean that the step is given
+FIX = Fix(
+    "add the count up over all ranks, and multiply by their number, which DDP divides by",
+    diff="-loss = losses.sum() / tokens\n+torch.distributed.all_reduce(tokens)\n"
+    "+loss = losses.sum() * torch.distributed.get_world_size() / tokens",
+)
+
+
+@watch(StepFingerprinted)
+def while_training(event: StepFingerprinted, training: Training) -> Iterator[Finding]:
+    """Compare what the ranks have divided their losses by."""
+    steps = data_parallel_sheets(event, training, FEWEST)
+    if len(steps) != FEWEST or not all(map(_is_averaged, steps)) or not event.backward[0]:
+        return
+    file, line = loss_line(*event.backward) or event.backward
+    added = [_added_up(each) for each in steps]
+    for at in range(_terms(steps[-1])):
+        counts = [found for each in steps if (found := _counts(each, at))]
+        if len(counts) < FEWEST or len(set(counts)) < VALUES:
+            continue
+        apart = sum(len(set(each)) > 1 for each in counts)
+        if not apart and all(added) and (last := added[-1]) is not None:
+            if not (scales_by_ranks(file, line) or scales_by_ranks(last.file, last.line)):
+                yield _finding(steps[-1], counts[-1], Place(file=file, line=line), last)
+                return
+        elif apart >= VALUES and not any(added) and (scaling := line_that_scales_by_ranks(file, line)):
+            yield _finding(steps[-1], counts[-1], Place(file=file, line=scaling), None)
+            return
+
+
+def _is_averaged(step: Sheet) -> bool:
+    """Whether DDP gives the step the mean of what the ranks have computed, once."""
+    telling = [each for each in step.lines_that_tell if each.managed != NEVER]
+    multiples = [each.times_mean(rank) for each in telling for rank in range(len(each.given))]
+    return bool(telling) and all(each is not None and abs(each - 1) <= ONE for each in multiples)
+
+
+def _terms(step: Sheet) -> int:
+    """Return of how many terms the only loss of each rank is; 0 where there are several losses."""
+    numbers = {tuple(map(len, each.terms)) for each in step.ranks.values()}
+    (number,) = numbers if len(numbers) == 1 else ((),)
+    return number[0] if len(number) == 1 else 0
+
+
+def _counts(step: Sheet, at: int) -> tuple[float, ...]:
+    """Return what each rank has divided one term of its loss by; nothing where that is a mean, or not known."""
+    if _terms(step) <= at:
+        return ()
+    terms = [each.terms[0][at] for each in step.ranks.values()]
+    told = all(each.divided > 1 and not each.mean for each in terms)
+    return tuple(each.divided * each.rest for each in terms) if told else ()
+
+
+def _added_up(step: Sheet) -> Exchange | None:
+    """Return what adds up one number of each rank before the backward."""
+    sums = [
+        each
+        for each in next(iter(step.ranks.values())).exchanges
+        if (each.operation, each.reduction, each.when) == ("all_reduce", "SUM", "before backward")
+    ]
+    return next((each for each in sums if each.elements == each.calls), None)
+
+
+def _finding(step: Sheet, counts: tuple[float, ...], where: Place, added: Exchange | None) -> Finding:
+    ranks = len(step.ranks)
+    size = "small" if added is not None else "large"
+    why = "divided by the count of all ranks and then averaged over them" if added is not None else (
+        "divided by each rank's own count, and multiplied by the number of ranks")  # fmt: skip
+    proof = (
+        (Evidence("adds the count up", "", f"{added.file}:{added.line}"),)
+        if added is not None
+        else (Evidence("no number is added up over the ranks before the backward", "the count", f"step {step.number}"),)
+    )
+    return Finding(
+        f"the loss is {why}: the gradients of {ranks} ranks are {ranks} times too {size}",
+        (
+            *(
+                Evidence(f"the sum is divided by {each:.6g}", "", f"rank {rank}, step {step.number}")
+                for rank, each in list(enumerate(counts))[:8]
+            ),
+            *proof,
+            Evidence("the step is given the mean of the ranks' gradients", "", f"step {step.number}"),
+        ),
+        FIX,
+        where,
+    )

@@ -1,0 +1,1 @@
+"""Sharded tensors, pipelines, and partitions other than FSDP's."""

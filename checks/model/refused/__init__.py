@@ -1,0 +1,1 @@
+"""What DDP, or a compiler of it, refuses in a model."""

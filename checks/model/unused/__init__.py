@@ -1,0 +1,1 @@
+"""Parameters that DDP waits for, in vain or twice."""

@@ -1,0 +1,1 @@
+"""Interfaces of a host: missing, down, or not the one that others reach."""

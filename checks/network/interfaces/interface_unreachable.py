@@ -1,0 +1,157 @@
+"""gloo or NCCL would use an interface that other hosts cannot reach.
+
+## What happens
+
+docker0, virbr0 and similar interfaces are bridges inside this host, and loopback does not leave it. When NCCL or gloo
+takes one of them for a training over several hosts, the peers cannot connect: "Call to connect failed: Connection
+timed out", "connection refused", or a wait without a message until the time-out.
+
+NCCL prefers InfiniBand, then any interface but loopback and docker*, in the kernel's order: virbr0 and br-* can come
+first. gloo takes the address that the host name resolves to. "Gloo connectFullMesh failed with ... no error", or with
+a time-out, is the same fault on the side of gloo.
+
+## How to be sure
+
+With `NCCL_DEBUG=INFO` NCCL prints "Bootstrap : Using <interface>:<address>". A connection that timed out is this
+fault where that line shows a virtual or a loopback interface; else a firewall gives the same message. `ping -c1 PEER`
+tells them apart: an answer points to a firewall, no answer to the interface. ddpdoctor follows the choice of gloo and
+NCCL on this host, and judges it only where the environment says that several hosts take part.
+
+## How to mend it
+
+On each host name the interface that reaches the other hosts, for both libraries: `export NCCL_SOCKET_IFNAME=eth0` and
+`export GLOO_SOCKET_IFNAME=eth0` (`ip -brief address` lists the interfaces). Containers need the host's network:
+`docker run --network host ...`.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: NCCL documentation, "NCCL_SOCKET_IFNAME"; torch's
+ProcessGroupGloo::createDefaultDevice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    Ambiguity,
+    Evidence,
+    Finding,
+    Fix,
+    Log,
+    NotRun,
+    Place,
+    Record,
+    Severity,
+    gloo_address,
+    log_pattern,
+    nccl_interface,
+    probe,
+    several_hosts,
+)
+
+from ..._hosts import routable_interfaces
+from ..links._peers import BOOTSTRAP, dead_end, hosts
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Facts
+
+AILMENT = Ailment("DDP304", Severity.ERROR)
+# "Software caused connection abort" is what a second connect says of a first that failed.
+NO_WAY = (
+    r"(?:(?:[Cc]onnect to (?P<peer>[^\s<]+)<\d+> (?:failed|returned)|Call to connect (?:failed|timeout))[^\n]{0,60}?"
+    r"|socket(?:Start|Poll)Connect: )"
+    r"(?P<why>Connection timed out|Network is unreachable|No route to host|Connection refused"
+    r"|Software caused connection abort|exceeded timeouts)(?!, retrying)"
+)
+
+
+@probe
+def that_would_be_taken(facts: Facts) -> Iterator[Finding]:
+    """Follow gloo's and NCCL's choice."""
+    several = several_hosts(facts.environ)
+    if not several:
+        raise NotRun("the environment shows one host only")
+    better = next(iter(routable_interfaces(facts.network)), None)
+    nccl = nccl_interface(facts.network, facts.environ.get("NCCL_SOCKET_IFNAME")) if facts.gpus.devices else None
+    address = gloo_address(facts.network, facts.environ.get("GLOO_SOCKET_IFNAME"))
+    gloo = next((each for each in facts.network.interfaces if address in each.addresses), None)
+    for variable, taken in (("NCCL_SOCKET_IFNAME", nccl), ("GLOO_SOCKET_IFNAME", gloo)):
+        # A host name that resolves to loopback has a check of its own.
+        named = bool(facts.environ.get(variable))
+        if taken is not None and better and (taken.virtual or (taken.loopback and (named or variable[0] == "N"))):
+            library = "NCCL" if variable[0] == "N" else "gloo"
+            yield Finding(
+                f"{library} would use {taken.name} ({', '.join(taken.addresses)}), which other hosts cannot reach",
+                (Evidence(f"{taken.name}, with {several}", better, "interfaces and environment"),),
+                Fix("name the interface to the other hosts", command=f"export {variable}={better}"),
+                Place(variable=variable, host=facts.network.hostname),
+            )
+
+
+@log_pattern(NO_WAY, context=(BOOTSTRAP,))
+def that_nccl_took(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Blame the interface where the log shows one that ends in its host."""
+    shown = dead_end(log, match["peer"])
+    # On one host loopback is right, and who refuses there has died.
+    if shown and (match["why"] != "Connection refused" or len(hosts(log)) > 1):
+        used, found = shown
+        yield Finding(
+            f"NCCL uses {found[1]} ({found[2]}), which other hosts cannot reach: {match['why']}",
+            (record.proof(match, "the peers answer"), used.proof(found, "the interface to the other hosts")),
+            Fix("name the interface to the other hosts", command="ip -brief address; export NCCL_SOCKET_IFNAME=eth0"),
+            Place(variable="NCCL_SOCKET_IFNAME", rank=record.rank, host=record.node),
+        )
+
+
+@log_pattern(NO_WAY, context=(BOOTSTRAP,))
+def that_may_be_closed(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Without a virtual interface in sight a silent peer has two explanations."""
+    if dead_end(log, match["peer"]) or match["why"] in ("No route to host", "Connection refused"):
+        return
+    peer = match["peer"] or "a peer"
+    yield Finding(
+        f"the connection to {peer} came to nothing: {match['why']}",
+        (record.proof(match, "the peer answers"),),
+        Fix("name the interface through which all hosts reach each other", command="export NCCL_SOCKET_IFNAME=eth0"),
+        record.place,
+        ambiguity=Ambiguity(
+            (
+                "NCCL's interface is not one that the hosts share",
+                "a firewall drops packets to NCCL's ports",
+                *(("the rank there has died, and nobody listens",) if "abort" in match["why"] else ()),
+            ),
+            f"ping -c1 {match['peer'] or 'PEER'}   # answers: a firewall; silent: the interface",
+        ),
+    )
+
+
+@log_pattern(
+    r"Gloo connectFullMesh failed with (?P<said>[^\n]*)"
+    r"|gloo/transport/tcp/pair\.(?:cc|h):\d+\] Connect timeout \[[^\]\n]+\]:\d+"
+)
+def that_gloo_took(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Gloo's peers could not reach each other; a refused connection tells more, and has checks of its own."""
+    if "Connection refused" in (match["said"] or ""):
+        return
+    yield Finding(
+        "the ranks cannot reach each other at the addresses that gloo gave them",
+        (record.proof(match, "every rank connects to every other"),),
+        Fix(
+            "name the interface to the other hosts; containers need the host's network",
+            command="export GLOO_SOCKET_IFNAME=eth0   # on each host, the interface that reaches the others\n"
+            "docker run --network host ...",
+        ),
+        Place(variable="GLOO_SOCKET_IFNAME", rank=record.rank, host=record.node),
+        ambiguity=Ambiguity(
+            (
+                "gloo's interface is one that the other hosts cannot reach",
+                "a firewall closes gloo's ports",
+                "the host name resolves to a loopback address",
+            ),
+            "getent hosts $(hostname); ip -brief address   # on each host",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""What is made, registered or left on, and makes each step dearer."""

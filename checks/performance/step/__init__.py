@@ -1,0 +1,1 @@
+"""Lines of the user's own that a step waits for."""

@@ -1,0 +1,96 @@
+"""What lines of the user's own do in a step, each once, with the time of all of it."""
+
+from __future__ import annotations
+
+from ddpdoctor.check import LinesSampled, SampledLine
+
+from ._again import first_forward
+from ._at_line import (
+    ASLEEP,
+    EVALUATED,
+    HOOK,
+    NUMBERS,
+    PARAMETERS,
+    READ,
+    SAMPLES,
+    WRITTEN,
+    calls_a_function,
+    evaluates,
+    what_at,
+)
+from ._batch_work import of_the_batch
+from ._past import past_at
+
+OPEN = ("", "module called", "forward", "backward", "logging", "collective")
+"""What the sampler itself says of such a line: nothing, that a module is called, something is logged or sent."""
+PAST, BATCH, AGAIN = "all of the past", "the batch alone", "forward again"
+CALLS_MODEL = {"forward", "module called"}
+LOOPS = {NUMBERS, PARAMETERS}
+NOT_A_WORKERS = {ASLEEP, WRITTEN, READ, HOOK}
+Group = tuple[str, str, int]
+
+
+def own_work(told: LinesSampled) -> dict[Group, SampledLine]:
+    """Return what a rank's own lines do, by kind, file and the first line of it; all lines of a loop are one."""
+    found: dict[Group, list[SampledLine]] = {}
+    models = frozenset(line.line for line in told.sampled if line.kind in CALLS_MODEL)
+    for line in told.sampled:
+        if line.kind in {"", "module called", "data"} and evaluates(line.file, line.line):
+            found.setdefault((EVALUATED, line.file, line.line), []).append(line)
+            continue
+        for part in _parts(line) if line.kind in OPEN else ():
+            what = _what(part, models)
+            if what is not None:
+                found.setdefault(what, []).append(part)
+    return {key: _together(parts) for key, parts in found.items()}
+
+
+def _what(part: SampledLine, models: frozenset[int]) -> Group | None:
+    """Return what a line of the loop does in one of its innermost lines; None where its source does not say."""
+    if part.kind in CALLS_MODEL and first_forward(part.file, part.line):
+        return AGAIN, part.file, part.line
+    at = what_at(part.inner_file, part.inner_line) or _around(part)
+    if not part.kind:
+        if past_at(part.inner_file, part.inner_line, part.file, part.line) is not None:
+            return PAST, part.inner_file, part.inner_line
+        if (at is None or at[0] not in NOT_A_WORKERS) and (first := of_the_batch(part.file, part.line, models)):
+            return BATCH, part.file, first
+    return at if at is not None and _is_apt(at[0], part.kind) else None
+
+
+def _around(part: SampledLine) -> Group | None:
+    """Return what the line of the loop does; None where its time goes to a function that its own loop does not call."""
+    at = what_at(part.file, part.line)
+    if at is None or at[0] not in LOOPS or (part.inner_file, part.inner_function) == (part.file, part.function):
+        return at
+    return at if calls_a_function(*at[1:], part.inner_file) else None
+
+
+def _parts(line: SampledLine) -> list[SampledLine]:
+    """Return a line once for each innermost line that it spends its time in, with the time of that."""
+    return [
+        line._replace(
+            nanoseconds=clock, processor=processor, waited=waited, inner_file=file, inner_line=number,
+            inner_function=function, most=clock, inside=(),
+        )
+        for file, number, function, clock, processor, waited in line.inside
+    ] or [line]  # fmt: skip
+
+
+def _together(parts: list[SampledLine]) -> SampledLine:
+    first = max(parts, key=lambda each: each.nanoseconds)
+    return first._replace(
+        nanoseconds=sum(each.nanoseconds for each in parts),
+        processor=sum(each.processor for each in parts),
+        waited=sum(each.waited for each in parts),
+        steps=max(each.steps for each in parts),
+    )
+
+
+def _is_apt(what: str, kind: str) -> bool:
+    """Whether that can be what the time goes to where the sampler saw this: in backward hooks alone."""
+    if kind == "backward":
+        return what == HOOK
+    if kind == "forward":
+        return what in {SAMPLES, HOOK}
+    return what == PARAMETERS if kind == "collective" else what != SAMPLES or kind == "module called"

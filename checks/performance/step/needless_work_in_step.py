@@ -1,0 +1,170 @@
+"""Each step does what once in many steps would do: a checkpoint, a copy of the model, a new pass over the loader.
+
+## What happens
+
+`torch.save` in each step waits for the disk. `copy.deepcopy(model.state_dict())` copies all weights.
+`next(iter(loader))` begins a pass over the data for one batch: the sampler draws the whole order anew, and workers are
+started for it. `gc.collect()` looks at each object of the program, and `torch.cuda.empty_cache()` gives memory back
+that the next step asks for again. `dist.all_gather_object` pickles Python objects, and unpickles those of all ranks.
+`subprocess.run` waits for `nvidia-smi`, and `mlflow.log_metric` for a server. `time.sleep` in a loop that polls waits
+for nothing most of the time; a log that is flushed after each line waits for the disk; a hook that computes statistics
+of each layer's output runs in each forward, and one of each parameter's gradient in each backward. `torch.tensor(data)`
+of a whole data set copies all of it for each batch, and `target.load_state_dict(...)` all weights.
+
+## How to be sure
+
+`ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is, and prints the
+lines of the loop by their share of the time. ddpdoctor finds one of these calls where it takes a tenth of the time or
+more, and 2 ms of a step, in every tenth step or more often (a new pass over a loader, and a collection of garbage, in
+most of the steps that were measured). Of your own lines it reads what they call: `time.sleep`, `write`, `flush`,
+`os.fsync`, `savefig`, `torch.tensor` and the like, that a function was registered as a hook (of tensors one that reads
+or prints), or that it evaluates, by its name: that three tenths of the time, and now and then. Where the rank waits for
+a core, that wait is left out; of an exchange the share of what the thread computes has to be as large: what another
+process takes from a rank makes no finding.
+
+## How to mend it
+
+Do it once in many steps, as the finding says for each. Only what the training needs in each step belongs there.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: PyTorch Tutorials, "Performance Tuning Guide"; torch.distributed documentation,
+`all_gather_object`; Python documentation, `gc`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor.check import (
+    Ailment,
+    Finding,
+    Fix,
+    LinesSampled,
+    Place,
+    Profiled,
+    SampledLine,
+    Severity,
+    StepsTimed,
+    Training,
+    watch,
+)
+
+from .._lines import of_kind, seen, share
+from .._steps import without
+from ._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN
+from ._own_code import own_work
+
+AILMENT = Ailment("DDP907", Severity.NOTE)
+LARGE = 0.1  # of the time
+LEAST = 0.002  # seconds of a step
+MOST_STEPS = 0.6  # of those measured
+SOME_STEPS, FEWEST = 0.1, 5  # of those measured; how many at least
+SHOWN = 4  # ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a line does in each step: how that is said, and what is better.
+
+    ``now_and_then``: a few of the steps are too many as well. A loader begins with each epoch, and Python collects
+    garbage by itself.
+    """
+
+    said: str
+    fix: str
+    now_and_then: bool = True
+
+
+KINDS = {
+    "checkpoint written": Kind("writes a checkpoint", "write a checkpoint once in many steps, or after the epoch"),
+    "copied": Kind("copies with copy.deepcopy", "copy once in many steps, or only where the evaluation was better"),
+    "loader begun": Kind(
+        "begins a pass over a loader", "keep one iterator for the epoch: for batch in loader, or batches = "
+        "iter(loader) before the loop and next(batches) in it", now_and_then=False,
+    ),
+    "garbage collected": Kind("collects garbage", "leave it out: Python collects by itself", now_and_then=False),
+    "cache emptied": Kind("empties the cache of the GPU", "leave it out: the next step takes the same memory again"),
+    "server asked": Kind(
+        "asks a server", "send what a hundred steps have at once, or from a thread (mlflow.log_metrics(..., "
+        "synchronous=False))",
+    ),
+    "program waited for": Kind(
+        "waits for another program", "run it once in many steps, or from a thread; pynvml and psutil tell of GPUs and "
+        "processes without one",
+    ),
+    "objects exchanged": Kind(
+        "pickles and exchanges objects", "gather tensors (dist.all_gather), or once in many steps, in the same ones on "
+        "all ranks",
+    ),
+    ASLEEP: Kind("sleeps", "wait for the thing itself (an event, a queue, a collective), or look for it less often"),
+    WRITTEN: Kind(
+        "writes a file", "write once in a hundred steps, without flush() and fsync() after each line, or from a thread",
+    ),
+    READ: Kind(
+        "reads a file", "read it once, before the loop, where it is always the same; let the workers of a DataLoader "
+        "read ahead where each step needs another one", now_and_then=False,
+    ),
+    CONVERTED: Kind(
+        "makes a tensor of other data", "make it once, before the loop, or in the workers of a DataLoader; "
+        "torch.from_numpy copies nothing", now_and_then=False,
+    ),
+    "state loaded": Kind(
+        "loads a state dict", "do it once in many steps, or copy the tensors with one call (torch._foreach_copy_)",
+    ),
+    EVALUATED: Kind("evaluates", "evaluate less often, once an epoch or in a run of its own"),
+    HOOK: Kind(
+        "runs a hook", "let it return at once but for one step in a hundred, or remove it (handle.remove())",
+    ),
+}  # fmt: skip
+
+
+OF_OWN_CODE = {ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN}
+AS_USUAL = 0.3  # of the time: who evaluates for less may want that, and in each step it is part of the training
+
+
+@watch(StepsTimed)
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
+    """Look for such a line on any rank: the others wait for it."""
+    measured, ranks = training.by_rank(Profiled), {each.rank: each for each in event.ranks}
+    for name, kind in KINDS.items():
+        found = [
+            (share(told, line, ranks[rank]), rank, told, line)
+            for rank, told, line in (*of_kind(training, (name,)), *_of_own_code(training, name))
+            if rank in ranks and rank in measured and line.steps >= _least(kind, told.steps)
+        ]
+        if not found:
+            continue
+        part, rank, told, line = max(found, key=lambda each: each[0])
+        each_step = line.steps >= MOST_STEPS * told.steps
+        total = (statistics.median if each_step else statistics.mean)(measured[rank].total) / 1e9
+        if part < (AS_USUAL if name == EVALUATED else LARGE) or part * total < LEAST:
+            continue
+        if name == EVALUATED and each_step:
+            continue
+        yield Finding(
+            f"{line.inner_file}:{line.inner_line} {kind.said} in "
+            f"{'each step' if each_step else f'{line.steps} of {told.steps} steps'}: {1e3 * part * total:.1f} of "
+            f"{1e3 * total:.1f} ms{'' if each_step else ' a step'}, {part:.0%}",
+            tuple(
+                seen(number, told, each, "" if at else "once in many steps")
+                for at, (_, number, told, each) in enumerate(found[:SHOWN])
+            ),
+            Fix(f"{kind.fix}: {without(part, measured[rank])}, or less"),
+            Place(file=line.inner_file, line=line.inner_line, rank=rank if len(found) < len(ranks) else None),
+        )
+
+
+def _of_own_code(training: Training, name: str) -> Iterator[tuple[int, LinesSampled, SampledLine]]:
+    """Yield the longest of a rank's own lines that do this, with all that belongs to it."""
+    for rank, told in sorted(training.by_rank(LinesSampled).items()) if name in OF_OWN_CODE else ():
+        lines = [line for (kind, *_), line in own_work(told).items() if kind == name]
+        if lines:
+            yield rank, told, max(lines, key=lambda each: each.nanoseconds)
+
+
+def _least(kind: Kind, steps: int) -> float:
+    """Return of how many steps looked at a line has to do this in."""
+    return max(FEWEST, SOME_STEPS * steps) if kind.now_and_then else MOST_STEPS * steps

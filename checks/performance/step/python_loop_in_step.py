@@ -1,0 +1,166 @@
+"""A Python loop takes a large part of each step: it goes through parameters, samples or numbers one by one.
+
+## What happens
+
+Each pass of a Python loop calls torch for one small tensor, and each call costs some microseconds, whatever the tensor
+holds. An average of the weights that is updated parameter by parameter, a penalty that is added up over
+`model.parameters()`, a `forward` that runs each sample of the batch by itself, a metric that compares predictions one
+by one: thousands of such calls a step. On a GPU they are thousands of kernels, each too small for it.
+
+## How to be sure
+
+`ddpdoctor run --profile 50 -- COMMAND` looks every few milliseconds where the thread that trains is. ddpdoctor finds a
+loop of your own lines that takes a tenth of the time or more, and 2 ms of a step, in every tenth step or more often,
+and several of a kind that do so together, each with 3 % or more. The source says what they go through: parameters,
+buffers or a state_dict; numbers that were taken out of tensors (`.numpy()`, `.tolist()`); or the first dimension of
+what a `forward` is given, of 8 samples or more, where no pass needs the one before. Where the rank waits for a core,
+that wait is left out, and a loop that communicates counts as on the rank that it takes least. A loop that reads a
+tensor in each pass is [DDP906](blocking_calls_in_step.md).
+
+## How to mend it
+
+One call for all: `torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))` for an average
+of the weights, the optimizer's `weight_decay` for an L2 penalty, `torch._foreach_norm` and the like for lists of
+tensors, the whole batch at once for layers (they take any leading dimension; samples of different lengths are padded,
+`torch.nn.utils.rnn.pad_sequence`), `(predictions == labels).sum()` and `torch.bincount` for metrics. Or less often: a
+slow average is as good with every tenth step.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Sources: PyTorch Tutorials, "Performance Tuning Guide"; PyTorch documentation,
+`torch.optim.swa_utils`.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import (
+    Ailment,
+    EpochStarted,
+    Finding,
+    Fix,
+    Place,
+    Profiled,
+    Severity,
+    StepFingerprinted,
+    StepsTimed,
+    Training,
+    watch,
+)
+
+from .._lines import seen
+from .._steps import without
+from ._at_line import NUMBERS, PARAMETERS, SAMPLES, loop_text
+from ._rows import rows_of
+
+if TYPE_CHECKING:
+    from ._own_code import Group
+    from ._rows import Row
+
+AILMENT = Ailment("DDP913", Severity.NOTE)
+LARGE, LEAST = 0.1, 0.002  # of the time; seconds of a step
+SMALL = 0.03  # of the time: a loop that takes less is not told with others either
+MANY = 8  # samples of a batch
+SHOWN = 4  # ranks
+SAID = {
+    PARAMETERS: "goes through parameters one by one",
+    NUMBERS: "goes through numbers one by one",
+    SAMPLES: "gives layers the samples of a batch one by one",
+}
+ALL_SAID = {
+    PARAMETERS: "go through parameters one by one",
+    NUMBERS: "go through numbers one by one",
+    SAMPLES: "give layers the samples of a batch one by one",
+}
+COMMUNICATES = re.compile(r"\b(?:all_reduce|reduce|broadcast|all_gather|gather|barrier)\w*\(")
+AVERAGE = re.compile(r"ema|avg|average|shadow|teacher|target|momentum|lerp_|decay", re.IGNORECASE)
+PENALTY = re.compile(r"\b(loss|penalty|reg|l1|l2)\w* ?\+?=", re.IGNORECASE)
+
+
+@watch(StepsTimed)
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
+    """Look for loops of the user's own lines that take much of the time, on any rank."""
+    measured, ranks = training.by_rank(Profiled), {each.rank: each for each in event.ranks}
+    kinds = SAID.keys() - (set() if _rows(training) >= MANY else {SAMPLES})
+    groups = rows_of(event, training, kinds)
+    short: dict[str, dict[Group, list[Row]]] = {}
+    for (kind, file, number), rows in groups.items():
+        text = loop_text(file, number)
+        waits = COMMUNICATES.search(text) is not None  # for the other ranks too: what the least has is the loop's own
+        if waits and len(rows) < len(ranks):
+            continue
+        part, rank, *_ = (min if waits else max)(rows, key=lambda row: row[0])
+        total = statistics.mean(measured[rank].total) / 1e9
+        if part < LARGE or part * total < LEAST:
+            if not waits and part >= SMALL:
+                short.setdefault(kind, {})[kind, file, number] = rows
+            continue
+        yield Finding(
+            f"the loop at {file}:{number} {SAID[kind]}: {1e3 * part * total:.1f} of {1e3 * total:.1f} ms a step, "
+            f"{part:.0%}",
+            tuple(seen(each, told, line, "" if at else "one call for all") for at, (_, each, told, line)
+                  in enumerate(rows[:SHOWN])),
+            Fix(f"{_fix(kind, text)}: {without(part, measured[rank])} where it then takes next to nothing"),
+            Place(file=file, line=number, rank=rank if len(rows) < len(ranks) else None),
+        )  # fmt: skip
+
+    for kind, loops in short.items():
+        yield from _of_loops(kind, loops, measured, len(ranks))
+
+
+def _of_loops(
+    kind: str, loops: dict[Group, list[Row]], measured: Mapping[int, Profiled], ranks: int
+) -> Iterator[Finding]:
+    """Tell of loops each of which takes little, and all of them much, on the rank that they take most of."""
+    parts: dict[int, float] = {}
+    for rows in loops.values():
+        for part, rank, *_ in rows:
+            parts[rank] = parts.get(rank, 0.0) + part
+    rank = max(parts, key=parts.__getitem__)
+    part, total = parts[rank], statistics.mean(measured[rank].total) / 1e9
+    if len(loops) == 1 or part < LARGE or part * total < LEAST:
+        return
+    longest = sorted(loops.items(), key=lambda each: -max(row[0] for row in each[1]))
+    (_, file, number), _ = longest[0]
+    yield Finding(
+        f"{len(loops)} loops {ALL_SAID[kind]}, and take {1e3 * part * total:.1f} of {1e3 * total:.1f} ms a step "
+        f"together, {part:.0%}",
+        tuple(
+            seen(*max(rows, key=lambda row: row[0])[1:], "" if at else "one call for all")
+            for at, (_, rows) in enumerate(longest[:SHOWN])
+        ),
+        Fix(
+            f"{_fix(kind, loop_text(file, number))}, in each of them: {without(part, measured[rank])} where they then "
+            "take next to nothing"
+        ),
+        Place(file=file, line=number, rank=rank if len(parts) < ranks else None),
+    )
+
+
+def _rows(training: Training) -> int:
+    """Return how many samples the model is given at a time, as far as that was seen."""
+    sizes = [each.batch_size or 0 for each in training.of(EpochStarted, training=True)]
+    return max([*sizes, *(each.rows for each in training.of(StepFingerprinted))], default=0)
+
+
+def _fix(kind: str, text: str) -> str:  # noqa: PLR0911 - one a kind
+    if kind == SAMPLES:
+        return "give the layers the whole batch: they take any leading dimension; pad samples of different lengths"
+    if kind == NUMBERS:
+        return "compute on whole tensors ((predictions == labels).sum(), torch.bincount), or once in many steps"
+    if "all_reduce" in text:
+        return "let DistributedDataParallel send the gradients, in a few buckets and while the backward computes"
+    if "histogram" in text:
+        return "look at the parameters once in a hundred steps"
+    if PENALTY.search(text):
+        return "let the optimizer do it (weight_decay=...), or add up one tensor (torch.cat of them, flattened)"
+    if AVERAGE.search(text):
+        return (
+            "update the average with one call (AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999)) of "
+            "torch.optim.swa_utils), or in every tenth step with the decay to the tenth power"
+        )
+    return "do it with one call for the list of them (torch._foreach_...), or once in many steps"

@@ -1,0 +1,1 @@
+"""Ranks that wait: for data, or for a rank that is slower."""

@@ -1,0 +1,149 @@
+"""One rank works longer in each step than the others, and they wait for it.
+
+## What happens
+
+The ranks meet in each backward, and the slowest sets the pace of all. What makes one slow: rank 0 that logs, evaluates
+or writes within the step; longer sequences; fewer cores than the others have; another process beside it.
+
+## How to be sure
+
+`ddpdoctor run --profile 50 -- COMMAND`: the rank's forward, optimizer or the rest of its step is longer, and the
+others' backward is longer by as much. ddpdoctor finds it where that is more than a fifth of the step and 5 ms, of the
+same rank in nearly all of 40 steps or more; and not where a rank's wait for a core explains it: on a loaded machine
+nothing can be told, unless the rank computes so much more (with `--profile`, which names the line).
+
+With `--profile` it is found as well where the others wait elsewhere (in a barrier behind `if rank == 0:`), and in every
+tenth step or more often: the rank has a fifth of its time, and 2 ms a step, in lines that no other rank comes to, while
+these wait in a backward or a collective. What a rank waits for a core is left out of that, so a loaded machine does
+not hide it. Where kernels run on a GPU, the clock on the wall does not tell either, and ddpdoctor says nothing.
+
+## How to mend it
+
+The finding says which part of the step is longer. For forward: compare the sizes of the batches, and the cores of the
+ranks. For the rest of the step: what `if rank == 0:` does there, do every hundredth step, or after the epoch; let each
+rank evaluate, and load, its share of the data; write checkpoints from a thread
+(`torch.distributed.checkpoint.async_save`).
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13. Source: PyTorch documentation, "Distributed Data Parallel", internal design.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from ddpdoctor.check import (
+    Ailment,
+    Evidence,
+    Finding,
+    Fix,
+    LinesSampled,
+    Place,
+    RankSteps,
+    Severity,
+    StepsTimed,
+    Training,
+    watch,
+)
+
+from .._lines import more_than_others, seen as seen_line
+from .._steps import LARGE, Behind, behind, middle, on_cpu, promise, seen
+from ._alone import Alone, alone
+
+AILMENT = Ailment("DDP904", Severity.NOTE)
+SHOWN = 4  # ranks
+PARTS = {"forward": "forward", "optimizer": "the optimizer's step", "rest": "the rest of the step"}
+
+
+@watch(StepsTimed)
+def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
+    """Look for the rank that the others wait for, in step after step, and for what is its own."""
+    on_cpu(event)
+    late = behind(event, "own")
+    others = [each for each in event.ranks if late and each is not late.rank]
+    fewer = late is not None and late.rank.cpus < min(each.cpus for each in others)
+    starved = max(each.starved for each in event.ranks)
+    if late is None or (
+        not fewer and max(late.share - starved, _computes_more(training, late.rank, others)) < LARGE
+    ):  # another process may have had its core
+        if (found := alone(event, training)) is not None:
+            yield _alone(found)
+        return
+    line = more_than_others(training, late.rank.rank)
+    told = training.by_rank(LinesSampled).get(late.rank.rank)
+    excess = {part: middle(late.rank, part) - statistics.median(middle(each, part) for each in others)
+              for part in PARTS}  # fmt: skip
+    part = max(excess, key=lambda each: excess[each])
+    yield Finding(
+        f"rank {late.rank.rank} works {1e3 * late.seconds:.0f} ms a step longer than the others, in {PARTS[part]}, and "
+        f"they wait for it: {late.share:.0%} of each step",
+        (
+            seen(late.rank, part, PARTS[part], "as the other ranks"),
+            *(seen(each, part, PARTS[part]) for each in others[: SHOWN - 1]),
+            *(seen(each, "backward", "backward, with its wait for the others,")
+              for each in (late.rank, *others[: SHOWN - 1])),
+            *_own(late.rank, others),
+            *([seen_line(late.rank.rank, told, line)] if line and told else []),
+        ),
+        _fix(late, part, fewer=fewer),
+        Place(rank=late.rank.rank) if line is None else
+        Place(rank=late.rank.rank, file=line.inner_file, line=line.inner_line),
+    )  # fmt: skip
+
+
+def _alone(found: Alone) -> Finding:
+    """Tell of a rank that does, now and then, what the others do not."""
+    number, line, told = found.rank.rank, found.line, found.told
+    often = f"in {line.steps} of {told.steps} steps" if line.steps < told.steps else "in each step"
+    took = found.rank.a_step("total")
+    then = f"{promise(took, [found.seconds / found.step * each for each in took])} without it"
+    return Finding(
+        f"rank {number} alone works {1e3 * found.seconds:.0f} of {1e3 * found.step:.0f} ms a step at "
+        f"{line.file}:{line.line}, {often}, and the others wait for it: {found.seconds / found.step:.0%}",
+        (seen_line(number, told, line, "as the other ranks"), seen_line(*found.waits)),
+        Fix(
+            "write checkpoints less often, or from a thread (torch.distributed.checkpoint.async_save): " + then
+            if line.kind == "checkpoint written"
+            else f"let each rank load its own batches, by a DistributedSampler: {then}"
+            if line.kind == "data"
+            else f"do it less often, or after the epoch; let each rank evaluate its share: {then}"
+        ),
+        Place(rank=number, file=line.inner_file, line=line.inner_line),
+    )
+
+
+def _own(rank: RankSteps, others: list[RankSteps]) -> Iterator[Evidence]:
+    """Yield what the rank has less, or more, of than all others."""
+    for what, mine, theirs in (
+        ("cores it may run on", rank.cpus, {each.cpus for each in others}),
+        ("threads of an operation", rank.threads, {each.threads for each in others}),
+    ):
+        if theirs != {mine}:
+            said = ", ".join(map(str, sorted(theirs)))
+            yield Evidence(f"{what}: {mine}", f"{said}, as the others", f"rank {rank.rank}")
+
+
+def _computes_more(training: Training, rank: RankSteps, others: list[RankSteps]) -> float:
+    """Return what share of its computing a rank does beside backward that the others do not; 0 if not looked at."""
+    told = training.by_rank(LinesSampled)
+    if any(each.rank not in told for each in (rank, *others)):
+        return 0.0
+    own = {
+        each.rank: sum(line.processor for line in told[each.rank].sampled if line.kind not in {"backward", "data"})
+        / told[each.rank].steps
+        for each in (rank, *others)
+    }
+    whole = told[rank.rank].processor / told[rank.rank].steps
+    return (own[rank.rank] - max(own[each.rank] for each in others)) / max(1.0, whole)
+
+
+def _fix(late: Behind, part: str, *, fewer: bool) -> Fix:
+    number = late.rank.rank
+    then = f"{late.promise} where it is as fast as they"
+    if fewer:
+        return Fix(f"give rank {number} as many cores as the others (taskset, numactl, --cpus-per-task): {then}")
+    if part == "forward":
+        return Fix(f"make all ranks' batches alike: bucket samples by length, and shuffle with one seed: {then}")
+    return Fix(f"take what rank {number} alone does out of the step, or do it every hundredth time: {then}")

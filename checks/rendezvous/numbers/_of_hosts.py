@@ -1,0 +1,63 @@
+"""Logs of several hosts whose ranks, or whose launchers, wait for others: who came on none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.check import Evidence, Finding, Fix, Host, Log, Record
+
+from ..._cluster import hosts_in
+
+TOLD = r"DDP363 missing-ranks-at-init: ranks? (?P<ranks>\d+(?:, \d+)*) of (?P<world>\d+) did not"
+"""What the watch says on each host of the ranks that it does not see there."""
+SHOWN = 8
+
+
+def came_nowhere(record: Record, log: Log) -> Iterator[Finding]:
+    """Yield the ranks that wait on none of the hosts whose logs are here: each host misses those of the others, too."""
+    lines = list(log.find(TOLD))
+    if not lines or lines[0][0] is not record:
+        return
+    by_log = {each.source: (each, match) for each, match in lines}
+    worlds = {match["world"] for _, match in by_log.values()}
+    missing = set.intersection(*({int(rank) for rank in match["ranks"].split(", ")} for _, match in by_log.values()))
+    if not missing or len(worlds) > 1:
+        return
+    listed = ", ".join(map(str, sorted(missing)[:SHOWN])) + (", ..." if missing and len(missing) > SHOWN else "")
+    several = len(missing) > 1
+    yield Finding(
+        f"rank{'s' * several} {listed} of {min(worlds)} did not come to init_process_group"
+        + (f" on any of the {len(by_log)} hosts whose logs are here" if len(by_log) > 1 else ""),
+        tuple(each.proof(match, "all ranks come") for each, match in list(by_log.values())[:SHOWN]),
+        Fix(
+            f"start {'them' if several else 'it'}: one process for each rank of WORLD_SIZE, on all hosts together; or "
+            "set WORLD_SIZE to the number of processes that there are",
+            command=f"pgrep -af train.py   # on every host: one of them is to have RANK={min(missing)}",
+        ),
+        record.place,
+    )
+
+
+def waiting_launchers(record: Record, log: Log) -> Iterator[Finding]:
+    """Yield that fewer hosts wait at one place than it takes: no log here is of the others."""
+    hosts = [each for each in hosts_in(record, log) if each.launcher == "torchrun" and each.nodes]
+    sizes = {each.nodes or 0 for each in hosts}
+    wanted = min(sizes, default=0)
+    if len(hosts) < 2 or len(sizes) > 1 or len(hosts) >= wanted:  # noqa: PLR2004 - of one nothing is compared
+        return
+    numbers = {each.node for each in hosts}
+    absent = [number for number in range(wanted) if number not in numbers] if None not in numbers else []
+    who = f": node {', '.join(map(str, absent[:SHOWN]))} did not come" if absent else ""
+    yield Finding(
+        f"{len(hosts)} of {wanted} nodes wait for the others at {hosts[0].master}:{hosts[0].port}{who}",
+        tuple(_seen(each) for each in hosts[:SHOWN]),
+        Fix(
+            "start the same command on the nodes that are missing, or count those alone that take part: --nnodes",
+            command="ddpdoctor check -- torchrun --nnodes=... train.py   # on each host, with its own options",
+        ),
+        record.place,
+    )
+
+
+def _seen(host: Host) -> Evidence:
+    return Evidence(f"{host.name}: {host.by}, waits", f"{host.nodes} nodes", "torchrun's options")

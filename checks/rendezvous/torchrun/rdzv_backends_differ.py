@@ -1,0 +1,88 @@
+"""The hosts were given different rendezvous backends.
+
+## What happens
+
+torchrun's `--rdzv_backend` says how its nodes meet. With `static`, which is used where none is given, node 0 opens a
+store at `--master_addr` and `--master_port` and the nodes read their numbers from the command. With `c10d` the nodes
+draw their numbers under `--rdzv_id` in a store that one of them opens. Both are a store at the same port: a node of the
+other kind connects to it, finds none of its own there and waits in silence, until the time-out.
+
+## How to be sure
+
+`ps -ww -C torchrun,python -o args= | grep -oE '(rdzv|master)[^ ]*'` on each host. `ddpdoctor run` prints a line
+`ddpdoctor-host:` where torchrun waits for other nodes, and `ddpdoctor explain LOG LOG` compares them; `ddpdoctor
+check -- torchrun ...` on all hosts compares the backends where they meet.
+
+## How to mend it
+
+Start all nodes with the same options: `--rdzv_backend=c10d --rdzv_endpoint=HOST:29500 --rdzv_id=job1` on all, or
+`--master_addr=HOST --master_port=29500 --node_rank=0, 1, ...`, which is the static one.
+
+## Versions and sources
+
+Holds for torch 2.2 to 2.13; tried with 2.13 between network namespaces. Source: torch/distributed/run.py;
+torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py and c10d_rendezvous_backend.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+
+from ..._cluster import HOST_LINE, comparable, groups, hosts_in
+
+if TYPE_CHECKING:
+    from ddpdoctor.check import Cluster
+
+AILMENT = Ailment("DDP373", Severity.ERROR)
+
+
+@probe
+def at_the_meeting(cluster: Cluster) -> Iterator[Finding]:
+    """Compare the backends of those who met without torchrun."""
+    yield from _differ(cluster.hosts)
+
+
+@log_pattern(HOST_LINE)
+def in_logs(record: Record, log: Log) -> Iterator[Finding]:
+    """Compare the lines of hosts that did not meet."""
+    hosts = hosts_in(record, log)
+    if comparable(hosts):
+        yield from _differ(hosts)
+
+
+def _differ(hosts: tuple[Host, ...]) -> Iterator[Finding]:
+    values = groups(hosts, lambda host: host.rdzv_backend or None)
+    if len(values) < 2:  # noqa: PLR2004 - to differ takes two
+        return
+    (usual, same), (other, others), *_ = values
+    odd = others[0]
+    yield Finding(
+        f"{odd.place} waits in a rendezvous of the backend {other}, and {same[0].place} in one of {usual}: they never "
+        "find each other",
+        tuple(
+            Evidence(f"{host.name}: {_said(value)}", "the same on all hosts", host.launcher)
+            for value, its in values
+            for host in its[:4]
+        ),
+        Fix("give all hosts the same backend", command=_command(odd, usual, hosts)),
+        Place(host=odd.name),
+    )
+
+
+def _said(backend: str) -> str:
+    return "static, which is used without --rdzv_backend" if backend == "static" else f"--rdzv_backend={backend}"
+
+
+def _command(odd: Host, backend: str, hosts: tuple[Host, ...]) -> str:
+    """Return the options of a host that has the right backend, for the odd one."""
+    like = next(host for host in hosts if host.rdzv_backend == backend)
+    if backend == "static":
+        numbers = {host.node for host in hosts}
+        free = next(number for number in range(len(hosts) + 1) if number not in numbers)
+        told = f"--master_addr={like.master} --master_port={like.port} --node_rank={free}"
+    else:
+        told = f"--rdzv_backend={backend} --rdzv_endpoint={like.master}:{like.port} --rdzv_id={like.rdzv_id or 'job1'}"
+    return f"torchrun ... {told}   # on {odd.name}"

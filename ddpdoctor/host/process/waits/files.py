@@ -1,0 +1,60 @@
+"""Locks of files, and files that are opened or read, which a process waits for.
+
+Source: proc(5), "/proc/locks".
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ddpdoctor.host.process.open_files import command_of, is_fifo, link_of
+from ddpdoctor.host.process.waits.wait import Awaited
+
+
+def locked_files(pid: int) -> Iterator[str]:
+    """Yield the files whose whole a process has locked, by flock or fcntl, by the name under which it has them open."""
+    with suppress(OSError, ValueError, IndexError):
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        locked = {words[5] for words in lines if words[1] != "->" and words[4] == str(pid) and words[3] == "WRITE"}
+        for each in Path(f"/proc/{pid}/fd").iterdir() if locked else ():
+            with suppress(OSError):
+                if _inode(each) in locked:
+                    yield os.readlink(each)  # noqa: PTH115 - a text
+
+
+def _inode(path: str | Path) -> str:
+    """Return how /proc/locks names the file behind a link to an open one."""
+    known = os.stat(path)  # noqa: PTH116 - through the link
+    return f"{os.major(known.st_dev):02x}:{os.minor(known.st_dev):02x}:{known.st_ino}"
+
+
+def lock(pid: int, descriptor: int) -> Awaited:
+    """Return who holds the lock of an open file."""
+    name = link_of(pid, descriptor)
+    inode = _inode(f"/proc/{pid}/fd/{descriptor}")
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()
+        if words[1] != "->" and words[5] == inode and words[4] != str(pid) and int(words[4]) > 0:
+            holder = words[4]
+            return Awaited(
+                f"the lock of {name}, which process {holder} ({command_of(int(holder))}) holds",
+                f"let process {holder} give the lock back, or do without it",
+                f"ps -fp {holder}",
+                int(holder),
+            )
+    return Awaited(f"the lock of {name}, which a process of another host or container holds")
+
+
+def opening(path: str) -> Awaited | None:
+    """Return what opening, or reading, a file waits for; None where the file is not known."""
+    if not path:
+        return None
+    if is_fifo(path):
+        return Awaited(
+            f"a process that opens the other end of the named pipe {path}", "start, or mend, what is to write"
+        )
+    return Awaited(f"the file system of {path} to answer", "", shlex.join(("timeout", "5", "stat", path)))

@@ -1,0 +1,60 @@
+"""What narrows an error that no check knows: whose it was, and what to run next."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ddpdoctor.findings import Fix
+
+if TYPE_CHECKING:
+    from ddpdoctor.logs.answer import Unknown
+
+IN_WORKER = "_worker_loop"
+LATE = re.compile(r"CUDA error|HIP error|device-side assert|an illegal memory access")
+MANY = 8  # ranks that are listed
+
+
+def met_by(unknown: Unknown) -> str:
+    """Return which of the ranks that the log has lines of raised it, in words; empty where it tells no ranks."""
+    ranks = unknown.ranks
+    if not ranks or unknown.of_ranks < len(ranks):
+        return ""
+    listed = ", ".join(map(str, ranks[:MANY])) + (", ..." if len(ranks) > MANY else "")
+    if len(ranks) == unknown.of_ranks > 1:
+        return f"all {unknown.of_ranks} ranks that the log has lines of"
+    if unknown.of_ranks > 1:
+        return f"rank{'s' if len(ranks) > 1 else ''} {listed} of {unknown.of_ranks} that the log has lines of"
+    return ""
+
+
+def next_step(unknown: Unknown) -> Fix:
+    """Return what shows more of it than the log."""
+    if LATE.search(unknown.record.text):
+        return Fix(
+            "the line is one of a later call; this names the one that failed", "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
+        )
+    if not unknown.record.frames:
+        return Fix(
+            "the log has no traceback of it; this keeps the output of each rank",
+            "torchrun --log-dir=logs --redirects=3 --tee=3 ... && ddpdoctor explain logs",
+        )
+    if IN_WORKER in unknown.record.text:
+        return Fix(
+            "a worker of the loader raised it: load in the rank itself, and stop at that line",
+            "DataLoader(..., num_workers=0)   # then: torchrun --nproc_per_node=1 ...",
+        )
+    if unknown.ranks == (0,) and unknown.of_ranks > 1:
+        return Fix(
+            "rank 0 raised it, and the others waited: work that it does alone shows it with one rank as well",
+            "torchrun --nproc_per_node=1 SCRIPT ...",
+        )
+    if unknown.ranks and len(unknown.ranks) < unknown.of_ranks:
+        return Fix(
+            "not all ranks raised it, so look at what differs there: its samples, files, variables, host",
+            "ddpdoctor run -- torchrun ...   # names the first failure, its step, and where the others were",
+        )
+    return Fix(
+        "try it with one rank: where it shows there as well, a debugger stops at it",
+        "torchrun --nproc_per_node=1 SCRIPT ...   # or: python -m pdb SCRIPT, where it runs without a launcher",
+    )

@@ -1,0 +1,103 @@
+"""What ``ddpdoctor run`` wrote on each of several hosts: ``explain`` puts it together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import Run
+
+MISSED = "ddpdoctor: note DDP363 missing-ranks-at-init: ranks {} of 4 did not come to init_process_group; rank"
+SILENT = "ddpdoctor: error DDP343 peer-connection-lost: 10.0.0.2 has stopped answering: its kernel acknowledges"
+DOWN = "ddpdoctor: error DDP343 peer-connection-lost: eth0, the interface of this host at 10.0.0.2, is down: 10.0.0.1"
+GONE = "ddpdoctor: error DDP343 peer-connection-lost: no interface of this host has 10.0.0.2 any more, the address of"
+GOES_ON = 'ddpdoctor-ranks: {"host": "b"}'
+
+
+def waits(name: str, node: int, **said: object) -> str:
+    """Return the line of a host whose torchrun waits for others."""
+    host = {
+        "name": name, "launcher": "torchrun", "by": "--nnodes=3", "nodes": 3, "node": node, "master": "a",
+        "master_at": "10.0.0.1", "port": 29500, "rdzv_backend": "static",
+    }  # fmt: skip
+    return f"ddpdoctor-host: {json.dumps({'host': host | said, 'tries': []})}"
+
+
+def explained(ddpdoctor: Run, folder: Path, *lines: str) -> str:
+    """Return what is said of the logs of these hosts, each of one line."""
+    logs = []
+    for host, line in zip("abc", lines, strict=False):
+        path = folder / f"{host}.log"
+        path.write_text(f"training begins\n{line}\n")
+        logs.append(str(path))
+    return " ".join(ddpdoctor("explain", *logs).stdout.split())
+
+
+def test_a_rank_that_no_host_has_is_named(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Each host misses the ranks of the other one, too: what both miss was started nowhere."""
+    said = explained(ddpdoctor, tmp_path, MISSED.format("2, 3"), MISSED.format("0, 1, 3"))
+
+    assert "rank 3 of 4 did not come to init_process_group on any of the 2 hosts" in said
+
+
+def test_hosts_that_wait_for_each_other_alone_miss_nobody(ddpdoctor: Run, tmp_path: Path) -> None:
+    """What one host misses, the other one has."""
+    assert "DDP363" not in explained(ddpdoctor, tmp_path, MISSED.format("2, 3"), MISSED.format("0, 1"))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        ((waits("a", 0), waits("c", 2)), "2 of 3 nodes wait for the others at a:29500: node 1 did not come"),
+        ((waits("a", 0), waits("b", 1, master_at="")), "DDP354 master-unresolvable: a, where torchrun's nodes meet"),
+        ((waits("a", 0), waits("b", 1, rdzv_backend="c10d")), "DDP373 rdzv-backends-differ"),
+    ],
+)
+def test_launchers_that_wait(ddpdoctor: Run, tmp_path: Path, hosts: tuple[str, ...], said: str) -> None:
+    """For a node that is not there, by a name that one of them does not know, or each in a way of its own."""
+    assert said in explained(ddpdoctor, tmp_path, *hosts)
+
+
+def test_launchers_that_are_all_there_miss_nobody(ddpdoctor: Run, tmp_path: Path) -> None:
+    """Each said so before the last one came."""
+    hosts = [waits(name, number) for number, name in enumerate("abc")]
+
+    assert "no failure" in explained(ddpdoctor, tmp_path, *hosts)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said", "unsaid"),
+    [
+        ((SILENT, DOWN), "eth0, the interface with the address 10.0.0.2, went down", "stopped answering in the"),
+        ((SILENT, GONE), "a host lost its address 10.0.0.2 in the training", "stopped answering in the"),
+        ((SILENT, "step 4"), "the host 10.0.0.2 is down or frozen", "went down"),
+        ((SILENT, GOES_ON), "large packets are lost (MTU)", "the host 10.0.0.2 is down or frozen"),
+        (("step 4", "step 4"), "no failure", "DDP343"),
+    ],
+)
+def test_a_host_that_was_cut_off(
+    ddpdoctor: Run, tmp_path: Path, lines: tuple[str, ...], said: str, unsaid: str
+) -> None:
+    """The host at fault knows most; one that goes on is not down."""
+    found = explained(ddpdoctor, tmp_path, *lines)
+
+    assert said in found
+    assert unsaid not in found
+
+
+LEAVES = """\
+[W1123 21:19:23.400625179 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed on SocketImpl(fd=3): Failed to recv
+W1123 21:19:23.106000 4 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1298] The node 'b_4_0' has failed \
+to shutdown the rendezvous '7' due to an error of type RendezvousConnectionError."""
+FAILS = f"""{LEAVES}
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+  exitcode  : 1 (pid: 2762)"""
+
+
+@pytest.mark.parametrize(("log", "level"), [(LEAVES, "no failure"), (FAILS, "warning DDP725")])
+def test_a_torchrun_that_leaves_last_is_no_failure(ddpdoctor: Run, tmp_path: Path, log: str, level: str) -> None:
+    """The first host's torchrun, which holds the store, was a moment faster; where a rank failed, it says so."""
+    said = explained(ddpdoctor, tmp_path, "epoch 1", log)
+
+    assert ("no failure" in said) is (level == "no failure"), said

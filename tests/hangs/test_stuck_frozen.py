@@ -1,0 +1,107 @@
+"""Ranks that do not run for a reason of the kernel's: frozen, behind a stopped process, in a wait for a disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from ddpdoctor.findings import Report
+from ddpdoctor.host.process.waits.frozen import frozen
+from ddpdoctor.host.stack import Frame
+from ddpdoctor.stuck import positions
+from ddpdoctor.stuck.looks.look import Seen
+from ddpdoctor.stuck.looks.spy import Stack
+from ddpdoctor.stuck.told.verdict import _said
+from ddpdoctor.stuck.waits.stopped import of_stopped
+from ddpdoctor.watch.events import Doing, Position, Site, Stalled
+
+if TYPE_CHECKING:
+    from ddpdoctor.host.process.waits.wait import Awaited
+
+READS = Frame(function="_recv", file="/usr/lib/python3.11/multiprocessing/connection.py", line=395)
+V1 = ("6:freezer:/job", "freezer/job/freezer.state", "FROZEN\n", "THAWED\n", "echo THAWED | sudo tee")
+V2 = ("0::/job", "job/cgroup.events", "populated 1\nfrozen 1\n", "populated 1\nfrozen 0\n", "echo 0 | sudo tee")
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_frozen_cgroup(tmp_path: Path, version: tuple[str, ...]) -> None:
+    """As each version of cgroups tells it; the same one after it was thawed is none."""
+    line, file, ice, water, command = version
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(f"3:cpu,cpuacct:/job\n{line}\n")
+    state = tmp_path / file
+    state.parent.mkdir(parents=True)
+    state.write_text(ice)
+    found = frozen(7, tmp_path, tmp_path)
+    state.write_text(water)
+
+    assert found is not None
+    assert "its cgroup /job to be thawed" in found.what
+    assert command in found.command
+    assert frozen(7, tmp_path, tmp_path) is None
+    assert frozen(8, tmp_path, tmp_path) is None
+
+
+def test_a_stopped_child_is_named() -> None:
+    """One that goes on is not."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert of_stopped(os.getpid(), Stack()) is None
+        child.send_signal(signal.SIGSTOP)
+        ends = time.monotonic() + 20
+        while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < ends:
+            time.sleep(0.01)
+        found = of_stopped(os.getpid(), Stack())
+    finally:
+        child.kill()
+        child.communicate()
+
+    assert found is not None
+    assert found.command == f"kill -CONT {child.pid}"
+
+
+def test_a_line_of_a_library_made_of_text_is_nobodys() -> None:
+    """Managers of multiprocessing make their methods with exec; a script of ``python -c`` has no other name."""
+    made, own = (
+        Frame(function="__setitem__", file="<string>", line=2),
+        Frame(function="work", file="/home/me/train.py", line=13),
+    )
+
+    assert [each.line for each in positions._sites([READS, made, own])] == [13]
+    assert [each.line for each in positions._sites([READS, made])] == [2]
+
+
+def test_a_long_wait_for_a_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is open whether the disk answers; a short one, or one between others, is work as any."""
+    monkeypatch.setattr(positions, "awaited", lambda *_: None)
+    rank = SimpleNamespace(pid=7, store=0)
+    frames = Stack((Frame(function="save", file="/home/me/train.py", line=3),))
+    seen = Seen(7, 9.0, looks=[frames, frames], state=psutil.STATUS_DISK_SLEEP, length=5.0)
+
+    assert positions._disk(rank, seen) is positions.A_DISK  # type: ignore[arg-type]
+    assert positions._disk(rank, replace(seen, rested=0.1)) is None  # type: ignore[arg-type]
+    assert positions._disk(rank, replace(seen, state=psutil.STATUS_RUNNING)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("awaits", "said"),
+    [(positions.A_DISK, "Undecided: rank 0 waits for a disk at train.py:3"), (None, "does not hang")],
+)
+def test_the_verdict_on_a_disk(awaits: Awaited | None, said: str) -> None:
+    """A rank in a wait for a disk is not said to be at work."""
+    site = Site("/home/me/train.py", 3, "save")
+    saves = Position(rank=0, pid=7, doing=Doing.WORKING, seconds=9.0, site=site, awaited=awaits)
+    waits = Position(rank=1, pid=8, doing=Doing.WAITING, seconds=9.0, site=site, operation="barrier")
+    event = Stalled(pid=0, time=0.0, ranks=(saves, waits), world_size=2, outside=True)
+
+    assert said in _said(event, Report((), (), 1.0))
