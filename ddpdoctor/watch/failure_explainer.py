@@ -9,14 +9,15 @@ import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from ddpdoctor.facets import Check, Facet, LogPattern, Role
+from ddpdoctor.facets import Check, Role
 from ddpdoctor.findings import Evidence, Finding
-from ddpdoctor.logs.examination import Examination, examination
+from ddpdoctor.logs.candidates import declared
+from ddpdoctor.logs.examination import Examination, prepared
 from ddpdoctor.logs.read.tracebacks import frames_in
 from ddpdoctor.logs.records import Kind, Record
+from ddpdoctor.logs.search.literals import literals
 from ddpdoctor.report.text import printable
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
 from ddpdoctor.watch.events import Failed, PeerLost, Progress, Site
@@ -100,11 +101,7 @@ class Explainer:
 @functools.lru_cache(maxsize=1)
 def _prepared(checks: tuple[Check, ...]) -> Examination:
     """Prepare what is searched: an error of any program is the script's own, and whoever runs it sees it."""
-    return examination(replace(each, facets=tuple(filterfalse(_is_plain, each.facets))) for each in checks)
-
-
-def _is_plain(facet: Facet) -> bool:
-    return isinstance(facet.subject, LogPattern) and facet.subject.plain
+    return prepared(tuple(each for each in declared(checks) if not each.log_pattern.plain), literals)
 
 
 def _record(failure: Failed) -> Record:

@@ -84,7 +84,8 @@ class Trainings:
         party = self._of.get(pid)
         again = party is not None and bool(party.training.of(Joined, pid=pid) or party.training.of(Left, pid=pid))
         launch = party.launch if party else ""
-        before = [each.meeting for each in self._parties if pid in each.ranks and each.meeting is not None]
+        been_in = (each for each in self._parties if pid in each.ranks and (again or each is not party))
+        before = [each.meeting for each in been_in if each.meeting is not None]
         number = sum((each.address, each.world_size) == (address, world_size) for each in before)
         meeting = Meeting(launch, address, world_size, number)
         if party is not None and not again and self._is_where_it_was_launched(party, pid, rank, world_size):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,20 @@ def test_a_process_that_joins_again_is_in_a_new_training(ports: tuple[int, int])
 
     assert [len(each.of(Joined)) for each in trainings] == [2, 2]
     assert len(trainings.all.of(Joined)) == 4
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_process_that_joins_as_a_rank_of_another_process_is_its_rival(first: int) -> None:
+    """Both were launched as ranks of their own and both join as rank 0, whoever of them comes first."""
+    trainings = Trainings()
+    lives = [life(pid, 0, 9, float(pid != first), "launch")[:2] for pid in range(2)]
+    for pid, (started, joining) in enumerate(lives):
+        trainings.add(replace(started, rank=pid))
+        lives[pid] = [joining]
+    for event in sorted((each for (each,) in lives), key=lambda event: event.time):
+        trainings.add(event)
+
+    assert [[told.pid for told in trainings.of(pid).rivals] for pid in range(2)] == [[1], [0]]
 
 
 def test_two_groups_of_the_ranks_of_one_launch() -> None:
