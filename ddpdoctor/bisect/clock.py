@@ -27,7 +27,7 @@ class Clock:
 
     def look(self, monitor: Monitor) -> bool:
         """Look at the counters; return whether enough was measured."""
-        ranks, now = monitor.counts.values(), time.time()
+        ranks, now = monitor.ranks.counts.values(), time.time()
         counts = tuple(int(each[name]) for each in ranks for name in ("steps", "forwards", "communications", "batches"))
         if counts != self.counts:
             self.counts, self.moved = counts, now

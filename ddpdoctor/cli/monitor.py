@@ -35,13 +35,13 @@ def monitor() -> None:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, settings.session, ignore_errors=True)
         stack.enter_context(held(Path(settings.session)))
-        while monitor.alive() or (not monitor.pids() and time.monotonic() - started < FIRST):
+        while monitor.ranks.alive() or (not monitor.ranks.pids() and time.monotonic() - started < FIRST):
             monitor.poll()
             if settings.on_finding == "raise" and not stopped and is_serious(monitor):
                 stopped = True
                 monitor.stop_ranks(summary(monitor))
                 if monitor.hung:
-                    monitor.signal_ranks(signal.SIGTERM)
+                    monitor.ranks.send(signal.SIGTERM)
             time.sleep(POLL)
         monitor.end(0)
         if settings.report:

@@ -74,7 +74,7 @@ def watch_in_pool(
         while not job.done():
             monitor.poll()
             if enough(monitor.found):
-                monitor.signal_ranks(signal.SIGKILL)
+                monitor.ranks.send(signal.SIGKILL)
             wait([job], POLL)
         outcomes = job.result()
         monitor.end(0)

@@ -112,7 +112,9 @@ def _follow(process: subprocess.Popen[bytes], monitor: Monitor, until: float, pr
 
 
 def _progress(monitor: Monitor, left: float) -> str:
-    return f"rehearsal: {len(monitor.counts)} ranks, {_steps(monitor)} steps; {max(0, left):.0f} s left (--timeout)"
+    return (
+        f"rehearsal: {len(monitor.ranks.counts)} ranks, {_steps(monitor)} steps; {max(0, left):.0f} s left (--timeout)"
+    )
 
 
 def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
@@ -140,7 +142,7 @@ def _rehearsed(command: Sequence[str], monitor: Monitor, seconds: float) -> Rehe
     passes = Counter((each.pid, each.loader) for each in monitor.training.of(EpochEnded, trained=True))
     return Rehearsed(
         " ".join(command),
-        ranks=len(monitor.counts) if monitor.joined else 0,
+        ranks=len(monitor.ranks.counts) if monitor.joined else 0,
         epochs=max(passes.values(), default=0),
         steps=_steps(monitor),
         seconds=seconds,
@@ -149,7 +151,7 @@ def _rehearsed(command: Sequence[str], monitor: Monitor, seconds: float) -> Rehe
 
 
 def _steps(monitor: Monitor) -> int:
-    return int(max((each["steps"] for each in monitor.counts.values()), default=0))
+    return int(max((each["steps"] for each in monitor.ranks.counts.values()), default=0))
 
 
 def _note(monitor: Monitor) -> str:

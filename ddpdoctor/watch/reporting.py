@@ -83,7 +83,7 @@ def _seen(monitor: Monitor) -> str:
     """Return how much was watched, and what was compared."""
     if not monitor.joined:
         return NO_RANK
-    ranks = monitor.counts.values()
+    ranks = monitor.ranks.counts.values()
     steps = int(max(each["steps"] for each in ranks))
     watched = f"Watched {number_of(len(ranks), 'rank')}, {number_of(steps, 'step')} of each."
     return f"{watched} {compared_text(monitor.trainings)}".rstrip()
@@ -118,7 +118,7 @@ def write_report(path: str, monitor: Monitor, seconds: float) -> None:
     report = redacted(Report(found_results(monitor), (), seconds))
     facts = {
         "seen": _seen(monitor),
-        "watched": monitor.counts,
+        "watched": monitor.ranks.counts,
         **measured(monitor),
         "marks": marks(monitor.trainings),
         "norms": norms_data(monitor.trainings),

@@ -100,7 +100,7 @@ def _end_the_deaf(monitor: Monitor, interrupted: list[float], pid: int) -> None:
     if waited > PATIENCE:
         for rank in monitor.deaf():
             rank.send(number)
-        if not monitor.alive():
+        if not monitor.ranks.alive():
             end_those_without_ranks(pid, number)
 
 
@@ -126,4 +126,4 @@ def _end(process: subprocess.Popen[bytes], monitor: Monitor) -> None:
         if process.poll() is None:
             process.send_signal(number)
             wait(process, GRACE)
-        monitor.signal_ranks(number)  # a launcher that is ended so may leave them behind
+        monitor.ranks.send(number)  # a launcher that is ended so may leave them behind

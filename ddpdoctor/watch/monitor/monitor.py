@@ -6,14 +6,9 @@ import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from ddpdoctor.watch.dispatcher import Dispatcher, Found
-from ddpdoctor.watch.event_log import Reader
 from ddpdoctor.watch.events import Ended, Event, Failed, FailedAlone, Joined, PeerLost, Stalled
 from ddpdoctor.watch.events.of_hosts import as_line
 from ddpdoctor.watch.exits import told
@@ -24,9 +19,9 @@ from ddpdoctor.watch.monitor.followed import Followed
 from ddpdoctor.watch.monitor.launcher import launcher_waits
 from ddpdoctor.watch.monitor.pacing import steps_of, timed
 from ddpdoctor.watch.monitor.positions import port_of_the_store
-from ddpdoctor.watch.monitor.rank import Rank, deaf, follow_those_that_rest
+from ddpdoctor.watch.monitor.rank import deaf
+from ddpdoctor.watch.monitor.ranks import Ranks
 from ddpdoctor.watch.monitor.timeouts import timed_out
-from ddpdoctor.watch.settings import ENDED
 
 LOOK = 3.0  # seconds between two looks at a launcher that has started no rank
 
@@ -35,6 +30,7 @@ if TYPE_CHECKING:
     from ddpdoctor.findings import Result
     from ddpdoctor.watch.events import RankSteps
     from ddpdoctor.watch.monitor.pacing import Pacing
+    from ddpdoctor.watch.monitor.rank import Rank
     from ddpdoctor.watch.settings import Settings
     from ddpdoctor.watch.training import Training
 
@@ -57,23 +53,20 @@ class Monitor:
         self._line = ""
         self._launcher_waits = False
         self._looked_at_launcher = 0.0
-        self._ranks: dict[int, Rank] = {}
+        self.ranks = Ranks(settings.session)
         self._followed: dict[int, Followed] = {}
 
     def poll(self) -> None:
         """Read what is new, and look for a hang."""
-        for path in Path(self._settings.session).glob("*.events"):
-            if int(path.stem) not in self._ranks:
-                self._ranks[int(path.stem)] = _rank(path)
-        for new in self._new_events():
+        for new in self.ranks.look():
             self._see(new)
         self._sort()
         for each in self._followed.values():
             for event in crashes(each):
                 self._tell(self._dispatcher.see_of(each.training, event))
         self._see_killed()
-        follow_those_that_rest(each for each in self._ranks.values() if each.rank >= 0)
-        if any(each.is_explaining for each in self._ranks.values()):
+        self.ranks.follow()
+        if self.ranks.are_explaining:
             return  # it will say why the others wait
         for each in list(self._followed.values()):
             if each.new and self._failures.are_settled(each):
@@ -101,7 +94,7 @@ class Monitor:
         Return the line that describes this host then.
         """
         now = time.monotonic()
-        if self._ranks or self._launcher_waits or now - self._looked_at_launcher < LOOK:
+        if self.ranks or self._launcher_waits or now - self._looked_at_launcher < LOOK:
             return ""
         self._looked_at_launcher = now
         event = launcher_waits(pid, self._settings.hang_after)
@@ -118,8 +111,11 @@ class Monitor:
             self._tell(self._dispatcher.see_of(training, event))
 
     def _pacings(self, training: Training) -> dict[int, Pacing]:
-        own = [each for pid, each in self._ranks.items() if self._dispatcher.trainings.of(pid) is training]
+        own = self._ranks_of(training)
         return {each.rank: each.pacing for each in own if each.rank >= 0 and each.pacing.spans.spans}
+
+    def _ranks_of(self, training: Training) -> list[Rank]:
+        return [each for each in self.ranks if self._dispatcher.trainings.of(each.reader.pid) is training]
 
     @property
     def steps(self) -> tuple[RankSteps, ...]:
@@ -139,41 +135,20 @@ class Monitor:
                 each.told_hang = each.told_hang or any(map(is_fault, found))
                 self._tell(found)
 
-    def _new_events(self) -> list[Event]:
-        """Return what all processes have told since the last call, in the order in which it happened."""
-        found = []
-        for each in self._ranks.values():
-            for event in each.reader.new():
-                if event.rank is not None:
-                    each.rank = event.rank
-                found.append(event)
-            each.moved()
-            each.pacing.look(each.reader)
-        return sorted(found, key=lambda event: event.time)
-
     def _sort(self) -> None:
         """Put each process where its training is."""
         for each in self._followed.values():
             each.ranks.clear()
-        for pid, rank in self._ranks.items():
-            self._follow(pid).ranks.append(rank)
+        for rank in self.ranks:
+            self._follow(rank.reader.pid).ranks.append(rank)
 
     def _follow(self, pid: int) -> Followed:
         training = self._dispatcher.trainings.of(pid)
         return self._followed.setdefault(id(training), Followed(training))
 
-    def signal_ranks(self, number: int) -> None:
-        """Send a signal to each rank that is there."""
-        for each in self._ranks.values():
-            each.send(number)
-
     def deaf(self) -> list[Rank]:
         """List all ranks that are left, if none of them can hear Ctrl-C."""
-        return deaf(self._ranks.values(), port_of_the_store(self.training))
-
-    def pids(self) -> list[int]:
-        """List the processes of all ranks that were seen."""
-        return list(self._ranks)
+        return deaf(self.ranks, port_of_the_store(self.training))
 
     @property
     def explained(self) -> list[Found]:
@@ -189,15 +164,6 @@ class Monitor:
     def asked(self) -> frozenset[str]:
         """The codes of checks that had something to look at."""
         return frozenset(self._dispatcher.asked)
-
-    @property
-    def counts(self) -> dict[str, dict[str, float]]:
-        """By rank how many batches, forwards and steps it made, and the seconds that comparing them cost it.
-
-        Of several processes with one rank, as one that the rank has started itself, the one that trained most counts.
-        """
-        known = ((str(each.rank), each.reader.counts()) for each in self._ranks.values() if each.rank >= 0)
-        return dict(sorted(known, key=lambda each: (int(each[0]), each[1]["steps"])))
 
     @property
     def training(self) -> Training:
@@ -225,10 +191,6 @@ class Monitor:
         who = f"all {len(alike)} ranks" if len(alike) == self.training.world_size > 1 else f"rank {first.rank}"
         return f"{who}: {first.said}" + (f" ({first.site})" if first.site else "")
 
-    def alive(self) -> bool:
-        """Whether a rank is there."""
-        return any(each.alive for each in self._ranks.values())
-
     def end(self, status: int, *, asked_at: float = math.inf) -> None:
         """Take the end of the command into account: what no rank will tell any more; ``asked_at``: when by a signal."""
         self._asked_at = asked_at
@@ -247,10 +209,7 @@ class Monitor:
         for followed in self._followed.values():
             self._explain(followed)
         self._stopped = True
-        (Path(self._settings.session) / ENDED).write_text(text, encoding="utf-8")
-        for each in self._ranks.values():
-            with suppress(FileNotFoundError):
-                each.reader.stop()
+        self.ranks.stop(text)
 
     @property
     def hung(self) -> bool:
@@ -263,8 +222,7 @@ class Monitor:
             self._tell(self._dispatcher.see(event))
             return
         training = self._dispatcher.trainings.add(event)
-        own = (each for pid, each in self._ranks.items() if self._dispatcher.trainings.of(pid) is training)
-        if (looked := timed_out(event, own)) is not None:
+        if (looked := timed_out(event, self._ranks_of(training))) is not None:
             training.add(looked)
         is_end_of_a_hang = event.error.endswith("SignalException") and any(
             each.hung_until_now for each in self._followed.values()
@@ -297,12 +255,3 @@ class Monitor:
         for each in found:
             self.found.append(each)
             self._say(each)
-
-
-def _rank(events: Path) -> Rank:
-    reader = Reader(events)
-    try:
-        process: psutil.Process | None = psutil.Process(reader.pid)
-    except psutil.NoSuchProcess:
-        process = None
-    return Rank(reader, -1, process, since=time.monotonic())
