@@ -40,21 +40,33 @@ def trained_in_ranks(script: Script, project: Around) -> bool:
 
 
 def unsynced(script: Script) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls of ``self.log`` in a validation whose value a rank has from its batch, and the metric's name."""
+    """Yield the calls in a validation that log what a rank has from its batch, and the metric's name."""
     for owner in modules(script):
         if REDUCES.search(ast.unparse(owner)):
             continue
         for method in owner.body:
             if not isinstance(method, ast.FunctionDef) or method.name not in STEPS:
                 continue
-            for node in ast.walk(method):
-                match node:
-                    case ast.Call(
-                        func=ast.Attribute(value=ast.Name(id="self"), attr="log"),
-                        args=[ast.Constant(value=str(name)), value],
-                    ) if not is_open(node) and keyword(node, "rank_zero_only") is None:
-                        if _is_own(script, owner, value, DEPTH):
-                            yield node, name
+            for call in (each for each in ast.walk(method) if isinstance(each, ast.Call)):
+                for name, value in _logged(script, call):
+                    if _is_own(script, owner, value, DEPTH):
+                        yield call, name
+
+
+def _logged(script: Script, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names and values that ``self.log`` or ``self.log_dict`` is given, to be logged on each rank."""
+    if is_open(call) or keyword(call, "rank_zero_only") is not None:
+        return
+    match call:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="self"), attr="log"), args=[ast.Constant(value=str(name)), value]
+        ):
+            yield name, value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr="log_dict"), args=[given]):
+            held = script.value(given)
+            for key, value in zip(held.keys, held.values, strict=True) if isinstance(held, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value, value
 
 
 def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) -> bool:
