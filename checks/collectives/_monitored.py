@@ -72,7 +72,7 @@ def _logged(script: Script, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
                     yield key.value, value
 
 
-def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) -> bool:
+def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) -> bool:  # noqa: PLR0911 - one case a shape
     """Whether a value is a tensor that was computed from a batch, by torch alone: no metric that reduces itself."""
     if depth == 0:
         return False
