@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from ddpdoctor.check import Around, Script, Tree
 
 DECIDES = ("ModelCheckpoint", "EarlyStopping")
-STEPS = frozenset({"validation_step", "validation_epoch_end", "on_validation_epoch_end"})
+STEPS = frozenset(
+    "training_step training_epoch_end on_train_epoch_end validation_step validation_epoch_end"
+    " on_validation_epoch_end".split()
+)
 REDUCES = re.compile(r"all_gather|all_reduce|\breduce\b|sync_dist|gather\(")
 AS_IT_IS = frozenset({"mean", "sum", "item", "float", "detach", "cpu", "sqrt", "clone", "exp"})
 """Methods of a tensor after which it still is of one rank."""
@@ -40,40 +43,68 @@ def trained_in_ranks(script: Script, project: Around) -> bool:
 
 
 def unsynced(script: Script) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls of ``self.log`` in a validation whose value a rank has from its batch, and the metric's name."""
+    """Yield the calls in a training or a validation that log what a rank has from its batch, and the metric's name."""
     for owner in modules(script):
         if REDUCES.search(ast.unparse(owner)):
             continue
         for method in owner.body:
             if not isinstance(method, ast.FunctionDef) or method.name not in STEPS:
                 continue
-            for node in ast.walk(method):
-                match node:
-                    case ast.Call(
-                        func=ast.Attribute(value=ast.Name(id="self"), attr="log"),
-                        args=[ast.Constant(value=str(name)), value],
-                    ) if not is_open(node) and keyword(node, "rank_zero_only") is None:
-                        if _is_own(script, owner, value, DEPTH):
-                            yield node, name
+            for call in (each for each in ast.walk(method) if isinstance(each, ast.Call)):
+                for name, value in _logged(script, call):
+                    if _is_own(script, owner, value, DEPTH):
+                        yield call, name
 
 
-def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) -> bool:
+def _logged(script: Script, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names and values that ``self.log`` or ``self.log_dict`` is given, to be logged on each rank."""
+    if is_open(call) or keyword(call, "rank_zero_only") is not None:
+        return
+    match call:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="self"), attr="log"), args=[ast.Constant(value=str(name)), value]
+        ):
+            yield name, value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr="log_dict"), args=[given]):
+            held = script.value(given)
+            for key, value in zip(held.keys, held.values, strict=True) if isinstance(held, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value, value
+
+
+def _is_own(script: Script, owner: ast.ClassDef, value: ast.expr, depth: int) -> bool:  # noqa: PLR0911 - one case a shape
     """Whether a value is a tensor that was computed from a batch, by torch alone: no metric that reduces itself."""
     if depth == 0:
         return False
     held = script.value(value)
     match held:
+        case ast.UnaryOp(operand=operand):
+            return _is_own(script, owner, operand, depth - 1)
         case ast.BinOp(left=left, right=right):
             return any(_is_own(script, owner, each, depth - 1) for each in (left, right))
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
             return _is_loss(script, owner, name, depth - 1)
         case ast.Call(func=ast.Attribute(value=tensor, attr=method)) if method in AS_IT_IS:
-            path = script.resolve(held.func) or ""
-            return path.startswith("torch.") or _is_own(script, owner, tensor, depth - 1)
-        case ast.Call(func=function):
-            path = script.resolve(function) or ""
-            return path.startswith("torch.") and not path.startswith("torch.distributed")
+            return _is_computed(script, held) or _is_own(script, owner, tensor, depth - 1)
+        case ast.Call():
+            return _is_computed(script, held)
     return False
+
+
+NOT_OF_BATCHES = re.compile(
+    r"torch\.(?:distributed|cuda|nn\.utils)\..*|torch\.(?:\w*[tT]ensor|zeros|ones|full|arange|empty)"
+)
+"""What of torch exchanges, measures the process, or makes a tensor of any number."""
+ALIKE = re.compile(r"parameters\(|grad|global_step|epoch")
+"""Words of what is the same on all ranks."""
+
+
+def _is_computed(script: Script, call: ast.Call) -> bool:
+    """Whether a call is of a function of torch that computes something, and not of what all ranks have alike."""
+    path = script.resolve(call.func) or ""
+    if not path.startswith("torch.") or NOT_OF_BATCHES.fullmatch(path):
+        return False
+    return LOSSES[1].fullmatch(path) is not None or not ALIKE.search(ast.unparse(call))
 
 
 def _is_loss(script: Script, owner: ast.ClassDef, name: str, depth: int) -> bool:
@@ -87,5 +118,23 @@ def _is_loss(script: Script, owner: ast.ClassDef, name: str, depth: int) -> bool
         for node in ast.walk(owner)
         if isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == [f"self.{name}"]
     ]
-    paths = [script.resolve(each.func) or "" for each in made if isinstance(each, ast.Call)]
-    return len(made) == 1 and len(paths) == 1 and re.fullmatch(r"torch\.nn\.(?:\w+\.)*\w+Loss", paths[0]) is not None
+    return bool(made) and all(_computes_loss(script, owner, each, depth) for each in made)
+
+
+LOSSES = (
+    re.compile(r"torch\.nn\.(?:\w+\.)*\w+Loss"),
+    re.compile(r"torch\.nn\.functional\.\w*(?:loss|entropy|div)\w*"),
+)
+"""Losses of torch: modules that are made, and functions."""
+
+
+def _computes_loss(script: Script, owner: ast.ClassDef, given: ast.expr, depth: int) -> bool:
+    """Whether what an attribute is given is a loss of torch, or a lambda that computes something of torch."""
+    match given:
+        case ast.Call(func=made):
+            return LOSSES[0].fullmatch(script.resolve(made) or "") is not None
+        case ast.Lambda(body=body):
+            return _is_own(script, owner, body, depth)
+        case ast.Name() | ast.Attribute():
+            return LOSSES[1].fullmatch(script.resolve(given) or "") is not None
+    return False

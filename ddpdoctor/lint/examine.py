@@ -112,12 +112,22 @@ def is_too_deep(script: Script) -> bool:
     return script.tree.depth > DEEPEST
 
 
+def _link(script: Script, project: Project) -> None:
+    """Let a file find what it imports; the tree that others have found it by already is the one that is looked at."""
+    path = os.path.normpath(script.path)
+    known = project.trees.get(path)
+    if known is not None and project.whole(path) == script.text.replace("\r\n", "\n"):
+        script.module, script.tree = known.module, known
+    else:
+        link(project, path, script.tree)
+
+
 def examine(checks: Iterable[Check], script: Source, project: Project) -> Looked:
     """Ask all checks that have a facet for it; of a test, none."""
     if isinstance(script, Script):
         if script.is_test:
             return Looked()
-        link(project, os.path.normpath(script.path), script.tree)
+        _link(script, project)
     found, crashes = [], []
     around = Around(project, os.path.normpath(script.path))
     for given in _faces(script):

@@ -7,7 +7,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ddpdoctor.source.reach.bound import values
+from ddpdoctor.source.reach.bound import definition, returned, values
 from ddpdoctor.source.reach.guards import Guard, guards
 from ddpdoctor.source.reach.personal import is_rankish, unconverted
 from ddpdoctor.source.reach.sites import PROCESSES, SPAWN, process_of, some_sites
@@ -51,14 +51,35 @@ def _lets_some(tree: Tree, guard: Guard) -> bool:
     if guard.is_rankish(tree) or is_alone(tree, guard.test, holds=guard.holds):
         return True
     names = [each for each in ast.walk(guard.test) if isinstance(each, ast.Name)]
-    found = [(name.id, binding) for name in names for binding in values(tree, name) if binding.value is not None]
-    given = [binding.node for name, binding in found if not _is_itself(binding, name)]
-    return any(above.is_rankish(tree) for each in given for above in guards(tree, each))
+    held = [(name.id, binding) for name in names for binding in values(tree, name)]
+    given = [each.node for name, each in held if each.value is not None and not _is_itself(tree, each, name)]
+    if any(above.is_rankish(tree) for each in given for above in guards(tree, each)):
+        return True
+    return any(_is_answered_by_rank(tree, each) for _, each in held)
 
 
-def _is_itself(binding: Binding, name: str) -> bool:
+def _is_answered_by_rank(tree: Tree, binding: Binding) -> bool:
+    """Whether a variable is given what a function returns or fills behind a test that can depend on the rank."""
+    call = binding.value if binding.value is not None else binding.whole
+    found = definition(tree, call.func) if isinstance(call, ast.Call) else None
+    if found is None:
+        return False
+    there, function = found
+    for answer in returned(there, function):
+        names = {each.id for each in ast.walk(answer) if isinstance(each, ast.Name)}
+        stored = [
+            each
+            for each in ast.walk(function)
+            if isinstance(each, ast.Name) and each.id in names and isinstance(each.ctx, ast.Store)
+        ]
+        if any(guard.is_rankish(there) for each in (answer, *stored) for guard in guards(there, each)):
+            return True
+    return False
+
+
+def _is_itself(tree: Tree, binding: Binding, name: str) -> bool:
     """Whether a variable is given what it holds already, elsewhere or in another form: ``best = best.to(gpu)``."""
-    made = unconverted(binding.value) if binding.value is not None else None
+    made = unconverted(tree, binding.value) if binding.value is not None else None
     return made is not binding.value and isinstance(made, ast.Name) and made.id == name
 
 

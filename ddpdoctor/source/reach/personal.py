@@ -6,11 +6,13 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from ddpdoctor.source.arguments import given as argument_at
 from ddpdoctor.source.reach.bound import OPTIONS, given, is_of_options, is_parsed, values
 from ddpdoctor.source.reach.sites import SPAWN, argument, call_sites, passed
 from ddpdoctor.source.text.bindings import Binding, dotted
 from ddpdoctor.source.text.names import resolve
 from ddpdoctor.source.text.tree import FUNCTIONS
+from ddpdoctor.source.vocabulary import DDP
 
 if TYPE_CHECKING:
     from ddpdoctor.source.text.tree import Tree
@@ -49,6 +51,15 @@ SWITCHES = re.compile(r"save|logger|writer|verbose|head|should|enabled|^do_", re
 """Words that an option has which says whether something is done, on all ranks, unless the project stores there more."""
 CONVERTED = frozenset("to cuda cpu item detach clone float int half numpy tolist".split())
 """Methods that return what they are asked of, in another form or elsewhere."""
+WRAPPED = frozenset(
+    (
+        DDP,
+        "torch.nn.DataParallel",
+        "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+    )
+)
+"""What returns the model that it is given, for several GPUs or ranks."""
 
 
 def is_rankish(tree: Tree, test: ast.expr, depth: int = 4, words: re.Pattern[str] = RANKISH) -> bool:
@@ -84,7 +95,7 @@ def _is_counted(tree: Tree, node: ast.AST) -> bool:
 def _is_given_rankish(tree: Tree, binding: Binding, depth: int, words: re.Pattern[str]) -> bool:
     if binding.whole is not None:
         return any(is_rankish(there, each, depth, words) for there, each in given(tree, binding) or ())
-    return binding.value is not None and is_rankish(tree, unconverted(binding.value), depth, words)
+    return binding.value is not None and is_rankish(tree, unconverted(tree, binding.value), depth, words)
 
 
 def _is_stored_rankish(tree: Tree, node: ast.AST, depth: int, words: re.Pattern[str]) -> bool:
@@ -94,10 +105,18 @@ def _is_stored_rankish(tree: Tree, node: ast.AST, depth: int, words: re.Pattern[
     return any(is_rankish(there, each, depth, words) for there, each in tree.stored(node.attr))
 
 
-def unconverted(node: ast.expr) -> ast.expr:
-    """Return what an expression is made of that only has it in another form: ``best`` of ``best.to(gpu)``."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CONVERTED:
-        node = node.func.value
+def unconverted(tree: Tree, node: ast.expr) -> ast.expr:
+    """Return what an expression is made of that only has it in another form: ``best`` of ``best.to(gpu)``.
+
+    A model that is wrapped is alike on all ranks, whatever GPU the wrapper is told.
+    """
+    while isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in CONVERTED:
+            node = node.func.value
+        elif resolve(tree, node.func) in WRAPPED and (model := argument_at(node, 0, "module")) is not None:
+            node = model
+        else:
+            break
     return node
 
 

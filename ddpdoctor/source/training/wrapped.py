@@ -57,7 +57,10 @@ def wrap_at(tree: Tree, node: ast.expr, depth: int = DEPTH) -> Wrap | None:
     bindings = values(tree, node)
     if bindings and all(isinstance(each.node, ast.arg) for each in bindings):
         return _passed(tree, bindings[0], depth)
-    found = [_of_binding(tree, each, depth) for each in possible(tree, bindings, node)]
+    in_force = possible(tree, bindings, node)
+    if len(in_force) == 1 and isinstance(in_force[0].node, ast.arg):
+        return _passed(tree, in_force[0], depth)
+    found = [_of_binding(tree, each, depth) for each in in_force]
     wraps = [each for each in found if each is not None]
     if not wraps:
         return None
