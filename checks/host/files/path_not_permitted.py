@@ -4,7 +4,8 @@
 
 `PermissionError: [Errno 13] Permission denied` ends a rank. In containers it is often a cache: the user has no entry in
 /etc/passwd or HOME is `/`, so that libraries want to write to `/.cache`, `/.config`, `/.triton`. Else a file, or the
-folder that the job was started in, belongs to another user, on this host.
+folder that the job was started in, belongs to another user, on this host. A script that is started by its name without
+being executable ends the job before a rank is there: "bash: ./train.sh: Permission denied".
 
 ## How to be sure
 
@@ -15,6 +16,8 @@ folder that the job was started in, belongs to another user, on this host.
 - A cache: give the ranks a home that can be written: `export HOME=/tmp/home`, or `XDG_CACHE_HOME`, `HF_HOME`,
   `TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR` one by one.
 - A file of another user: `chmod -R g+rX`, or a copy of one's own. A new folder for each user avoids it.
+
+- A script: `chmod +x train.sh`, or `bash train.sh`, `python train.py`.
 
 ## Versions and sources
 
@@ -27,12 +30,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Record, Severity, log_pattern
+from ddpdoctor.check import Ailment, Finding, Fix, Log, Record, Severity, log_pattern
 
 AILMENT = Ailment("DDP164", Severity.ERROR)
 HOMELESS = re.compile(
     r"^/(?:\.(?:cache|config|local|triton|nv|keras|huggingface|dgl|wandb|torch|netrc|matplotlib)\b|nonexistent\b)"
 )
+FEW = 6  # lines of a launcher or scheduler that follow a job which never began
+WENT_ON = r"(?:epoch|Epoch|step|Step|iter|Iter|loss|Loss)[ :=]{1,3}\d"
 
 
 @log_pattern(
@@ -66,6 +71,31 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
             else "give the path to the user who trains, or use one of one's own",
             command=f"id; ls -ld {path}; namei -l {path}   # on that host, as the ranks: whose it is, and where "
             f"it ends",
+        ),
+        record.place,
+    )
+
+
+@log_pattern(
+    r"(?:^|\n)(?:(?:/usr)?(?:/bin/)?(?:ba|z|da)?sh: (?:(?:line )?\d+: )?|(?:slurmstepd: )?error: execve\(\): )"
+    r"(?P<script>[^\s:]{1,300}\.(?P<kind>sh|py|bash|sbatch)): Permission denied",
+    context=(WENT_ON,),
+)
+def of_a_script(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
+    """Read what the shell or Slurm says of the last thing that was to be started: a job that went on had no need of it.
+
+    A redirection says the same of what it writes to, which has another ending as a rule.
+    """
+    if log.lines_after(record) > FEW or log.first(WENT_ON) is not None:
+        return
+    script = match["script"]
+    runs = "python" if match["kind"] == "py" else "bash"
+    yield Finding(
+        f"{script} is started by its name, and is not executable",
+        (record.proof(match, "a file with the right to be executed (x in ls -l)"),),
+        Fix(
+            "give it that right, or hand it to its interpreter",
+            command=f"chmod +x {script}\n{runs} {script}   # in place of {script}",
         ),
         record.place,
     )
