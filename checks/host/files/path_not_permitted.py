@@ -36,8 +36,13 @@ AILMENT = Ailment("DDP164", Severity.ERROR)
 HOMELESS = re.compile(
     r"^/(?:\.(?:cache|config|local|triton|nv|keras|huggingface|dgl|wandb|torch|netrc|matplotlib)\b|nonexistent\b)"
 )
-FEW = 6  # lines of a launcher or scheduler that follow a job which never began
-WENT_ON = r"(?:epoch|Epoch|step|Step|iter|Iter|loss|Loss)[ :=]{1,3}\d"
+FEW = 6  # lines, of a launcher or scheduler, in the log of a job that never began
+WENT_ON = (
+    r"(?:epoch|Epoch|step|Step|iter|Iter|loss|Loss)[ :=]{1,3}\d",
+    r"finished|completed",
+    r"arguments are required",
+)
+"""What a job says that began, or that has ended well; and the launcher whose command was cut off before a script."""
 
 
 @log_pattern(
@@ -77,16 +82,17 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
 
 
 @log_pattern(
-    r"(?:^|\n)(?:(?:/usr)?(?:/bin/)?(?:ba|z|da)?sh: (?:(?:line )?\d+: )?|(?:slurmstepd: )?error: execve\(\): )"
+    r"(?:^|\n)(?:\[[^\]\n]{1,40}\] )?(?:(?:/usr)?(?:/bin/)?(?:ba|z|da)?sh: (?:(?:line )?\d+: )?"
+    r"|[\w./-]{1,99}: line \d+: |(?:slurmstepd: )?error: execve\(\): |make: execvp: )"
     r"(?P<script>[^\s:]{1,300}\.(?P<kind>sh|py|bash|sbatch)): Permission denied",
-    context=(WENT_ON,),
+    context=WENT_ON,
 )
 def of_a_script(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
     """Read what the shell or Slurm says of the last thing that was to be started: a job that went on had no need of it.
 
     A redirection says the same of what it writes to, which has another ending as a rule.
     """
-    if log.lines_after(record) > FEW or log.first(WENT_ON) is not None:
+    if log.lengths.get(record.source, FEW + 1) > FEW or any(map(log.first, WENT_ON)):
         return
     script = match["script"]
     runs = "python" if match["kind"] == "py" else "bash"

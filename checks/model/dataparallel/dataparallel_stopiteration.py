@@ -69,7 +69,7 @@ def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[
 
 EMPTY = re.compile(
     r"\n[^\n]{0,60}torch[/\\]nn[/\\]modules[/\\]container\.py\", line \d+, in __getitem__\n"
-    r"[^\n]{0,40}(?:_get_abs_string_index\(idx\)|self\._parameters\[)"
+    r"[^\n]{0,40}(?:idx = self\._get_abs_string_index\(idx\)|self\._parameters\[)"
 )
 """The last frame within a container of parameters: one of modules reads ``_modules`` there."""
 
@@ -94,7 +94,7 @@ def of_listed_parameters(record: Record, match: re.Match[str]) -> Iterator[Findi
     )
 
 
-LIST = re.compile(r"index -?\d+ is out of range\s*$")
+LIST = re.compile(r"index (?:0|-1) is out of range\s*$")
 
 
 def _finding(
