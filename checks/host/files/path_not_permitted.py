@@ -36,13 +36,9 @@ AILMENT = Ailment("DDP164", Severity.ERROR)
 HOMELESS = re.compile(
     r"^/(?:\.(?:cache|config|local|triton|nv|keras|huggingface|dgl|wandb|torch|netrc|matplotlib)\b|nonexistent\b)"
 )
-FEW = 6  # lines, of a launcher or scheduler, in the log of a job that never began
-WENT_ON = (
-    r"(?:epoch|Epoch|step|Step|iter|Iter|loss|Loss)[ :=]{1,3}\d",
-    r"finished|completed",
-    r"arguments are required",
-)
-"""What a job says that began, or that has ended well; and the launcher whose command was cut off before a script."""
+OF_LAUNCHERS = r"(?:^|\n)(?:\[[^\]\n]{1,40}\] )?(?:srun|slurmstepd|make)(?:\[\d+\])?: [^\n]*"
+OF_A_SHELL = r"(?:^|\n)[^\n]{0,80}(?:\$ \./|# \./|\$ bash |\$ sbatch |\$ srun )[^\n]*"
+CANNOT_RUN = re.compile(r"(?:\bexit code|\bexit status|\bError) 126\b(?! \(ignored\))")
 
 
 @log_pattern(
@@ -85,14 +81,11 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
     r"(?:^|\n)(?:\[[^\]\n]{1,40}\] )?(?:(?:/usr)?(?:/bin/)?(?:ba|z|da)?sh: (?:(?:line )?\d+: )?"
     r"|[\w./-]{1,99}: line \d+: |(?:slurmstepd: )?error: execve\(\): |make: execvp: )"
     r"(?P<script>[^\s:]{1,300}\.(?P<kind>sh|py|bash|sbatch)): Permission denied",
-    context=WENT_ON,
+    context=(OF_LAUNCHERS, OF_A_SHELL),
 )
 def of_a_script(record: Record, match: re.Match[str], log: Log) -> Iterator[Finding]:
-    """Read what the shell or Slurm says of the last thing that was to be started: a job that went on had no need of it.
-
-    A redirection says the same of what it writes to, which has another ending as a rule.
-    """
-    if log.lengths.get(record.source, FEW + 1) > FEW or any(map(log.first, WENT_ON)):
+    """Read what the shell or Slurm says of what was to be started, where it is certain that this ended the job."""
+    if not _ended_by(record, match, log):
         return
     script = match["script"]
     runs = "python" if match["kind"] == "py" else "bash"
@@ -105,3 +98,24 @@ def of_a_script(record: Record, match: re.Match[str], log: Log) -> Iterator[Find
         ),
         record.place,
     )
+
+
+def _ended_by(record: Record, match: re.Match[str], log: Log) -> bool:
+    """Whether nothing but a launcher's farewell follows, and what was refused was to be executed.
+
+    A shell says the same of what a redirection writes to, and of a script beside the job. So its own word counts where
+    a launcher tells of status 126, or where the log has nothing else.
+    """
+    launchers = [each for each, _ in log.find(OF_LAUNCHERS) if each is not record and each.source == record.source]
+    after = [each for each in launchers if log.lines_after(each) < log.lines_after(record)]
+    if log.lines_after(record) > sum(map(_length, after)):
+        return False
+    if "execv" in match[0] or any(CANNOT_RUN.search(each.text) for each in after):
+        return True
+    typed = [each for each, _ in log.find(OF_A_SHELL) if each.source == record.source]
+    return log.lengths.get(record.source) == _length(record) + sum(map(_length, after)) + sum(map(_length, typed))
+
+
+def _length(record: Record) -> int:
+    """Count its lines."""
+    return len(record.numbers) or 1 + record.text.count("\n")
