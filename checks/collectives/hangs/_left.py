@@ -17,10 +17,13 @@ def left_by(rank: int, training: Training) -> Left | None:
 
 def in_words(left: Left) -> str:
     """Return what ended a rank as the predicate of a sentence."""
-    return "was interrupted (SIGINT)" if left.by == INTERRUPTED else f"has left by {left.by}"
+    if left.by == INTERRUPTED:
+        return "was interrupted (SIGINT)"
+    return f"has left by {left.by}" + (f", where it handles {left.handled.partition(':')[0]}" if left.handled else "")
 
 
 def evidence(left: Left) -> Evidence:
     """Return the line, as what was seen of a rank."""
     at = f" at {left.site}" if left.site else ""
-    return Evidence(f"{left.by}{at}", "all ranks end together", f"rank {left.rank}")
+    after = f", in the handler of {left.handled}" if left.handled else ""
+    return Evidence(f"{left.by}{at}{after}", "all ranks end together", f"rank {left.rank}")
