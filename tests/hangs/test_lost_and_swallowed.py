@@ -58,9 +58,11 @@ def test_what_the_other_rank_handled_as_it_left_is_told_first(tmp_path: Path, ha
     assert (finding.evidence[0].seen == handled) is bool(handled)
 
 
-@pytest.mark.parametrize("text", ["a bad row", CLOSED])
-def test_an_exit_tells_what_is_handled_there(text: str) -> None:
-    """With the line that raised it; a peer that is gone has its own error, which is told of that one."""
+@pytest.mark.parametrize(
+    ("exc", "is_told"), [(ValueError("a bad row"), True), (ValueError(CLOSED), False), (StopIteration(3), False)]
+)
+def test_an_exit_tells_what_is_handled_there(exc: Exception, *, is_told: bool) -> None:
+    """With the line that raised it; neither that a peer is gone, nor the end of what is iterated."""
     told: list[dict[str, object]] = []
     recorder: Any = SimpleNamespace(is_rank=True, emit=lambda _, **values: told.append(values))
     leaving = Leaving(recorder)
@@ -72,15 +74,27 @@ def test_an_exit_tells_what_is_handled_there(text: str) -> None:
         safely()
 
     try:
-        raise ValueError(text)  # noqa: TRY301 - what is handled
-    except ValueError:
+        raise exc
+    except (ValueError, StopIteration):
         stands_in()
     stands_in()
 
     first, second = (str(each["handled"]) for each in told)
-    assert first.startswith("ValueError: a bad row (") is (text != CLOSED)
-    assert bool(first) is (text != CLOSED)
+    assert first.startswith("ValueError: a bad row (") is is_told
+    assert bool(first) is is_told
     assert not second
+
+
+@pytest.mark.parametrize("handled", ["ValueError: a bad row (train.py:9)", ""])
+def test_a_rank_that_leaves_in_a_handler_is_to_end_of_its_error(handled: str) -> None:
+    """Where nothing is handled, it is the way out of the loop that all have to take."""
+    left = Left(pid=2, time=1.0, rank=1, ended=True, by="sys.exit(0)", handled=handled, site=Site("train.py", 20, "f"))
+    failed = Failed(pid=1, time=1.6, rank=0, error="RuntimeError", text=f"RuntimeError: {CLOSED}")
+    event = PeerLost(pid=0, time=2.0, first=None, others=(failed,), ended=(1,))
+    (finding,) = by_those_who_lost_it.functions[0](event, seen(left))
+
+    assert ("where it handles ValueError;" in finding.message) is bool(handled)
+    assert ("+    raise" in finding.fix.diff) is bool(handled)
 
 
 def test_a_rank_that_fails_of_it_has_not_swallowed_it(tmp_path: Path) -> None:

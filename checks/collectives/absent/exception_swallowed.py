@@ -51,7 +51,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
-from ..hangs._left import evidence
+from ..hangs._left import evidence, let_it_end
 from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import seen, short, table
 from ..hangs.calls._alone import called_alone
@@ -146,11 +146,7 @@ def _left_in_its_handler(error: ErrorSeen, left: Left) -> Finding:
             evidence(left),
             Evidence(f"{error.error}: {error.text}", "", f"rank {error.rank}"),
         ),
-        Fix(
-            f"mend this error of rank {left.rank}, and let it end the rank: the launcher then ends the others, and the "
-            "job has a status that tells of it",
-            diff=f"-    {left.by}\n+    raise",
-        ),
+        let_it_end(left),
         place(left.site, rank=left.rank),
     )
 

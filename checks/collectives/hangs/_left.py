@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import INTERRUPTED, Evidence, Left
+from ddpdoctor.check import INTERRUPTED, Evidence, Fix, Left
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Training
@@ -27,3 +27,12 @@ def evidence(left: Left) -> Evidence:
     at = f" at {left.site}" if left.site else ""
     after = f", in the handler of {left.handled}" if left.handled else ""
     return Evidence(f"{left.by}{at}{after}", "all ranks end together", f"rank {left.rank}")
+
+
+def let_it_end(left: Left) -> Fix:
+    """Return what to do about a rank that leaves in the handler of an exception."""
+    return Fix(
+        f"mend this error of rank {left.rank}, and let it end the rank: the launcher then ends the others, and the job "
+        "has a status that tells of it",
+        diff=f"-    {left.by}\n+    raise",
+    )

@@ -86,8 +86,11 @@ class Leaving:
 
 
 def _handled(exc: BaseException | None) -> str:
-    """Return the exception that is being handled, and its line; not one that tells of another rank that is gone."""
-    if not is_error(exc) or LOST.search(str(exc)):
+    """Return the error that is being handled, and its line.
+
+    That there are no more batches is none, nor that another rank is gone, which has an error of its own.
+    """
+    if not is_error(exc) or isinstance(exc, (StopIteration, EOFError)) or LOST.search(str(exc)):
         return ""
     site = raised_at(exc)
     return f"{qualified(exc)}: {first_line(exc)}" + (f" ({site})" if site else "")
