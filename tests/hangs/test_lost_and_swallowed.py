@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ddpdoctor.checks.collectives.absent.exception_swallowed import at_the_end
 from ddpdoctor.checks.collectives.absent.rank_left_early import by_those_who_lost_it
 from ddpdoctor.checks.collectives.hangs._swallowed import lost_and_swallowed, swallowed
 from ddpdoctor.watch.events import Communication, ErrorSeen, Event, Failed, Left, PeerLost, Progress, Site
+from ddpdoctor.watch.rank.end.leaving import Leaving
 from ddpdoctor.watch.training import Training
 
 CLOSED = "[pair.cc:553] Connection closed by peer [127.0.0.1]:31663."
@@ -38,6 +42,59 @@ def test_it_is_told_unless_it_was_lost_in_what_ends_a_program(tmp_path: Path, co
     file.write_text(f"{code}\n")
 
     assert (lost_and_swallowed(seen(*lost(Site(str(file), 1, "main")))) is not None) is told
+
+
+@pytest.mark.parametrize("handled", ["ValueError: a bad row (train.py:9)", ""])
+def test_what_the_other_rank_handled_as_it_left_is_told_first(tmp_path: Path, handled: str) -> None:
+    """Its error is the cause, at the line that it left by; without it, what remains is told."""
+    file = tmp_path / "train.py"
+    file.write_text("loss.backward()\n")
+    left, *rest = lost(Site(str(file), 1, "main"))
+    left = Left(pid=2, time=1.0, rank=1, ended=True, by="os._exit(0)", handled=handled, site=Site("train.py", 20, "f"))
+    (finding,) = at_the_end.functions[0](seen(left, *rest))
+
+    assert finding.place.line == (20 if handled else 1)
+    assert (finding.ambiguity is None) is bool(handled)
+    assert (finding.evidence[0].seen == handled) is bool(handled)
+
+
+@pytest.mark.parametrize(
+    ("exc", "is_told"), [(ValueError("a bad row"), True), (ValueError(CLOSED), False), (StopIteration(3), False)]
+)
+def test_an_exit_tells_what_is_handled_there(exc: Exception, *, is_told: bool) -> None:
+    """With the line that raised it; neither that a peer is gone, nor the end of what is iterated."""
+    told: list[dict[str, object]] = []
+    recorder: Any = SimpleNamespace(is_rank=True, emit=lambda _, **values: told.append(values))
+    leaving = Leaving(recorder)
+
+    def safely() -> None:
+        leaving.at_once(0)
+
+    def stands_in() -> None:  # for os._exit
+        safely()
+
+    try:
+        raise exc
+    except (ValueError, StopIteration):
+        stands_in()
+    stands_in()
+
+    first, second = (str(each["handled"]) for each in told)
+    assert first.startswith("ValueError: a bad row (") is is_told
+    assert bool(first) is is_told
+    assert not second
+
+
+@pytest.mark.parametrize("handled", ["ValueError: a bad row (train.py:9)", ""])
+def test_a_rank_that_leaves_in_a_handler_is_to_end_of_its_error(handled: str) -> None:
+    """Where nothing is handled, it is the way out of the loop that all have to take."""
+    left = Left(pid=2, time=1.0, rank=1, ended=True, by="sys.exit(0)", handled=handled, site=Site("train.py", 20, "f"))
+    failed = Failed(pid=1, time=1.6, rank=0, error="RuntimeError", text=f"RuntimeError: {CLOSED}")
+    event = PeerLost(pid=0, time=2.0, first=None, others=(failed,), ended=(1,))
+    (finding,) = by_those_who_lost_it.functions[0](event, seen(left))
+
+    assert ("where it handles ValueError;" in finding.message) is bool(handled)
+    assert ("+    raise" in finding.fix.diff) is bool(handled)
 
 
 def test_a_rank_that_fails_of_it_has_not_swallowed_it(tmp_path: Path) -> None:

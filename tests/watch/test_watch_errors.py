@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers import CHECKS, FIXTURES, Command, Port, Run, Script
@@ -17,7 +18,9 @@ from ddpdoctor.selftest.trainings import watched
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import Failed
 from ddpdoctor.watch.failure_explainer import Explainer
+from ddpdoctor.watch.rank.end.failures import Failures
 from ddpdoctor.watch.rank.end.traceback_format import is_error
+from ddpdoctor.watch.rank.hooks.process.errors import _ignored
 
 if TYPE_CHECKING:
     from ddpdoctor.jobs.pool import Jobs
@@ -232,6 +235,39 @@ def test_an_error_before_a_barrier_in_finally() -> None:
     assert finding.message == "rank 1 failed first: KeyError: 'label'"
     assert (finding.place.file, finding.place.line, finding.place.rank) == ("/home/u/train.py", 18, 1)
     assert [each.source for each in finding.evidence] == ["rank 1", "rank 0, -1.0 s later"]
+
+
+GONE = "[pair.cc:553] Connection closed by peer [127.0.0.1]:22921"
+
+
+@pytest.mark.parametrize(
+    ("where", "called", "text", "is_told"),
+    [
+        ("Exception ignored in atexit callback <function summary>", "all_reduce", GONE, True),
+        ("Exception ignored in atexit callback", "all_reduce", "no such folder", False),
+        ("Exception ignored in atexit callback", "barrier", GONE, False),
+        ("Exception ignored in: <function Pool.__del__>", "all_reduce", GONE, False),
+        (None, "all_reduce", GONE, False),
+    ],
+)
+def test_a_rank_that_is_lost_at_exit(
+    where: str | None, called: str, text: str, monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    """Told where a collective of an atexit callback has lost it, and printed by Python in any case."""
+    told: list[BaseException] = []
+    monkeypatch.setattr(Failures, "leaves", lambda _, exc: told.append(exc))
+    recorder: Any = SimpleNamespace(is_rank=True, safely=lambda function, *args: function(*args))
+    recorder.failures = Failures(recorder)
+    namespace: dict[str, Any] = {}
+    exec(f"def {called}():\n    raise RuntimeError({text!r})", namespace)  # noqa: S102 - named as torch names it
+    with pytest.raises(RuntimeError) as raised:
+        namespace[called]()
+    shown: list[object] = []
+    unraisable = SimpleNamespace(err_msg=where, exc_value=raised.value)
+    _ignored(recorder)(shown.append)(unraisable)
+
+    assert told == ([raised.value] if is_told else [])
+    assert shown == [unraisable]
 
 
 COLD_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")

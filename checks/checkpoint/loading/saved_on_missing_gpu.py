@@ -61,3 +61,23 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         ),
         record.place,
     )
+
+
+@log_pattern(r"IndexError: tuple index out of range")
+def of_rng_states(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """See that the states of more GPUs' random numbers are set than this process sees."""
+    if not RNG.search(record.text):
+        return
+    yield Finding(
+        "the checkpoint has states of random numbers of more GPUs than this process sees",
+        (record.proof(match, "one state for each GPU that torch.cuda.device_count() counts"),),
+        Fix(
+            "have each rank save and set the state of its own GPU; for this checkpoint, set those that are there",
+            diff="-torch.cuda.set_rng_state_all(states)\n"
+            "+torch.cuda.set_rng_state_all(states[:torch.cuda.device_count()])",
+        ),
+        record.place,
+    )
+
+
+RNG = re.compile(r"in set_rng_state_all\b(?s:.){0,900}torch\.cuda\.default_generators\[")

@@ -37,9 +37,11 @@ from ddpdoctor.check import (
     Ailment,
     Ambiguity,
     Ended,
+    ErrorSeen,
     Evidence,
     Finding,
     Fix,
+    Left,
     PeerLost,
     Severity,
     Stalled,
@@ -49,6 +51,7 @@ from ddpdoctor.check import (
 )
 
 from ..hangs._hangs import Hang, on_hang
+from ..hangs._left import evidence, let_it_end
 from ..hangs._swallowed import Swallowed, lost_and_swallowed, swallowed
 from ..hangs._told import seen, short, table
 from ..hangs.calls._alone import called_alone
@@ -108,6 +111,9 @@ def at_the_end(training: Training) -> Iterator[Finding]:
     if found is None:
         return
     error, left = found
+    if left.handled:
+        yield _left_in_its_handler(error, left)
+        return
     yield Finding(
         f"rank {error.rank} lost rank {left.rank} at {short(error.site)}, and caught that as any other error: "
         f"rank {left.rank} had come to its end with fewer steps",
@@ -128,6 +134,20 @@ def at_the_end(training: Training) -> Iterator[Finding]:
             ),
             f"print the step and the exception in the handler: rank {left.rank} comes there first",
         ),
+    )
+
+
+def _left_in_its_handler(error: ErrorSeen, left: Left) -> Finding:
+    return Finding(
+        f"rank {left.rank} caught an exception, and left by {left.by} without a word; rank {error.rank} lost it at "
+        f"{short(error.site)}, and caught that, too",
+        (
+            Evidence(left.handled, "an error that ends the job", f"rank {left.rank}"),
+            evidence(left),
+            Evidence(f"{error.error}: {error.text}", "", f"rank {error.rank}"),
+        ),
+        let_it_end(left),
+        place(left.site, rank=left.rank),
     )
 
 

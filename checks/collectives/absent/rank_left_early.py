@@ -49,7 +49,7 @@ from ddpdoctor.check import (
 
 from ..hangs._hangs import Hang, on_hang
 from ..hangs._joins import joined_by_some, met_in_join
-from ..hangs._left import evidence, in_words, left_by
+from ..hangs._left import evidence, in_words, left_by, let_it_end
 from ..hangs._stops import stop_of_some_ranks
 from ..hangs._swallowed import swallowed
 from ..hangs._told import seen, short, table
@@ -147,6 +147,8 @@ def _unsent(message: Communication, gone: int, lost: Failed) -> Finding:
 def _fix(left: Left | None, otherwise: Fix) -> Fix:
     if left is None:
         return otherwise
+    if left.handled:
+        return let_it_end(left)
     return INTERRUPT if left.by == INTERRUPTED else TOGETHER
 
 

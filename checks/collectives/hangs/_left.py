@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import INTERRUPTED, Evidence, Left
+from ddpdoctor.check import INTERRUPTED, Evidence, Fix, Left
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Training
@@ -17,10 +17,22 @@ def left_by(rank: int, training: Training) -> Left | None:
 
 def in_words(left: Left) -> str:
     """Return what ended a rank as the predicate of a sentence."""
-    return "was interrupted (SIGINT)" if left.by == INTERRUPTED else f"has left by {left.by}"
+    if left.by == INTERRUPTED:
+        return "was interrupted (SIGINT)"
+    return f"has left by {left.by}" + (f", where it handles {left.handled.partition(':')[0]}" if left.handled else "")
 
 
 def evidence(left: Left) -> Evidence:
     """Return the line, as what was seen of a rank."""
     at = f" at {left.site}" if left.site else ""
-    return Evidence(f"{left.by}{at}", "all ranks end together", f"rank {left.rank}")
+    after = f", in the handler of {left.handled}" if left.handled else ""
+    return Evidence(f"{left.by}{at}{after}", "all ranks end together", f"rank {left.rank}")
+
+
+def let_it_end(left: Left) -> Fix:
+    """Return what to do about a rank that leaves in the handler of an exception."""
+    return Fix(
+        f"mend this error of rank {left.rank}, and let it end the rank: the launcher then ends the others, and the job "
+        "has a status that tells of it",
+        diff=f"-    {left.by}\n+    raise",
+    )

@@ -5,6 +5,7 @@
 Configurations are read into typed models (pydantic: DeepSpeed, vLLM, Ray), and one value ends every rank: "1
 validation error for DeepSpeedZeroConfig", with the key and the reason in the lines below. "extra fields not permitted"
 and "Extra inputs are not permitted" mean a key that this version does not know: it is misspelt, or of a newer version.
+accelerate says the same of its file in one line: "The config file at default_config.yaml had unknown keys".
 "Input should be a valid integer, got a number with a fractional part" is what older transformers compute for "auto"
 (0.9 * hidden_size * hidden_size).
 
@@ -19,8 +20,8 @@ Write the value as it is asked for, or install the version that knows the key.
 ## Versions and sources
 
 Holds for pydantic 1 and 2. Sources: pydantic documentation, "Validation Errors"; DeepSpeed,
-deepspeed/runtime/zero/config.py; microsoft/DeepSpeed#6525. No version of torch
-changes it.
+deepspeed/runtime/zero/config.py; microsoft/DeepSpeed#6525; accelerate, commands/config/config_args.py. No
+version of torch changes it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,26 @@ def in_logs(record: Record, match: re.Match[str]) -> Iterator[Finding]:
         + (f"; and {len(fields) - SHOWN} more" if len(fields) > SHOWN else ""),
         (record.proof(match, "keys and values that this version takes"),),
         _mend(fields, match[0], owner),
+        record.place,
+    )
+
+
+@log_pattern(r"The config file at (?P<path>[^\n]{1,300}) had unknown keys \(\[(?P<keys>[^\]\n]{1,900})\]\)")
+def of_accelerate(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """Name the keys that accelerate's own file has and the installed version does not know."""
+    keys = re.findall(r"'([^'\n]+)'", match["keys"])
+    if not keys:
+        return
+    listed = ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+    yield Finding(
+        f"accelerate refuses its configuration {match['path']}: it does not know {listed}",
+        (record.proof(match, "keys that the installed version of accelerate knows"),),
+        Fix(
+            "upgrade accelerate where a newer one wrote the file; else take out what is not its own: keys of the "
+            "training, as an optimizer's, belong to the script",
+            command="pip install --upgrade accelerate",
+            diff="\n".join(f"-{key}: ..." for key in keys[:SHOWN]),
+        ),
         record.place,
     )
 

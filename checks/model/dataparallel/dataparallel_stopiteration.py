@@ -4,7 +4,9 @@
 
 Since torch 1.5 a replica of DataParallel holds its weights as plain attributes: `next(self.parameters())` in forward,
 or a property such as `device` or `dtype` that is built on it, finds nothing and raises "StopIteration: Caught
-StopIteration in replica 0 on device 0". With one GPU DataParallel calls the model itself and the same code works.
+StopIteration in replica 0 on device 0". In torch before 1.13 the items of
+an `nn.ParameterList` or `nn.ParameterDict` are gone in a replica for the same reason: an IndexError or KeyError out of
+torch/nn/modules/container.py. With one GPU DataParallel calls the model itself and the same code works.
 
 ## How to be sure
 
@@ -63,6 +65,36 @@ def cut_off_in_logs(record: Record, match: re.Match[str], log: Log) -> Iterator[
         "grep -A 30 'Original Traceback' train.log",
     )
     yield _finding(record, match, (), ambiguity)
+
+
+EMPTY = re.compile(
+    r"\n[^\n]{0,60}torch[/\\]nn[/\\]modules[/\\]container\.py\", line \d+, in __getitem__\n"
+    r"[^\n]{0,40}(?:idx = self\._get_abs_string_index\(idx\)|self\._parameters\[)"
+)
+"""The last frame within a container of parameters: one of modules reads ``_modules`` there."""
+
+
+@log_pattern(r"(?:IndexError|KeyError): Caught (?:IndexError|KeyError) in replica (?P<replica>\d+) on device \d+")
+def of_listed_parameters(record: Record, match: re.Match[str]) -> Iterator[Finding]:
+    """See that the replica's own traceback ends in a list or dict of parameters."""
+    found = EMPTY.search(record.text, match.end())
+    if found is None or ("_get_abs" in found[0] and not LIST.search(record.text)):
+        return
+    kind = "ParameterDict" if "_parameters[" in found[0] and "KeyError: Caught" in match[0] else "ParameterList"
+    yield Finding(
+        f"forward reads an nn.{kind} in replica {match['replica']} of DataParallel, where it is empty",
+        (record.proof(match, "parameters that are attributes of the module itself"),),
+        Fix(
+            "train with DDP, where every process has the real model; or register each parameter by its own name",
+            diff="-self.bins = nn.ParameterList(bins)\n"
+            '+for i, each in enumerate(bins):\n+    self.register_parameter(f"bin{i}", each)\n'
+            "-self.bins[0]\n+self.bin0",
+        ),
+        record.place,
+    )
+
+
+LIST = re.compile(r"index (?:0|-1) is out of range\s*$")
 
 
 def _finding(

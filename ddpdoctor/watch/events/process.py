@@ -65,12 +65,13 @@ class Left(Event):
     """A rank has called destroy_process_group, or its interpreter ends; ``models`` are wrapped ones that are there.
 
     ``by`` is what ended it before the end of its script: ``sys.exit(0)``, ``os._exit(0)``, ``KeyboardInterrupt``; its
-    line is ``site``.
+    line is ``site``. ``handled`` is the exception in whose handler it did so, with the line that raised it.
     """
 
     ended: bool
     models: int = 0
     by: str = ""
+    handled: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ NUMBERED = re.compile(r"[Pp]arameter (?:at index|indices)|params\[\d+\]")
 INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
 LOST = re.compile(r"[Cc]onnection (?:closed|reset)|Broken pipe|remote process exited")
 """Said where another rank is gone: the launcher ends this one in a moment, so it is not held up."""
+AT_END = ("barrier", "monitored_barrier", "destroy_process_group")
 GATHERED = ("ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError")
 """Raised where the failures of other processes are gathered; each was explained where it happened."""
 KNOWN, EXPLAINED, TOLD, UNSAID, RAISED = (
@@ -110,6 +112,12 @@ class Failures:
         if text := vars(exc).get(UNSAID, ""):
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"{text}\n")
+
+    def at_exit(self, exc: BaseException) -> None:
+        """Tell of a rank that a collective of an atexit callback has lost; a last barrier is often let fail there."""
+        called = {frame.f_code.co_name for frame, _ in traceback.walk_tb(exc.__traceback__)}
+        if self.recorder.is_rank and LOST.search(str(exc)) and called.isdisjoint(AT_END):
+            self.leaves(exc)
 
     def answered(self, exc: BaseException) -> Failed | None:
         """Return what an exception would be told as that the script answers by ending; None where that was done."""

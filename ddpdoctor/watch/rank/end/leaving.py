@@ -10,7 +10,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ddpdoctor.watch.events import INTERRUPTED, Left, Site
-from ddpdoctor.watch.rank.end.traceback_format import is_error, raised_at
+from ddpdoctor.watch.rank.end.failures import LOST
+from ddpdoctor.watch.rank.end.traceback_format import first_line, is_error, qualified, raised_at
 from ddpdoctor.watch.rank.process import Process
 from ddpdoctor.watch.user_frames import is_users, site_of
 
@@ -41,6 +42,7 @@ class Leaving:
         self._by = ""
         self._site: Site | None = None
         self._failure: Failed | None = None
+        self._handled = ""
         self._progress = -1
 
     def exits(self, status: object) -> None:
@@ -57,19 +59,21 @@ class Leaving:
         self._failure = self._recorder.failures.said(refused) if refused else answered
         self._site = _called_at(sys._getframe(CALLER))  # noqa: SLF001 - who calls it
         self._by = f"sys.exit({_shown(status)})" if self._site and not _ends_script(self._site) else ""
+        self._handled = _handled(exc)
         self._progress = self._recorder.progress()
 
     def interrupted(self, exc: BaseException) -> None:
         """Take note of KeyboardInterrupt, on its way out of the process."""
         if self._recorder.is_rank:
-            self._by, self._site, self._failure = INTERRUPTED, raised_at(exc), None
+            self._by, self._site, self._failure, self._handled = INTERRUPTED, raised_at(exc), None, ""
             self._progress = self._recorder.progress()
 
     def at_once(self, status: object) -> None:
         """Tell of os._exit, called by the user's own code: nothing comes after it."""
         site = _called_at(sys._getframe(CALLER))  # noqa: SLF001 - who calls it
         if self._recorder.is_rank and site is not None:
-            self._recorder.emit(Left, ended=True, by=f"os._exit({_shown(status)})", site=site)
+            handled = _handled(sys.exc_info()[1])
+            self._recorder.emit(Left, ended=True, by=f"os._exit({_shown(status)})", site=site, handled=handled)
 
     def tell(self) -> None:
         """Tell that the process ends, and by what."""
@@ -77,8 +81,19 @@ class Leaving:
         if self._recorder.is_rank and self._recorder.progress() == self._progress:
             if self._failure is not None:
                 self._recorder.writer.event(self._failure)
-            told = {"by": self._by, "site": self._site} if self._by else {}
+            told = {"by": self._by, "site": self._site, "handled": self._handled} if self._by else {}
         self._recorder.emit(Left, ended=True, **told)
+
+
+def _handled(exc: BaseException | None) -> str:
+    """Return the error that is being handled, and its line.
+
+    That there are no more batches is none, nor that another rank is gone, which has an error of its own.
+    """
+    if not is_error(exc) or isinstance(exc, (StopIteration, EOFError)) or LOST.search(str(exc)):
+        return ""
+    site = raised_at(exc)
+    return f"{qualified(exc)}: {first_line(exc)}" + (f" ({site})" if site else "")
 
 
 def _called_at(frame: FrameType) -> Site | None:

@@ -25,13 +25,14 @@ SPAWNED = "DDPDOCTOR_SPAWNED"
 
 
 def hook(recorder: Recorder) -> list[Patch]:
-    """Replace sys.excepthook, what runs in children of multiprocessing and mp.spawn, and what writes the error file."""
+    """Replace sys's hooks, what runs in children of multiprocessing and mp.spawn, and what writes the error file."""
     from torch.distributed.elastic.multiprocessing.errors import ErrorHandler
 
     spawn = importlib.import_module("torch.multiprocessing.spawn")  # the package has a function of that name
 
     return [
         patch(sys, "excepthook", _excepthook(recorder)),
+        patch(sys, "unraisablehook", _ignored(recorder)),
         patch(multiprocessing.process.BaseProcess, "run", _running(recorder)),
         patch(spawn, "_wrap", _spawned(recorder)),
         patch(spawn, "start_processes", _spawning),
@@ -59,6 +60,20 @@ def _excepthook(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[.
 
         excepthook._ddpdoctor = True  # type: ignore[attr-defined]  # noqa: SLF001 - asked for above
         return excepthook
+
+    return wrap
+
+
+def _ignored(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Take note of an exception of what atexit calls: Python prints it, and ends with status 0."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def unraisablehook(unraisable: Any) -> Any:
+            if "atexit" in (unraisable.err_msg or "") and unraisable.exc_value is not None:
+                recorder.safely(recorder.failures.at_exit, unraisable.exc_value)
+            return original(unraisable)
+
+        return unraisablehook
 
     return wrap
 
