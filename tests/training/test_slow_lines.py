@@ -187,6 +187,7 @@ def test_what_each_item_reads_anew_is_read_once_before_there_are_workers(tmp_pat
     ((slug, found),) = seen((loads, TRAINS[0]), (loads, TRAINS[0]), parts=(slow, slow))
     assert slug == "waiting-for-data"
     assert found.fix.summary.startswith(said)
+    assert ("each item reads the same file (self.path) anew" in found.message) is (path == "self.path")
 
 
 def test_workers_that_wait_for_the_storage_are_not_limited_by_cores() -> None:

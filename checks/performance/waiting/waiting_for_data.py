@@ -84,7 +84,7 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
         rank = max(event.ranks, key=lambda each: middle(each, "data"))
         took = rank.a_step("total")
         then = promise(took, [part * each for each in took])
-        said += f"; each item reads {same.path} anew, in {where}:{same.line}, {part:.0%} of the time"
+        said += f"; each item reads the same file ({same.path}) anew, in {where}:{same.line}, {part:.0%} of the time"
         fix = Fix(
             f"it is the same file for each item: {same.keep}, {then}; num_workers second, for what is slow still",
             diff=same.diff,
