@@ -18,6 +18,7 @@ PARTS = {
 CALL = 0.0002  # seconds of a step: a shorter call is not worth a word
 CALLS = 3  # that are named
 BUSY = 0.3  # of the time: beyond it, most checks of speed say nothing
+WIDE = 0.1  # of the parameters
 LINE = 0.05  # of the time: a line that takes less has no row
 COUNTED = "What was counted, and needs no clock"
 SENT = {"all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "barrier"}
@@ -55,7 +56,7 @@ def steps_lines(steps: Mapping[str, Any], profile: Mapping[str, Any]) -> list[st
     """Return the table: the median step in ms, and of each part its share; then what was measured closely."""
     ranks = ordered(steps)
     if not ranks:
-        return ["Too few steps to say where they go: 48 of each rank are wanted."]
+        return ["Too few steps to say where they go: 48 of the optimizer are wanted on each rank."]
     used = [part for part in PARTS if any(share(each, part) >= 0.005 for _, each in ranks)]  # noqa: PLR2004 - 0.5 %
     courses = [course(each["spans"]) for _, each in ranks[:SHOWN]]
     rows = [["rank", "steps", "ms a step (range)", *(PARTS[part] for part in used)]]
@@ -104,7 +105,7 @@ def closely(profile: Mapping[str, Any]) -> list[str]:
     if len(counted) < len(profile):
         steps, total = next((each["steps"], 1e3 * each["total"][1]) for each in profile.values())
         said = f"Measured closely, {steps} steps of {total:.1f} ms; {NOT_ONE_DDP} {measuring}"
-        return [said, *_calls(profile), *lines_told(profile)]
+        return [said, *_wide(profile), *_calls(profile), *lines_told(profile)]
     least = min(counted, key=lambda each: float(each["exposed"][1]))
     total, exposed, hidden = (1e3 * least[name][1] for name in ("total", "exposed", "hidden"))
     said = (
@@ -112,7 +113,18 @@ def closely(profile: Mapping[str, Any]) -> list[str]:
         f"communication, {exposed / max(total, 1e-9):.0%} of a step of {total:.1f} ms; {hidden:.1f} ms of it were "
         f"hidden. That is the rank that waits least: what others wait longer, they wait for a rank. {measuring}"
     )
-    return [said, *_calls(profile), *lines_told(profile)]
+    return [said, *_wide(profile), *_calls(profile), *lines_told(profile)]
+
+
+def _wide(profile: Mapping[str, Any]) -> list[str]:
+    """Tell as a fact that a model is in float64, where torch's default is another: it may be wanted."""
+    told = [each for each in profile.values() if each.get("float64", 0.0) >= WIDE]
+    if not told or len(told) < len(profile):
+        return []
+    at = f" ({told[0]['float64_at']})" if told[0]["float64_at"] else ""
+    part = min(each["float64"] for each in told)
+    said = f"{part:.0%} of the model's parameters are float64{at}, which is not torch's default: "
+    return [f"{said}in float32 weights, gradients and what is sent are half as large."]
 
 
 def _calls(profile: Mapping[str, Any]) -> list[str]:

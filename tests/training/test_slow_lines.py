@@ -10,7 +10,7 @@ import pytest
 from helpers import CHECKS
 from hypothesis import given, strategies as st
 
-from ddpdoctor.checks.performance.step._seldom import seldom
+from ddpdoctor.checks.performance.step._step_body import seldom
 from ddpdoctor.watch.dispatcher import Dispatcher
 from ddpdoctor.watch.events import (
     CallsTimed,
@@ -169,6 +169,25 @@ def test_of_loaders_that_load_ahead_not_one_is_blamed_where_all_are_slow() -> No
     assert len(said(waits, 0)) == 1
     ((_, found),) = said(FAST | {"backward": 22.0, "total": 33.0}, 2)
     assert "instead of" not in found.fix.summary, "how much slower it is nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("self.path", "it is the same file for each item: read it once and keep it, about 10"), ("i", "let workers load")],
+)
+def test_what_each_item_reads_anew_is_read_once_before_there_are_workers(tmp_path: Path, path: str, said: str) -> None:
+    """Where each item has a file of its own, workers are what helps."""
+    (file := tmp_path / "train.py").write_text(
+        "class Data:\n    def __init__(self, path):\n        self.path = path\n    def __getitem__(self, i):\n"
+        f"        text = open({path}).read()\n        return text[i]\n"
+    )
+    loads = line(20, "data", 600)
+    loads = loads._replace(inside=((str(file), 5, "__getitem__", 500 * MS, 500 * MS, 0),))
+    slow = {"total": 20.0, "data": 12.0, "forward": 3.0, "backward": 4.0, "optimizer": 1.0}
+    ((slug, found),) = seen((loads, TRAINS[0]), (loads, TRAINS[0]), parts=(slow, slow))
+    assert slug == "waiting-for-data"
+    assert found.fix.summary.startswith(said)
+    assert ("each item reads the same file (self.path) anew" in found.message) is (path == "self.path")
 
 
 def test_workers_that_wait_for_the_storage_are_not_limited_by_cores() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ddpdoctor.checks.performance.step._again import first_forward
 from ddpdoctor.checks.performance.step._batch_work import of_the_batch
 from ddpdoctor.checks.performance.step._past import past_at
-from ddpdoctor.checks.performance.step._seldom import seldom
+from ddpdoctor.checks.performance.step._step_body import seldom
 from ddpdoctor.watch.rank.measured.lines import Lines
 
 if TYPE_CHECKING:

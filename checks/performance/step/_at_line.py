@@ -9,6 +9,7 @@ import re
 
 from ddpdoctor.check import Tree, calls_at, last_name, resolve, tree_of
 
+from .._files import READERS, READS_OPENED, READS_PATH, opens_to_read
 from ._samples import goes_through_samples
 
 ASLEEP, WRITTEN, HOOK, EVALUATED, READ = "asleep", "file written", "hook", "evaluated", "file read"
@@ -19,14 +20,7 @@ WRITES = {"flush", "savefig", "to_csv", "imwrite", "imsave", "save_image"}
 INTO = re.compile(r"\bopen\(|log|file|\bf\b|\bfh\b|std(out|err)", re.IGNORECASE)
 SUMMARIES = {"add_histogram", "add_image", "add_images", "add_figure"}
 DUMPS = {"os.fsync", "json.dump", "pickle.dump", "yaml.dump", "numpy.save", "numpy.savez", "numpy.savetxt"}
-OPENS = {"open", "builtins.open", "io.open", "gzip.open", "bz2.open", "lzma.open"}
-READERS = {
-    "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile", "torch.load", "json.load", "pickle.load",
-    "pandas.read_csv", "pandas.read_json", "pandas.read_parquet", "pandas.read_pickle", "PIL.Image.open", "cv2.imread",
-    "torchvision.io.read_image", "imageio.imread", "safetensors.torch.load_file", "yaml.safe_load", "h5py.File",
-}  # fmt: skip
 WRITERS = {"write", "writelines"}
-READS_PATH, READS_OPENED = {"read_text", "read_bytes"}, {"read", "readlines", "readline"}
 EVALUATES = re.compile(r"_?(run_|do_)?(eval|evaluate|validate|valid|validation|test)(_\w+)?$")
 HOOKS = re.compile(r"register_(module_)?(forward|full_backward)(_pre)?_hook$")
 OF_TENSORS = {"register_hook", "register_post_accumulate_grad_hook"}
@@ -85,7 +79,7 @@ def _reads_opened(tree: Tree, number: int) -> bool:
     """Whether a line opens a file to read it, in a with statement, or uses what such a statement has opened."""
     for node in tree.of(ast.With):
         for item in node.items if node.lineno <= number <= (node.end_lineno or 0) else ():
-            if not (isinstance(item.context_expr, ast.Call) and _opens_to_read(tree, item.context_expr)):
+            if not (isinstance(item.context_expr, ast.Call) and opens_to_read(tree, item.context_expr)):
                 continue
             name = item.optional_vars.id if isinstance(item.optional_vars, ast.Name) else ""
             through = [loop.iter for each, loop in _loops(tree, number) if ".backward(" not in ast.unparse(each)]
@@ -94,12 +88,6 @@ def _reads_opened(tree: Tree, number: int) -> bool:
             if number == node.lineno or looped or used:
                 return True
     return False
-
-
-def _opens_to_read(tree: Tree, call: ast.Call) -> bool:
-    given = [*call.args[1:2], *(each.value for each in call.keywords if each.arg == "mode")]
-    mode = given[0].value if given and isinstance(given[0], ast.Constant) else "r"
-    return (resolve(tree, call.func) or "") in OPENS and str(mode).startswith("r") and "+" not in str(mode)
 
 
 def loop_text(file: str, number: int) -> str:

@@ -28,19 +28,17 @@ augmentation".
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
-from ddpdoctor.check import Ailment, Finding, Fix, Place, Profiled, Severity, StepsTimed, Training, watch
+from ddpdoctor.check import Ailment, Finding, Fix, Severity, StepsTimed, Training, watch
 
 from .._lines import seen
-from .._steps import on_cpu, without
+from .._steps import on_cpu
 from ._own_code import BATCH
-from ._rows import Row, rows_of
+from ._rows import SHOWN, Row, rows_of, taken
 
 AILMENT = Ailment("DDP924", Severity.NOTE)
-LARGE, LEAST = 0.2, 0.002  # of the time; seconds of a step
-SHOWN = 4  # lines
+LARGE = 0.2  # of the time
 WORTH = 0.03  # of the time: a line that takes less is not shown
 
 
@@ -48,7 +46,6 @@ WORTH = 0.03  # of the time: a line that takes less is not shown
 def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Add up the lines of a rank that need the batch alone."""
     on_cpu(event)
-    measured = training.by_rank(Profiled)
     by_rank: dict[int, list[Row]] = {}
     for rows in rows_of(event, training, {BATCH}).values():
         for row in rows:
@@ -56,24 +53,23 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     if not by_rank:
         return
     rank, rows = max(by_rank.items(), key=lambda each: sum(row[0] for row in each[1]))
-    part, total = sum(row[0] for row in rows), statistics.mean(measured[rank].total) / 1e9
-    if part < LARGE or part * total < LEAST:
+    prepared = taken(training, sum(row[0] for row in rows), rank)
+    if not prepared.is_much(LARGE):
         return
     rows.sort(key=lambda row: -row[0])
     line = rows[0][3]
     shown = [row for row in rows[:SHOWN] if row[0] >= WORTH] or rows[:1]
     where = f"{line.file}:{line.line}" + (f" and {len(shown) - 1} more" if shown[1:] else "")
     yield Finding(
-        f"each step prepares its batch at {where}: {1e3 * part * total:.1f} of {1e3 * total:.1f} ms, {part:.0%}, which "
-        "needs nothing of the model",
+        f"each step prepares its batch at {where}: {prepared.text('')}, which needs nothing of the model",
         tuple(
             seen(number, told, each, "" if at else "done by the loader's workers meanwhile")
             for at, (_, number, told, each) in enumerate(shown)
         ),
         Fix(
             "do it in the data set's __getitem__ or in the loader's collate_fn, and let workers do that "
-            f"(num_workers=2, persistent_workers=True): {without(part, measured[rank])}, where cores are free for "
+            f"(num_workers=2, persistent_workers=True): {prepared.promise}, where cores are free for "
             "them; or do it once, and store the result"
         ),
-        Place(file=line.file, line=line.line, rank=rank if len(by_rank) < len(event.ranks) else None),
+        prepared.place(line.file, line.line, len(by_rank), event),
     )

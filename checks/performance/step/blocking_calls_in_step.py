@@ -55,7 +55,7 @@ from ddpdoctor.check import (
 from .._steps import on_cpu, promise
 from ._at_line import PARAMETERS, what_at
 from ._calls import ALONE, Cost, by_line, cost_of
-from ._seldom import seldom
+from ._step_body import seldom
 
 AILMENT = Ailment("DDP906", Severity.NOTE)
 MUCH = 0.1  # of a step

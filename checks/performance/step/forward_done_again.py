@@ -25,7 +25,6 @@ Holds for every version of torch.
 from __future__ import annotations
 
 import linecache
-import statistics
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -33,8 +32,6 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
-    Place,
-    Profiled,
     Severity,
     StepsTimed,
     Training,
@@ -42,34 +39,30 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from .._steps import without
 from ._again import first_forward
 from ._own_code import AGAIN
-from ._rows import rows_of
+from ._rows import SHOWN, most, rows_of, taken
 
 AILMENT = Ailment("DDP925", Severity.NOTE)
-LARGE, LEAST = 0.1, 0.002  # of the time; seconds of a step
-SHOWN = 4  # ranks
 
 
 @watch(StepsTimed)
 def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for a second forward of the same batch, on any rank."""
-    measured = training.by_rank(Profiled)
     for (_, file, number), rows in rows_of(event, training, {AGAIN}).items():
-        part, rank, *_ = max(rows, key=lambda row: row[0])
-        total = statistics.mean(measured[rank].total) / 1e9
-        if part < LARGE or part * total < LEAST:
+        part, rank, *_ = most(rows)
+        again = taken(training, part, rank)
+        if not again.is_much():
             continue
-        first, then = first_forward(file, number), without(part, measured[rank])
+        first = first_forward(file, number)
         yield Finding(
             f"{file}:{number} calls the model with the batch that line {first} has called it with: "
-            f"{1e3 * part * total:.1f} of {1e3 * total:.1f} ms a step, {part:.0%}",
+            f"{again.text()}",
             (
                 *(seen(each, told, line, "" if at else "the outputs of the first forward")
                   for at, (_, each, told, line) in enumerate(rows[:SHOWN])),
                 Evidence(linecache.getline(file, first).strip(), "", f"{file}:{first}"),
             ),
-            Fix(f"keep the outputs of line {first} in a variable, and use them, detached: {then}"),
-            Place(file=file, line=number, rank=rank if len(rows) < len(event.ranks) else None),
+            Fix(f"keep the outputs of line {first} in a variable, and use them, detached: {again.promise}"),
+            again.place(file, number, len(rows), event),
         )  # fmt: skip

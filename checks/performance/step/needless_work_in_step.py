@@ -42,27 +42,18 @@ from ddpdoctor.check import (
     Ailment,
     Finding,
     Fix,
-    LinesSampled,
-    Place,
-    Profiled,
-    SampledLine,
     Severity,
     StepsTimed,
     Training,
     watch,
 )
 
-from .._lines import of_kind, seen, share
-from .._steps import without
+from .._lines import of_kind, seen
 from ._at_line import ASLEEP, CONVERTED, EVALUATED, HOOK, READ, WRITTEN
-from ._own_code import own_work
+from ._rows import LARGE, SHOWN, measured_rows, most, now_and_then, own_lines, taken
 
 AILMENT = Ailment("DDP907", Severity.NOTE)
-LARGE = 0.1  # of the time
-LEAST = 0.002  # seconds of a step
 MOST_STEPS = 0.6  # of those measured
-SOME_STEPS, FEWEST = 0.1, 5  # of those measured; how many at least
-SHOWN = 4  # ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,43 +119,30 @@ AS_USUAL = 0.3  # of the time: who evaluates for less may want that, and in each
 @watch(StepsTimed)
 def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for such a line on any rank: the others wait for it."""
-    measured, ranks = training.by_rank(Profiled), {each.rank: each for each in event.ranks}
     for name, kind in KINDS.items():
-        found = [
-            (share(told, line, ranks[rank]), rank, told, line)
-            for rank, told, line in (*of_kind(training, (name,)), *_of_own_code(training, name))
-            if rank in ranks and rank in measured and line.steps >= _least(kind, told.steps)
-        ]
+        own = own_lines(training, name) if name in OF_OWN_CODE else ()
+        often = now_and_then if kind.now_and_then else in_most
+        found = measured_rows(event, training, (*of_kind(training, (name,)), *own), often)
         if not found:
             continue
-        part, rank, told, line = max(found, key=lambda each: each[0])
-        each_step = line.steps >= MOST_STEPS * told.steps
-        total = (statistics.median if each_step else statistics.mean)(measured[rank].total) / 1e9
-        if part < (AS_USUAL if name == EVALUATED else LARGE) or part * total < LEAST:
-            continue
-        if name == EVALUATED and each_step:
+        part, rank, told, line = most(found)
+        each_step = line.steps >= in_most(told.steps)
+        work = taken(training, part, rank, statistics.median if each_step else statistics.mean)
+        if not work.is_much(AS_USUAL if name == EVALUATED else LARGE) or (name == EVALUATED and each_step):
             continue
         yield Finding(
             f"{line.inner_file}:{line.inner_line} {kind.said} in "
-            f"{'each step' if each_step else f'{line.steps} of {told.steps} steps'}: {1e3 * part * total:.1f} of "
-            f"{1e3 * total:.1f} ms{'' if each_step else ' a step'}, {part:.0%}",
+            f"{'each step' if each_step else f'{line.steps} of {told.steps} steps'}: "
+            f"{work.text('' if each_step else ' a step')}",
             tuple(
                 seen(number, told, each, "" if at else "once in many steps")
                 for at, (_, number, told, each) in enumerate(found[:SHOWN])
             ),
-            Fix(f"{kind.fix}: {without(part, measured[rank])}, or less"),
-            Place(file=line.inner_file, line=line.inner_line, rank=rank if len(found) < len(ranks) else None),
+            Fix(f"{kind.fix}: {work.promise}, or less"),
+            work.place(line.inner_file, line.inner_line, len(found), event),
         )
 
 
-def _of_own_code(training: Training, name: str) -> Iterator[tuple[int, LinesSampled, SampledLine]]:
-    """Yield the longest of a rank's own lines that do this, with all that belongs to it."""
-    for rank, told in sorted(training.by_rank(LinesSampled).items()) if name in OF_OWN_CODE else ():
-        lines = [line for (kind, *_), line in own_work(told).items() if kind == name]
-        if lines:
-            yield rank, told, max(lines, key=lambda each: each.nanoseconds)
-
-
-def _least(kind: Kind, steps: int) -> float:
-    """Return of how many steps looked at a line has to do this in."""
-    return max(FEWEST, SOME_STEPS * steps) if kind.now_and_then else MOST_STEPS * steps
+def in_most(steps: int) -> float:
+    """Return how many steps are most of them."""
+    return MOST_STEPS * steps

@@ -28,7 +28,6 @@ Holds for every version of torch.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 
 from ddpdoctor.check import (
@@ -36,8 +35,6 @@ from ddpdoctor.check import (
     Evidence,
     Finding,
     Fix,
-    Place,
-    Profiled,
     Severity,
     StepsTimed,
     Training,
@@ -45,36 +42,31 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from .._steps import without
 from ._own_code import PAST
 from ._past import past_at
-from ._rows import rows_of
+from ._rows import SHOWN, most, rows_of, taken
 
 AILMENT = Ailment("DDP923", Severity.NOTE)
-LARGE, LEAST = 0.1, 0.002  # of the time; seconds of a step
-SHOWN = 4  # ranks
 
 
 @watch(StepsTimed)
 def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for lines that go through what grows with each step, on any rank."""
-    measured = training.by_rank(Profiled)
     for (_, file, number), rows in rows_of(event, training, {PAST}).items():
-        part, rank, _, line = max(rows, key=lambda row: row[0])
-        total = statistics.mean(measured[rank].total) / 1e9
-        past = past_at(file, number, line.file, line.line)
-        if past is None or part < LARGE or part * total < LEAST:
+        part, rank, _, line = most(rows)
+        through, past = taken(training, part, rank), past_at(file, number, line.file, line.line)
+        if past is None or not through.is_much():
             continue
         yield Finding(
-            f"{file}:{number} goes through all of {past.name}, to which each step adds: {1e3 * part * total:.1f} of "
-            f"{1e3 * total:.1f} ms a step so far, {part:.0%}, and more with each step",
+            f"{file}:{number} goes through all of {past.name}, to which each step adds: "
+            f"{through.text(' a step so far')}, and more with each step",
             (
                 Evidence(f"{past.name} becomes longer", "as long as before", f"{past.file}:{past.line}"),
                 *(seen(each, told, row) for _, each, told, row in rows[:SHOWN]),
             ),
             Fix(
                 f"keep the sum and the count of what {past.name} holds, or go through it once, after the epoch: "
-                f"{without(part, measured[rank])}, and no more in later steps"
+                f"{through.promise}, and no more in later steps"
             ),
-            Place(file=file, line=number, rank=rank if len(rows) < len(event.ranks) else None),
+            through.place(file, number, len(rows), event),
         )

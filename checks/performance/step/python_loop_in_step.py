@@ -34,8 +34,7 @@ Holds for torch 2.2 to 2.13. Sources: PyTorch Tutorials, "Performance Tuning Gui
 from __future__ import annotations
 
 import re
-import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.check import (
@@ -43,8 +42,6 @@ from ddpdoctor.check import (
     EpochStarted,
     Finding,
     Fix,
-    Place,
-    Profiled,
     Severity,
     StepFingerprinted,
     StepsTimed,
@@ -53,19 +50,16 @@ from ddpdoctor.check import (
 )
 
 from .._lines import seen
-from .._steps import without
 from ._at_line import NUMBERS, PARAMETERS, SAMPLES, loop_text
-from ._rows import rows_of
+from ._rows import SHOWN, most, rows_of, taken
 
 if TYPE_CHECKING:
     from ._own_code import Group
     from ._rows import Row
 
 AILMENT = Ailment("DDP913", Severity.NOTE)
-LARGE, LEAST = 0.1, 0.002  # of the time; seconds of a step
 SMALL = 0.03  # of the time: a loop that takes less is not told with others either
 MANY = 8  # samples of a batch
-SHOWN = 4  # ranks
 SAID = {
     PARAMETERS: "goes through parameters one by one",
     NUMBERS: "goes through numbers one by one",
@@ -84,60 +78,52 @@ PENALTY = re.compile(r"\b(loss|penalty|reg|l1|l2)\w* ?\+?=", re.IGNORECASE)
 @watch(StepsTimed)
 def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Look for loops of the user's own lines that take much of the time, on any rank."""
-    measured, ranks = training.by_rank(Profiled), {each.rank: each for each in event.ranks}
     kinds = SAID.keys() - (set() if _rows(training) >= MANY else {SAMPLES})
     groups = rows_of(event, training, kinds)
     short: dict[str, dict[Group, list[Row]]] = {}
     for (kind, file, number), rows in groups.items():
         text = loop_text(file, number)
         waits = COMMUNICATES.search(text) is not None  # for the other ranks too: what the least has is the loop's own
-        if waits and len(rows) < len(ranks):
+        if waits and len(rows) < len(event.ranks):
             continue
-        part, rank, *_ = (min if waits else max)(rows, key=lambda row: row[0])
-        total = statistics.mean(measured[rank].total) / 1e9
-        if part < LARGE or part * total < LEAST:
+        part, rank, *_ = min(rows, key=lambda row: row[0]) if waits else most(rows)
+        loop = taken(training, part, rank)
+        if not loop.is_much():
             if not waits and part >= SMALL:
                 short.setdefault(kind, {})[kind, file, number] = rows
             continue
         yield Finding(
-            f"the loop at {file}:{number} {SAID[kind]}: {1e3 * part * total:.1f} of {1e3 * total:.1f} ms a step, "
-            f"{part:.0%}",
+            f"the loop at {file}:{number} {SAID[kind]}: {loop.text()}",
             tuple(seen(each, told, line, "" if at else "one call for all") for at, (_, each, told, line)
                   in enumerate(rows[:SHOWN])),
-            Fix(f"{_fix(kind, text)}: {without(part, measured[rank])} where it then takes next to nothing"),
-            Place(file=file, line=number, rank=rank if len(rows) < len(ranks) else None),
+            Fix(f"{_fix(kind, text)}: {loop.promise} where it then takes next to nothing"),
+            loop.place(file, number, len(rows), event),
         )  # fmt: skip
 
     for kind, loops in short.items():
-        yield from _of_loops(kind, loops, measured, len(ranks))
+        yield from _of_loops(kind, loops, event, training)
 
 
-def _of_loops(
-    kind: str, loops: dict[Group, list[Row]], measured: Mapping[int, Profiled], ranks: int
-) -> Iterator[Finding]:
+def _of_loops(kind: str, loops: dict[Group, list[Row]], event: StepsTimed, training: Training) -> Iterator[Finding]:
     """Tell of loops each of which takes little, and all of them much, on the rank that they take most of."""
     parts: dict[int, float] = {}
     for rows in loops.values():
         for part, rank, *_ in rows:
             parts[rank] = parts.get(rank, 0.0) + part
     rank = max(parts, key=parts.__getitem__)
-    part, total = parts[rank], statistics.mean(measured[rank].total) / 1e9
-    if len(loops) == 1 or part < LARGE or part * total < LEAST:
+    together = taken(training, parts[rank], rank)
+    if len(loops) == 1 or not together.is_much():
         return
     longest = sorted(loops.items(), key=lambda each: -max(row[0] for row in each[1]))
     (_, file, number), _ = longest[0]
     yield Finding(
-        f"{len(loops)} loops {ALL_SAID[kind]}, and take {1e3 * part * total:.1f} of {1e3 * total:.1f} ms a step "
-        f"together, {part:.0%}",
-        tuple(
-            seen(*max(rows, key=lambda row: row[0])[1:], "" if at else "one call for all")
-            for at, (_, rows) in enumerate(longest[:SHOWN])
-        ),
+        f"{len(loops)} loops {ALL_SAID[kind]}, and take {together.text(' a step together')}",
+        tuple(seen(*most(rows)[1:], "" if at else "one call for all") for at, (_, rows) in enumerate(longest[:SHOWN])),
         Fix(
-            f"{_fix(kind, loop_text(file, number))}, in each of them: {without(part, measured[rank])} where they then "
+            f"{_fix(kind, loop_text(file, number))}, in each of them: {together.promise} where they then "
             "take next to nothing"
         ),
-        Place(file=file, line=number, rank=rank if len(parts) < ranks else None),
+        together.place(file, number, len(parts), event),
     )
 
 

@@ -21,9 +21,11 @@ have kernels that still run.
 
 Give the loader workers, as many as the cores divided by the ranks of the host; keep them with
 `persistent_workers=True`. More than that where they wait for the storage and hardly compute. Where the data set holds a
-lock between processes (`fcntl.flock`, `FileLock`), read without it: workers would wait for it too. Where all cores are
-at work already, or the storage is what is slow: decode once and store the result, use a cheaper transform, or read from
-a local disk.
+lock between processes (`fcntl.flock`, `FileLock`), read without it: workers would wait for it too. Where each item
+reads the same file anew (`json.load(open(self.path))`, `pandas.read_csv(self.path)` in `__getitem__`), read it once in
+`__init__` and keep it: workers come second, since each of them would read it as often. Where all cores are at work
+already, or the storage is what is slow: decode once and store the result, use a cheaper transform, or read from a local
+disk.
 
 ## Versions and sources
 
@@ -43,6 +45,7 @@ from ddpdoctor.check import Ailment, EpochStarted, Evidence, Finding, Fix, Sever
 
 from .._lines import computed, computes_while_loading, loads, of_kind, seen as seen_line
 from .._steps import LEAST, STEADY, all_wait_at_times, behind, middle, on_cpu, promise, seen, share
+from ._same_file import SameFile, same_file
 
 AILMENT = Ailment("DDP901", Severity.NOTE)
 MUCH = 0.3  # of a step
@@ -76,6 +79,16 @@ def while_training(event: StepsTimed, training: Training) -> Iterator[Finding]:
             "read without a lock, or hold it for the writing alone: reading needs none, and under it the ranks, and "
             "their workers too, load one after another"
         )
+    elif (anew := _read_anew(training)) is not None:
+        part, where, same = anew
+        rank = max(event.ranks, key=lambda each: middle(each, "data"))
+        took = rank.a_step("total")
+        then = promise(took, [part * each for each in took])
+        said += f"; each item reads the same file ({same.path}) anew, in {where}:{same.line}, {part:.0%} of the time"
+        fix = Fix(
+            f"it is the same file for each item: {same.keep}, {then}; num_workers second, for what is slow still",
+            diff=same.diff,
+        )
     yield Finding(
         said,
         tuple(
@@ -98,6 +111,24 @@ def _locked(training: Training) -> tuple[Evidence, ...]:
                 part = clock / max(1, told.nanoseconds)
                 return (Evidence(f"{part:.0%} of the time in a lock: {text}", "", f"{file}:{number} in {function}"),)
     return ()
+
+
+def _read_anew(training: Training) -> tuple[float, str, SameFile] | None:
+    """Return the call that reads the same file for each item, where most of the loading goes there: share, file, call.
+
+    The share is the least of all ranks.
+    """
+    found: list[tuple[float, str, SameFile]] = []
+    for _, told, line in of_kind(training, ("data",)):
+        spent: dict[tuple[str, SameFile], int] = {}
+        for file, number, _function, clock, *_ in line.inside:
+            if (same := same_file(file, number)) is not None:
+                spent[file, same] = spent.get((file, same), 0) + clock
+        most = max(spent, key=spent.__getitem__, default=None)
+        if most is None or spent[most] < MUCH * line.nanoseconds or line.steps < STEADY * told.steps:
+            return None
+        found.append((spent[most] / max(1, told.nanoseconds), *most))
+    return min(found, key=lambda each: each[0], default=None)
 
 
 def _all_wait(event: StepsTimed, training: Training, passes: Sequence[EpochStarted]) -> bool:

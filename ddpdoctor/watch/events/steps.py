@@ -52,8 +52,8 @@ class Profiled(Event):
     sends before each forward, ``largest_buffer`` the name of the largest one. ``anomalies``: torch looks for anomalies.
     ``worked`` are the nanoseconds of the processor that the thread which trains took for each step. ``recorded`` counts
     the steps that torch's profiler recorded. ``links`` are other hosts and what they were sent in ``window``
-    nanoseconds, all measured steps. Where several models are wrapped, or none is, ``model`` is -1, and empty
-    what DDP counts.
+    nanoseconds, all measured steps. ``double`` is the share of the parameters' numbers that is float64, where that is
+    not torch's default. Where several models are wrapped, or none is, ``model`` is -1, and empty what DDP counts.
     """
 
     model: int
@@ -75,6 +75,7 @@ class Profiled(Event):
     recorded: int = 0
     window: int = 0
     links: tuple[LinkUse, ...] = ()
+    double: float = 0.0
 
 
 class TimedCall(NamedTuple):

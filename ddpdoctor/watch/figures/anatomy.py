@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from ddpdoctor.watch.events import RankSteps
     from ddpdoctor.watch.training import Training
 
+DOUBLED = re.compile(
+    r"^[^#]*(\bnn\.|model|net\b|module)[^#]*\.(double\(\)|(to|type)\([^#]*(torch\.(float64|double|DoubleTensor)\b))"
+)
 MEASURED = ("total", "exposed", "hidden", "worked")
 
 
@@ -53,6 +58,8 @@ def profile_data(training: Training) -> dict[str, Any]:
             "buckets": list(each.buckets),
             "reduced": round(min(each.synced, each.backwards)),
             "searched_in_vain": each.searches and not each.unused,
+            "float64": each.double,
+            "float64_at": _doubled_at(training, rank) if each.double else "",
             "cost": each.cost,
             "calls": _calls(training, rank),
             "lines": _lines(training, rank),
@@ -63,6 +70,16 @@ def profile_data(training: Training) -> dict[str, Any]:
         }
         for rank, each in training.by_rank(Profiled).items()
     }
+
+
+def _doubled_at(training: Training, rank: int) -> str:
+    """Return the line that makes the model double; empty where there is none in the files of the loop, or several."""
+    told = training.by_rank(LinesSampled).get(rank)
+    files = sorted({file for each in (told.sampled if told else ()) for file in (each.file, each.inner_file)})
+    found = [
+        f"{file}:{at}" for file in files for at, text in enumerate(linecache.getlines(file), 1) if DOUBLED.search(text)
+    ]
+    return found[0] if len(found) == 1 else ""
 
 
 def _calls(training: Training, rank: int) -> list[dict[str, Any]]:

@@ -135,7 +135,7 @@ class Profile:
         buffers = _broadcast(wrapper)
         buckets = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
         forwards, synced, backwards = self.counts
-        parameters = wrapper.parameters() if wrapper is not None else ()
+        parameters = list(wrapper.parameters()) if wrapper is not None else []
         self.recorder.emit(
             Profiled,
             model=model.number if model is not None else -1,
@@ -157,7 +157,18 @@ class Profile:
             recorded=self.recorded,
             window=now() - self.opened,
             links=used(self.connected, connections()),
+            double=_doubled(parameters),
         )
+
+
+def _doubled(parameters: list[Any]) -> float:
+    """Return what share of the numbers of parameters is float64 by itself: 0 where torch's default is float64."""
+    import torch
+
+    if torch.get_default_dtype() == torch.float64:
+        return 0.0
+    wide = sum(int(each.numel()) for each in parameters if each.dtype == torch.float64)
+    return wide / max(1, sum(int(each.numel()) for each in parameters))
 
 
 def _broadcast(wrapper: Any) -> dict[str, int]:
