@@ -68,6 +68,16 @@ def test_no_more_is_told_after_many_changes() -> None:
     assert len(told) == MOST
 
 
+def test_a_group_that_is_made_later_is_counted_anew() -> None:
+    """Ranks that meet again can have failed at different places before."""
+    process: Any = _Process()
+    courses = Courses({"dp": Course("dp", RANKS)})
+
+    courses.end(process, list)
+
+    assert courses.groups == {}
+
+
 def test_a_long_evaluation_is_told_in_rows() -> None:
     """Each ends where a forward begins."""
     told = _recorded(*[(A, B, C)] * LONG, counter=event_log.FORWARDS)

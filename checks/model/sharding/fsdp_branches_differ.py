@@ -19,14 +19,13 @@ gather was of different modules.
 
 Let the choice be the same on all ranks: rank 0 broadcasts it, or random numbers for it come from a generator with the
 same seed everywhere. Where each rank must choose for itself, go through all parts each time, and multiply what was not
-chosen by zero. A third way is to shard all the parts as one, with one `fully_shard` around them: they are gathered at
-once.
+chosen by zero: then each part is gathered, and has a gradient, on all ranks.
 
 ## Versions and sources
 
-Holds for fully_shard of torch 2.4 and later; seen with torch 2.13 CPU. FullyShardedDataParallel compares the order in
-its first step alone, and only with TORCH_DISTRIBUTED_DEBUG=DETAIL. Source: torch's
-torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `foreach_all_gather`.
+Holds for fully_shard of torch 2.4 and later; seen with torch 2.13 CPU. Of FullyShardedDataParallel nothing
+is said here: with TORCH_DISTRIBUTED_DEBUG=DETAIL it compares the order of the ranks itself, in its first step. Source:
+torch's torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `foreach_all_gather`.
 """
 
 from __future__ import annotations

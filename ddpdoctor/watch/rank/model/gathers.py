@@ -73,10 +73,11 @@ class Courses:
             course.is_over = True
 
     def end(self, process: Process, roots: Roots) -> None:
-        """Tell up to where it is known."""
+        """Tell up to where it is known; a group that is made later begins anew, whatever its name."""
         for course in self.groups.values():
             if not course.is_over:
                 self._close(process, course, roots, at_end=True)
+        self.groups.clear()
 
     def _number(self, parameters: Iterable[Any]) -> int:
         names = tuple([each._param_fqn for each in parameters])  # noqa: SLF001 - said nowhere else
