@@ -225,6 +225,8 @@ from ddpdoctor.watch.events import (
     FileWritten as FileWritten,
     FrameworkSeen as FrameworkSeen,
     GatherAliased as GatherAliased,
+    Gathered as Gathered,
+    Gathers as Gathers,
     GraphsKept as GraphsKept,
     GroupMade as GroupMade,
     HeldAtEnd as HeldAtEnd,

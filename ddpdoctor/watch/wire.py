@@ -12,6 +12,7 @@ from ddpdoctor.watch.events import (
     Event,
     Exchange,
     Factor,
+    Gathered,
     Keeper,
     LinkUse,
     LossTerm,
@@ -39,6 +40,7 @@ PARTS = {
     "products": Product,
     "numbers": Number,
     "links": LinkUse,
+    "modules": Gathered,
 }
 """By the name of an event's field what its tuple is made of."""
 TYPES = {name: each for name, each in vars(events).items() if isinstance(each, type) and issubclass(each, Event)}

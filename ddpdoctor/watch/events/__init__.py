@@ -110,6 +110,8 @@ from ddpdoctor.watch.events.process import (
     UsedInFork,
 )
 from ddpdoctor.watch.events.sharding import (
+    Gathered,
+    Gathers,
     LeftWhole,
     ScaledClipped,
     Sharded,
@@ -173,6 +175,8 @@ __all__ = [
     "FileWritten",
     "FrameworkSeen",
     "GatherAliased",
+    "Gathered",
+    "Gathers",
     "GraphsKept",
     "GroupMade",
     "HeldAtEnd",

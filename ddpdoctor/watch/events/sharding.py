@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ddpdoctor.watch.events.base import Event, Site
 
@@ -114,3 +115,29 @@ class TensorParallel(Event):
 
     group: tuple[int, ...]
     by_rows: bool
+
+
+class Gathered(NamedTuple):
+    """A module that fully_shard gathers: its name, empty where that is unknown, and the first line that led there."""
+
+    module: str
+    file: str | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathers(Event):
+    """The weights that fully_shard gathered in a group, all that one step needs: ``before`` them were so many others.
+
+    ``row`` are places in ``modules``, in the order in which they were gathered; ``step`` is that of the optimizer that
+    came next. Until the next such event of this process and group all rows were the same as this one. ``ranks`` are
+    global; ``models`` is a digest of the names of all sharded parameters.
+    """
+
+    group: str
+    ranks: tuple[int, ...]
+    before: int
+    step: int
+    modules: tuple[Gathered, ...]
+    row: tuple[int, ...]
+    models: str

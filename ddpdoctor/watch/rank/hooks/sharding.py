@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CLASS = "torch.distributed.fsdp.fully_sharded_data_parallel"
 FUNCTION = ("torch.distributed.fsdp._fully_shard._fsdp_state", "torch.distributed._composable.fsdp._fsdp_state")
 """Where fully_shard keeps what it knows of a module, in torch from 2.6 and in 2.4 and 2.5."""
+GATHERING = tuple(f"{name.rpartition('.')[0]}._fsdp_param_group" for name in FUNCTION)
 DTENSOR = ("torch.distributed.tensor._api", "torch.distributed._tensor.api")
 
 
@@ -39,14 +40,40 @@ def hook(recorder: Recorder) -> list[Awaited]:
             recorder.late.append(patch(state, "init", _sharding(recorder)))
             recorder.late.append(patch(state, "_root_pre_forward", _root_forward(recorder)))
 
+    def of_gathering(module: ModuleType) -> None:
+        if hasattr(module, "foreach_all_gather"):
+            recorder.late.append(patch(module, "foreach_all_gather", _all_gather(recorder)))
+            recorder.last_looks.append(lambda: _gathered(recorder))
+
     def of_dtensor(module: ModuleType) -> None:
         recorder.late.append(patch(module.DTensor, "redistribute", _gathering(recorder)))
 
     return [
         when_imported(CLASS, of_class),
         *(when_imported(name, of_function) for name in FUNCTION),
+        *(when_imported(name, of_gathering) for name in GATHERING),
         *(when_imported(name, of_dtensor) for name in DTENSOR),
     ]
+
+
+def _all_gather(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    from torch.compiler import is_compiling
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def foreach_all_gather(parameters: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+            begun = original(parameters, group, *args, **kwargs)
+            if not is_compiling() and recorder.is_rank:
+                shards = recorder.models.shards
+                recorder.safely(shards.gathers.take, recorder, parameters, group, shards.alive)
+            return begun
+
+        return foreach_all_gather
+
+    return wrap
+
+
+def _gathered(recorder: Recorder) -> None:
+    recorder.models.shards.gathers.end(recorder, recorder.models.shards.alive)
 
 
 def _gathering(recorder: Recorder) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

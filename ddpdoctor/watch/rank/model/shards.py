@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.watch.events import Site, StaleParametersHeld
 from ddpdoctor.watch.rank.model.beginnings import Beginnings
+from ddpdoctor.watch.rank.model.gathers import Courses
 from ddpdoctor.watch.rank.model.shards_in import bare
 from ddpdoctor.watch.user_frames import user_site
 
@@ -41,6 +42,7 @@ class Shards:
     told: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     sites: weakref.WeakKeyDictionary[Any, Site | None] = field(default_factory=weakref.WeakKeyDictionary)
     begun: Beginnings = field(default_factory=Beginnings)
+    gathers: Courses = field(default_factory=Courses)
 
     def take(self, module: Any, api: str, named: Sequence[tuple[str, Any]], shapes: Sequence[tuple[int, ...]]) -> None:
         """Take up a module that is given to FSDP, with the parameters that it had before, and their shapes then."""
