@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ddpdoctor.facets import Check
 
 IMPORTED = "import pathlib; pathlib.Path(r'{}').touch()\n"
+PYTHON = "python" if shutil.which("python") else "python3"  # Debian's own has the second name alone
 WRONG = {
     ("check", "--model", "tarin.py:build"): "there is no file tarin.py; did you mean train.py?",
     ("check", "--model", "nowhere/train.py:build"): "there is no folder nowhere",
@@ -32,11 +34,11 @@ WRONG = {
     (
         "check",
         "train.py",
-    ): "`ddpdoctor check -- python train.py` rehearses the training, `ddpdoctor check --model train.py",
+    ): f"`ddpdoctor check -- {PYTHON} train.py` rehearses the training, `ddpdoctor check --model train.py",
     ("check", "--", "tarin.py"): "there is no file tarin.py; did you mean train.py?",
     ("check", "DDP501"): "did you mean ddpdoctor check --only DDP501?",
     ("check", "--chekpoint", "last.pt"): "--checkpoint",
-    ("run", "train.py", "--lr", "1"): "train.py is a file, not a command: ddpdoctor run -- python train.py --lr 1",
+    ("run", "train.py", "--lr", "1"): f"train.py is a file, not a command: ddpdoctor run -- {PYTHON} train.py --lr 1",
     ("run", "./train.sh"): "ddpdoctor run -- bash ./train.sh",
     ("run", "./data.bin"): "./data.bin is a file, not a command: it is not executable",
     ("run", "trochrun", "train.py"): "there is no command trochrun; did you mean torchrun?",
