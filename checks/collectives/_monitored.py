@@ -104,7 +104,7 @@ def _is_computed(script: Script, call: ast.Call) -> bool:
     path = script.resolve(call.func) or ""
     if not path.startswith("torch.") or NOT_OF_BATCHES.fullmatch(path):
         return False
-    return LOSSES[1].fullmatch(path) is not None or not ALIKE.search(ast.unparse(call))
+    return LOSS_FUNCTIONS.fullmatch(path) is not None or not ALIKE.search(ast.unparse(call))
 
 
 def _is_loss(script: Script, owner: ast.ClassDef, name: str, depth: int) -> bool:
@@ -121,20 +121,17 @@ def _is_loss(script: Script, owner: ast.ClassDef, name: str, depth: int) -> bool
     return bool(made) and all(_computes_loss(script, owner, each, depth) for each in made)
 
 
-LOSSES = (
-    re.compile(r"torch\.nn\.(?:\w+\.)*\w+Loss"),
-    re.compile(r"torch\.nn\.functional\.\w*(?:loss|entropy|div)\w*"),
-)
-"""Losses of torch: modules that are made, and functions."""
+LOSS_MODULES = re.compile(r"torch\.nn\.(?:\w+\.)*\w+Loss")
+LOSS_FUNCTIONS = re.compile(r"torch\.nn\.functional\.\w*(?:loss|entropy|div)\w*")
 
 
 def _computes_loss(script: Script, owner: ast.ClassDef, given: ast.expr, depth: int) -> bool:
     """Whether what an attribute is given is a loss of torch, or a lambda that computes something of torch."""
     match given:
         case ast.Call(func=made):
-            return LOSSES[0].fullmatch(script.resolve(made) or "") is not None
+            return LOSS_MODULES.fullmatch(script.resolve(made) or "") is not None
         case ast.Lambda(body=body):
             return _is_own(script, owner, body, depth)
         case ast.Name() | ast.Attribute():
-            return LOSSES[1].fullmatch(script.resolve(given) or "") is not None
+            return LOSS_FUNCTIONS.fullmatch(script.resolve(given) or "") is not None
     return False

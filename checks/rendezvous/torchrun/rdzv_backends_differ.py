@@ -29,9 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import Ailment, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
 
-from ..._cluster import HOST_LINE, comparable, groups, hosts_in
+from ..._cluster import HOST_LINE, comparable, hosts_in
+from ._differ import difference
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -54,21 +55,15 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
 
 
 def _differ(hosts: tuple[Host, ...]) -> Iterator[Finding]:
-    values = groups(hosts, lambda host: host.rdzv_backend or None)
-    if len(values) < 2:  # noqa: PLR2004 - to differ takes two
+    apart = difference(hosts, lambda host: host.rdzv_backend, _said)
+    if apart is None:
         return
-    (usual, same), (other, others), *_ = values
-    odd = others[0]
     yield Finding(
-        f"{odd.place} waits in a rendezvous of the backend {other}, and {same[0].place} in one of {usual}: they never "
-        "find each other",
-        tuple(
-            Evidence(f"{host.name}: {_said(value)}", "the same on all hosts", host.launcher)
-            for value, its in values
-            for host in its[:4]
-        ),
-        Fix("give all hosts the same backend", command=_command(odd, usual, hosts)),
-        Place(host=odd.name),
+        f"{apart.odd.place} waits in a rendezvous of the backend {apart.other}, and {apart.like.place} in one of "
+        f"{apart.usual}: they never find each other",
+        apart.evidence,
+        Fix("give all hosts the same backend", command=_command(apart.odd, apart.usual, hosts)),
+        Place(host=apart.odd.name),
     )
 
 

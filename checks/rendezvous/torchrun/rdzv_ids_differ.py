@@ -27,9 +27,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Ailment, Evidence, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
+from ddpdoctor.check import Ailment, Finding, Fix, Host, Log, Place, Record, Severity, log_pattern, probe
 
-from ..._cluster import HOST_LINE, comparable, groups, hosts_in
+from ..._cluster import HOST_LINE, comparable, hosts_in
+from ._differ import difference
 
 if TYPE_CHECKING:
     from ddpdoctor.check import Cluster
@@ -52,18 +53,12 @@ def in_logs(record: Record, log: Log) -> Iterator[Finding]:
 
 
 def _differ(hosts: tuple[Host, ...]) -> Iterator[Finding]:
-    values = groups(hosts, lambda host: host.rdzv_id or None)
-    if len(values) < 2:  # noqa: PLR2004 - to differ takes two
+    apart = difference(hosts, lambda host: host.rdzv_id, "--rdzv_id={}".format)
+    if apart is None:
         return
-    (usual, same), (other, others), *_ = values
-    odd = others[0]
     yield Finding(
-        f"{odd.place} waits under --rdzv_id={other}, and {same[0].place} under {usual}",
-        tuple(
-            Evidence(f"{host.name}: --rdzv_id={value}", "the same on all hosts", host.launcher)
-            for value, its in values
-            for host in its[:4]
-        ),
-        Fix("give all hosts the same id", command=f"torchrun ... --rdzv_id={usual}   # on {odd.name}, too"),
-        Place(host=odd.name),
+        f"{apart.odd.place} waits under --rdzv_id={apart.other}, and {apart.like.place} under {apart.usual}",
+        apart.evidence,
+        Fix("give all hosts the same id", command=f"torchrun ... --rdzv_id={apart.usual}   # on {apart.odd.name}, too"),
+        Place(host=apart.odd.name),
     )

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ddpdoctor.checkpoint.contents import CheckpointFile, Format, Note
 from ddpdoctor.checkpoint.formats.deepspeed import Known, deepspeed, zero_of
+from ddpdoctor.checkpoint.formats.distributed import METADATA
 
 INDEX = ".index.json"  # of safetensors and of pickled shards
-METADATA = ".metadata"
 ACCELERATES = "random_states_N.pkl"  # for each process, by its number
 TRAINERS = "rng_state_N.pth"
 STATE = "trainer_state.json"
